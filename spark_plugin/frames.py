@@ -86,9 +86,10 @@ class KeptFrames:
         self._frames: list[DataFrame] = []
 
     def keep(self, frame: DataFrame) -> None:
-        """Persist a frame: its rows must not change."""
-        frame.persist(StorageLevel.MEMORY_AND_DISK)
-        self._frames.append(frame)
+        """Persist a frame, unless that was done before: its rows must not change."""
+        if not any(other is frame for other in self._frames):
+            frame.persist(StorageLevel.MEMORY_AND_DISK)
+            self._frames.append(frame)
 
     def drop(self, frame: DataFrame) -> None:
         """Unpersist a frame that is not needed any more. If Spark is gone, nothing is left to free."""

@@ -22,7 +22,7 @@ from lakelock.spark_plugin.changing.assignments import Assignments, checked_assi
 from lakelock.spark_plugin.frames import alias_of, require_batch
 from lakelock.spark_plugin.merging import execution
 from lakelock.spark_plugin.merging.builder import TARGET, MergeBuilder, MergeSpec
-from lakelock.spark_plugin.merging.plan import require_mergeable
+from lakelock.spark_plugin.merging.plan import MergePlan
 from lakelock.spark_plugin.peers.methods import delta_arguments, delta_update
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.session.lost_spark import ended_by, outcome_told
@@ -202,8 +202,8 @@ class LakeTransaction:
 
     def _merge(self, spec: MergeSpec) -> None:
         attempt = self._open()
-        require_mergeable(spec, attempt.schema, attempt.properties)
-        self._write(partial(execution.merge, spec=spec), looks_up=True, anywhere="a merge")
+        plan = MergePlan.of(spec, attempt.schema, attempt.properties)
+        self._write(partial(execution.merge, plan=plan), looks_up=True, anywhere="a merge")
 
     def _write(self, write: Write, *, looks_up: bool, anywhere: str = "") -> None:
         attempt = self._open()

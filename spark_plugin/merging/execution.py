@@ -20,9 +20,8 @@ from lakelock.spark_plugin.changing.changes import FILE, ROW, ChangePlan
 from lakelock.spark_plugin.changing.placing import NewPlaces
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
-from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import When, may_match_often
-from lakelock.spark_plugin.merging.plan import MergePlan, numbered
+from lakelock.spark_plugin.merging.plan import MergePlan
 from lakelock.spark_plugin.session.versions import file_place
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column
 from lakelock.spark_plugin.writing.key_lookup import look_up
@@ -34,17 +33,14 @@ from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
 
-def merge(attempt: Attempt, spec: MergeSpec) -> Written:
+def merge(attempt: Attempt, plan: MergePlan) -> Written:
     """Run a merge. The source is computed once, for all attempts."""
-    memory = attempt.memory
-    if memory.source is None:
-        memory.source = numbered(spec, attempt.properties)
-        memory.keep(memory.source)
-    source = memory.source
-    plan = MergePlan.of(spec, source, attempt.schema, attempt.properties)
+    attempt.memory.keep(plan.source)
+    plan = plan.now(attempt.schema, attempt.properties)
+    spec = plan.spec
     if not plan.repeatable:
         attempt = attempt.forgetful()
-    read = files = _read(attempt, plan, source)
+    read = files = _read(attempt, plan)
     places = None
     if spec.has(When.NOT_MATCHED):
         # In buckets new rows join a file group that is there, whether or not it was read.
@@ -55,7 +51,7 @@ def merge(attempt: Attempt, spec: MergeSpec) -> Written:
     misfit = f"when_matched_update_all would give a stored row another value of {', '.join(plan.compared)}"
     once = not may_match_often(spec.clauses)
     changes = ChangePlan(attempt.context(), files, plan.changed, places, once=once, misfit=misfit)
-    return Written(write_changes(attempt, changes, read, lambda some: plan.changes(_stored(attempt, some), source)))
+    return Written(write_changes(attempt, changes, read, lambda some: plan.changes(_stored(attempt, some))))
 
 
 def _joinable(attempt: Attempt) -> tuple[DataFile, ...]:
@@ -71,7 +67,7 @@ def _stored(attempt: Attempt, files: Sequence[DataFile]) -> DataFrame:
     return rows.select("*", place["file_name"].alias(FILE), place["row_index"].alias(ROW))
 
 
-def _read(attempt: Attempt, plan: MergePlan, source: DataFrame) -> tuple[DataFile, ...]:
+def _read(attempt: Attempt, plan: MergePlan) -> tuple[DataFile, ...]:
     """Record what the merge reads, and return the files that may hold such rows."""
     files: list[DataFile] = []
     conditions = list(plan.by_source)
@@ -79,7 +75,7 @@ def _read(attempt: Attempt, plan: MergePlan, source: DataFrame) -> tuple[DataFil
         if plan.keys is None:
             conditions.append(plan.on.of_target)
         elif None not in conditions:
-            files += _look_up(attempt, plan.keys, source.alias(plan.spec.source_alias))
+            files += _look_up(attempt, plan.keys, plan.source.alias(plan.spec.source_alias))
     if None in conditions:
         attempt.tx.reads(WholeTable())
         return attempt.tx.snapshot().files

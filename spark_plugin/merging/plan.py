@@ -39,16 +39,19 @@ _CLAUSE = "_lakelock_clause"
 
 @dataclass(frozen=True)
 class MergePlan:
-    """A merge after Spark's analysis.
+    """A merge after Spark's analysis, which takes about as long as a small merge's jobs, so each merge is analysed once.
 
-    `values` are those of each clause in the table's types, None for a delete; `changed` are the columns that updates set.
-    `compared`: columns that `when_matched_update_all` must not change and `on` does not equate with the source's column of
-    this name, so each row is checked. `keys`: the source's expressions for the key and partition columns, None unless `on`
-    equates them all. `by_source`: which rows each clause about rows without a source row selects; None stands for all.
+    `source`: the rows of the spec's source, numbered. `values` are those of each clause in the table's types, None for a
+    delete; `changed` are the columns that updates set. `compared`: columns that `when_matched_update_all` must not change and
+    `on` does not equate with the source's column of this name, so each row is checked. `keys`: the source's expressions for
+    the key and partition columns, None unless `on` equates them all. `by_source`: which rows each clause about rows without a
+    source row selects; None stands for all.
     """
 
     spec: MergeSpec
+    source: DataFrame
     schema: TableSchema
+    properties: TableProperties
     on: MergeCondition
     values: tuple[Mapping[str, Column] | None, ...]
     changed: tuple[str, ...]
@@ -61,13 +64,19 @@ class MergePlan:
     """Whether new rows have the key and partition values of the source that `on` equates, and no others."""
 
     @classmethod
-    def of(cls, spec: MergeSpec, source: DataFrame, schema: TableSchema, properties: TableProperties) -> MergePlan:
-        """Analyse the merge without any work. `InputError`, `SchemaError` or Spark's AnalysisException say what is wrong."""
+    def of(
+        cls, spec: MergeSpec, schema: TableSchema, properties: TableProperties, source: DataFrame | None = None
+    ) -> MergePlan:
+        """Analyse the merge without any work. `InputError`, `SchemaError` or Spark's AnalysisException say what is wrong.
+
+        `source` are the rows where an earlier analysis has numbered them.
+        """
         require_sensible(spec.clauses)
         require_key(properties, "a merge")
         if spec.target_alias.lower() == spec.source_alias.lower():
             raise InputError(f"target and source have the same alias {spec.source_alias!r}", hint="choose two")
-        spark = source.sparkSession
+        spark = spec.source.sparkSession
+        source = numbered(spec, properties) if source is None else source
         given = source.alias(spec.source_alias)
         stored = spark.createDataFrame([], spark_schema(schema.arrow)).alias(spec.target_alias)
         on = MergeCondition.of(stored, given, spec.on)
@@ -100,7 +109,7 @@ class MergePlan:
         changes_all = any(clause.then is Then.UPDATE and clause.values is None for clause in spec.clauses)
         compared = tuple(name for name in fixed if changes_all and name not in on.same.get(name, ()))
         plan = cls(
-            spec, schema, on, tuple(values),
+            spec, source, schema, properties, on, tuple(values),
             tuple(name for name in schema.names if any(name in each for each in updates)), compared,
             {name: equated[name] for name in fixed} if by_key else None,
             tuple(_selected(spark, stored, each) for each in spec.clauses if each.when is When.NOT_MATCHED_BY_SOURCE),
@@ -108,17 +117,23 @@ class MergePlan:
         )  # fmt: skip
         # The whole is analysed once: clauses may set a column to types that do not go together.
         places = stored.select("*", F.lit("").alias(FILE), F.lit(0).cast("long").alias(ROW))
-        plan.changes(places, source)
+        plan.changes(places)
         return plan
 
-    def changes(self, stored: DataFrame, source: DataFrame) -> DataFrame:
+    def now(self, schema: TableSchema, properties: TableProperties) -> MergePlan:
+        """The plan for what the table is now, of the same rows."""
+        if (schema, properties) == (self.schema, self.properties):
+            return self
+        return MergePlan.of(self.spec, schema, properties, self.source)
+
+    def changes(self, stored: DataFrame) -> DataFrame:
         """The changes to stored rows, which come with their places, and the new rows."""
         spec = self.spec
         inserts, unmatched = spec.has(When.NOT_MATCHED), spec.has(When.NOT_MATCHED_BY_SOURCE)
         how = {(True, True): "full", (True, False): "left", (False, True): "right", (False, False): "inner"}[inserts, unmatched]
         # Without the hint Spark may collect the stored rows on the driver, to send all of them to every task.
         right = stored.alias(spec.target_alias).hint("merge")
-        joined = source.alias(spec.source_alias).join(right, as_column(spec.on), how)
+        joined = self.source.alias(spec.source_alias).join(right, as_column(spec.on), how)
         is_stored, is_given = F.col(FILE).isNotNull(), F.col(HERE).isNotNull()
         kinds = {
             When.MATCHED: is_stored & is_given,
@@ -168,11 +183,6 @@ def numbered(spec: MergeSpec, properties: TableProperties) -> DataFrame:
     whole = any(clause.values is None and clause.then is not Then.DELETE for clause in spec.clauses)
     source = with_generated(spec.source, properties) if whole else spec.source
     return source.withColumn(HERE, F.expr(_DRAWN) if spec.has(When.NOT_MATCHED) else F.lit(1))
-
-
-def require_mergeable(spec: MergeSpec, schema: TableSchema, properties: TableProperties) -> None:
-    """Raise what is wrong with a merge into a table of this schema, before any work."""
-    MergePlan.of(spec, numbered(spec, properties), schema, properties)
 
 
 def of(alias: str, name: str) -> Column:

@@ -19,7 +19,7 @@ from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.merging import execution
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import Clause
-from lakelock.spark_plugin.merging.plan import require_mergeable
+from lakelock.spark_plugin.merging.plan import MergePlan
 from lakelock.spark_plugin.statements.operations import (
     Assignment,
     Delete,
@@ -101,8 +101,8 @@ class StatementPlanner:
             for clause in statement.clauses
         )
         spec = MergeSpec(source, statement.on, target.qualifier, statement.source_alias, clauses)
-        require_mergeable(spec, self.schema, self.properties)
-        return PlannedWrite("MERGE", partial(execution.merge, spec=spec), anywhere="a merge")
+        plan = MergePlan.of(spec, self.schema, self.properties)
+        return PlannedWrite("MERGE", partial(execution.merge, plan=plan), anywhere="a merge")
 
     def _insert(self, statement: Insert) -> PlannedWrite:
         df = self._with_floats(self._rows(statement))

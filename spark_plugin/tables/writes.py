@@ -19,7 +19,7 @@ from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import alias_of, require_batch, spark_schema
 from lakelock.spark_plugin.merging import execution
 from lakelock.spark_plugin.merging.builder import TARGET, MergeBuilder, MergeSpec
-from lakelock.spark_plugin.merging.plan import require_mergeable
+from lakelock.spark_plugin.merging.plan import MergePlan
 from lakelock.spark_plugin.peers.methods import delta_arguments, delta_update
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.session.lost_spark import needs_spark
@@ -160,8 +160,8 @@ class TableWrites(TableTransactions):
 
     @needs_spark
     def _merge(self, spec: MergeSpec, *, partition: Targets, tag: str, txn: AppTransaction | None) -> WriteResult:
-        require_mergeable(spec, self._coordinator.schema(), self._coordinator.properties)
-        return self._write("MERGE", partial(execution.merge, spec=spec), partition=partition, tag=tag, txn=txn)
+        plan = MergePlan.of(spec, self._coordinator.schema(), self._coordinator.properties)
+        return self._write("MERGE", partial(execution.merge, plan=plan), partition=partition, tag=tag, txn=txn)
 
     @needs_spark
     def overwrite_partitions(

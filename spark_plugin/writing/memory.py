@@ -36,8 +36,6 @@ class Memory(EarlierFiles):
         super().__init__()
         self._frames = frames or KeptFrames()
         self.staged: Staged | None = None
-        self.source: DataFrame | None = None
-        """The rows of a merge, persisted as they are."""
         self.held: dict[str, FileKeys | None] = {}
         """By the key of a file that was looked into: which of the staged keys it holds, if any."""
         self._rows: DataFrame | None = None

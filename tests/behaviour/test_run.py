@@ -160,6 +160,7 @@ def test_no_increment_of_many_processes_is_lost(tmp_path: Path) -> None:
     assert value(storage) == processes * rounds and leftovers(storage) == []
 
 
+@pytest.mark.in_ci
 def test_who_loses_every_attempt_is_told_both_sides_and_how_often_it_was_tried(storage: MemoryStorage) -> None:
     settings = replace(CALM, retry=replace(CALM.retry, attempts=3))
     mine, other = (ArrowEngine(writer(storage, settings, name)) for name in ("mine", "theirs"))

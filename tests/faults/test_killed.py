@@ -93,7 +93,7 @@ def test_an_overwrite_of_partitions_killed_at_a_step_is_there_whole_or_not_at_al
     check_settled(path, [*after, NEXT])
 
 
-@pytest.mark.parametrize("step", but_in_ci(ROLLBACK_STEPS, ROLLBACK_STEPS[::3]))
+@pytest.mark.parametrize("step", but_in_ci(ROLLBACK_STEPS, ROLLBACK_STEPS[:1]))
 def test_a_writer_killed_while_it_removes_a_dead_ones_work_is_followed_by_the_next(path, step):
     with ArrowWriter(path, "upsert", UPSERT, crash_at="reconciled") as victim:
         assert victim.died()
@@ -105,7 +105,7 @@ def test_a_writer_killed_while_it_removes_a_dead_ones_work_is_followed_by_the_ne
     check_settled(path, [*BEFORE, NEXT])
 
 
-@pytest.mark.parametrize("step", ["rollback-data-deleted", "rollback-pending-deleted", "rollback-planned"])
+@pytest.mark.parametrize("step", ["rollback-data-deleted", *in_ci("rollback-pending-deleted", "rollback-planned")])
 def test_a_loser_killed_while_it_removes_its_own_work_is_followed_by_the_next(path, step):
     blocker = open_engine(path, PERSISTENT, "holder").coordinator.begin("UPSERT")
     with blocker:
@@ -116,7 +116,7 @@ def test_a_loser_killed_while_it_removes_its_own_work_is_followed_by_the_next(pa
     check_settled(path, [*BEFORE, NEXT])
 
 
-@pytest.mark.parametrize("step", FINISH_STEPS)
+@pytest.mark.parametrize("step", but_in_ci(FINISH_STEPS, FINISH_STEPS[:1]))
 def test_a_writer_killed_while_it_finishes_anothers_commit_is_followed_by_the_next(path, step):
     with ArrowWriter(path, "upsert", UPSERT, crash_at="decided") as victim:
         assert victim.died()
@@ -126,7 +126,7 @@ def test_a_writer_killed_while_it_finishes_anothers_commit_is_followed_by_the_ne
     check_settled(path, [*DONE, NEXT])
 
 
-@pytest.mark.parametrize("step", COLLECT_STEPS)
+@pytest.mark.parametrize("step", but_in_ci(COLLECT_STEPS, COLLECT_STEPS[-1:]))
 def test_a_writer_killed_while_it_collects_decisions_leaves_a_table_that_works(path, step):
     engine = open_engine(path, PERSISTENT)
     for value in (1, 2, 3):
@@ -156,7 +156,7 @@ def rewritten_often(path: str) -> list[Row]:
     return sorted([("a", 104, "1"), *BEFORE[1:]])
 
 
-@pytest.mark.parametrize("step", but_in_ci(UPKEEP_STEPS, UPKEEP_STEPS[::2]))
+@pytest.mark.parametrize("step", but_in_ci(UPKEEP_STEPS, UPKEEP_STEPS[:1]))
 def test_upkeep_that_is_killed_at_a_step_changes_no_row_and_the_next_run_goes_on(path, step):
     after = rewritten_often(path)
     with ArrowWriter(path, "upkeep", None, options=TIDY, crash_at=step) as victim:
@@ -169,7 +169,7 @@ def test_upkeep_that_is_killed_at_a_step_changes_no_row_and_the_next_run_goes_on
     check_settled(path, after)
 
 
-@pytest.mark.parametrize("step", SAVEPOINT_STEPS)
+@pytest.mark.parametrize("step", but_in_ci(SAVEPOINT_STEPS, SAVEPOINT_STEPS[:1]))
 def test_a_savepoint_whose_writer_is_killed_is_whole_or_not_there_at_all(path, step):
     with ArrowWriter(path, "savepoint", "kept", options=TIDY, crash_at=step) as victim:
         assert victim.died()
@@ -204,7 +204,7 @@ def test_the_reservation_of_a_killed_writer_ends_with_its_heartbeat(path, step):
     assert other.coordinator.table.log.reservations() == ()
 
 
-@pytest.mark.parametrize(("step", "decided"), but_in_ci(REDO_STEPS.items(), KEPT.items()))
+@pytest.mark.parametrize(("step", "decided"), but_in_ci(REDO_STEPS.items(), {("decided", True)}))
 def test_a_writer_killed_at_a_step_of_its_redo_leaves_two_instants_that_the_next_finishes_or_removes(path, step, decided):
     late = {**PATIENT, "retry.attempts": 2, "concurrency.early_conflict_detection": False}
     redone = [["a", 10, "1"], ["c", 30, "2"]]

@@ -61,6 +61,7 @@ def test_without_it_the_error_names_the_command(bare_python: Path, tmp_path: Pat
     assert "`lakelock package`" in answer["hint"]
 
 
+@pytest.mark.in_ci
 def test_the_archive_says_what_is_in_it_and_has_no_spark_of_its_own(packed: dict) -> None:
     with tarfile.open(packed["file"]) as archive:
         folders = {name.partition("/")[0] for name in archive.getnames()}

@@ -63,7 +63,7 @@ def test_a_writer_that_was_judged_dead_too_early_is_told_the_truth_too(path, ste
     check_settled(path, [*(DONE if decided else BEFORE), NEXT])
 
 
-@pytest.mark.parametrize(("step", "decided"), {"validated": False, "decided": True}.items())
+@pytest.mark.parametrize(("step", "decided"), [("validated", False), *in_ci(("decided", True))])
 def test_a_writer_stopped_until_its_decisions_were_collected_goes_by_the_timeline(path, step, decided):
     with ArrowWriter(path, "upsert", UPSERT, stop_at=step) as sleeper:
         sleeper.wait_until_stopped()

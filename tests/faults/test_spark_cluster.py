@@ -129,6 +129,7 @@ def test_of_a_slow_attempt_and_its_speculative_copy_one_counts(cluster, path, fo
     check(path, way)
 
 
+@pytest.mark.in_ci
 def test_a_stopped_attempt_is_killed_by_spark_and_leaves_nothing(cluster, path, folder):
     cluster.order(path, "insert", folder, "file-opened", "stop")
     answer = cluster.answer()

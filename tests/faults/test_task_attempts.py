@@ -18,10 +18,10 @@ from lakelock.table.commit_metadata import WriteStat
 from tests.faults.task import Task
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import BEFORE, PERSISTENT, check_settled, read_by_all
-from tests.sizes import long
+from tests.sizes import in_ci, long
 from tests.spark.processes import WriterProcess
 
-KINDS = ["new", "rewrite"]
+KINDS = ["rewrite", *in_ci("new")]
 AFTER = {
     "new": sorted([*BEFORE, ("n", 7, "1")]),
     "rewrite": [("a", 10, "1"), *BEFORE[1:]],

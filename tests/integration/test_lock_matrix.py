@@ -11,6 +11,7 @@ from lakelock.testing import ManualRuntime
 from lakelock.testing.lock_suite import LockedTable, LockProviderSuite, OneProcessPromises, column_of
 from lakelock.testing.servers import Service
 from tests.integration.matrix import IN_PROCESS, SERVICES_OF_ROWS, Services, mark
+from tests.sizes import but_in_ci
 
 
 @pytest.fixture(autouse=True)
@@ -21,7 +22,7 @@ def cell(request: pytest.FixtureRequest) -> None:
     mark(request.node, name, column_of(request.function))
 
 
-@pytest.fixture(scope="module", params=list(SERVICES_OF_ROWS))
+@pytest.fixture(scope="module", params=but_in_ci(SERVICES_OF_ROWS, SERVICES_OF_ROWS.keys() - {"storage on S3"}))
 def service(request: pytest.FixtureRequest, services: Services) -> Service:
     return services(request.param)
 

@@ -123,7 +123,7 @@ def asked_by_a_crowd(
     return proxy.round_trips - before, watch.took_s
 
 
-@pytest.mark.parametrize("service", ["redis", "zookeeper"], indirect=True)
+@pytest.mark.parametrize("service", ["redis", *in_ci("zookeeper")], indirect=True)
 def test_a_crowd_asks_no_more_for_each_waiter_than_a_few_do_and_each_release_wakes_the_next_at_once(
     writer: Callable[[Proxy | None], LockProvider], proxy: Proxy, opened: ExitStack
 ) -> None:

@@ -71,6 +71,7 @@ def test_an_installed_provider_is_found_by_its_entry_point_in_another_process(in
     assert {"drawer", "sqlite", "storage"} <= set(looks[0][2])
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize(("example", "least"), [("minimal", 18), *long(("sqlite_lock", 25))])
 def test_the_example_passes_the_suite_as_its_author_runs_it(installed: Path, tmp_path: Path, example: str, least: int) -> None:
     for file in (EXAMPLES / example).glob("test_*.py"):

@@ -12,10 +12,10 @@ from lakelock.errors import TableError
 from tests.behaviour.cli.command_line import run
 from tests.interop.shared import QUICK, Shared
 from tests.interop.test_java_made import MADE, QUERY, changed, made, properties_of, seen_by_all
-from tests.sizes import in_ci
 
 
-@pytest.mark.parametrize("operation", ["bulk_insert", *in_ci("upsert")])
+@pytest.mark.in_ci
+@pytest.mark.parametrize("operation", ["bulk_insert", "upsert"])
 def test_an_adopted_table_of_javas_defaults_is_written_by_both(share: Callable[..., Shared], operation: str) -> None:
     table = made(share, {"hoodie.datasource.write.operation": operation})
     assert (Path(table.path) / ".hoodie" / "metadata").exists()

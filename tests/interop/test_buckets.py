@@ -19,7 +19,6 @@ from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from tests.interop.shared import Layout, Shared
 from tests.interop.witness import JavaError
-from tests.sizes import in_ci
 
 Share = Callable[..., Shared]
 
@@ -43,7 +42,8 @@ def ensure_placed(table: Shared, index: BucketIndex = INDEX) -> Counter[tuple[st
     return found
 
 
-@pytest.mark.parametrize("maker", ["java", *in_ci("lakelock")])
+@pytest.mark.in_ci
+@pytest.mark.parametrize("maker", ["java", "lakelock"])
 def test_both_write_the_same_buckets(share: Share, maker: str) -> None:
     table = share(LAYOUT, create=False)
     first = [(key, 0, "eu") for key in KEYS[:8]]
@@ -117,6 +117,7 @@ def one_bucket() -> tuple[str, str]:
     return one, other
 
 
+@pytest.mark.in_ci
 def test_java_does_not_make_the_bucket_that_lakelock_made_meanwhile(share: Share, tmp_path: Path) -> None:
     table = share(LAYOUT, create=False)
     create_table(table.storage, LAYOUT.properties(table.name).indexed(INDEX), SystemRuntime())

@@ -103,6 +103,7 @@ def test_a_java_writer_with_another_lock_is_noticed_after_the_commit_and_found_i
     assert (count, found.second.instant, found.first.writer) == (4, told["committed"], None) and len(found.groups) == 1
 
 
+@pytest.mark.in_ci
 def test_a_java_writer_that_checks_and_locks_as_asked_is_never_alarmed_about(table: Shared, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     late = table.begin_java("upsert", ("x", 1, "us"), gate=gate)

@@ -62,6 +62,7 @@ def test_a_writer_of_lakelock_that_java_took_for_dead_is_rejected_and_says_so(ta
     table.agree()
 
 
+@pytest.mark.in_ci
 def test_lakelock_removes_a_java_job_that_died_half_way_and_leaves_a_live_one_alone(table: Shared, tmp_path: Path) -> None:
     dead_gate, live_gate, engine = tmp_path / "dead", tmp_path / "live", table.engine()
     dying = table.begin_java("bulk_insert", ("x", 1, "eu"), ("y", 2, "us"), gate=dead_gate, half="id = 'y'", **DIRECT)

@@ -17,7 +17,6 @@ from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from tests.behaviour.cli.command_line import run
 from tests.interop.shared import ASKED, QUICK, Layout, Shared
-from tests.sizes import in_ci
 
 Share = Callable[..., Shared]
 
@@ -85,6 +84,7 @@ def schemas(table: Shared) -> list[pa.Schema]:
     return [pq.read_schema(Path(table.path) / file.key) for file in files]
 
 
+@pytest.mark.in_ci
 def test_javas_default_table_is_read_and_all_reasons_are_named_at_once(share: Share) -> None:
     table = made(share, {})
     assert table.by_lakelock().num_rows == 4
@@ -125,18 +125,17 @@ def follow(share: Share, table: Shared, hint: str) -> None:
     assert (4, 8) in seen_by_all(table)
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize(
     "options",
     [
         {"hoodie.metadata.enable": "true"},
-        *in_ci(
-            {"hoodie.table.timeline.timezone": "LOCAL"},
-            {"hoodie.populate.meta.fields": "false"},
-            {"hoodie.table.cdc.enabled": "true"},
-            {"hoodie.datasource.write.table.type": "MERGE_ON_READ"},
-            {"hoodie.datasource.write.drop.partition.columns": "true"},
-            {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"},
-        ),
+        {"hoodie.table.timeline.timezone": "LOCAL"},
+        {"hoodie.populate.meta.fields": "false"},
+        {"hoodie.table.cdc.enabled": "true"},
+        {"hoodie.datasource.write.table.type": "MERGE_ON_READ"},
+        {"hoodie.datasource.write.drop.partition.columns": "true"},
+        {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"},
     ],
     ids=lambda options: ", ".join(options),
 )

@@ -89,6 +89,7 @@ def test_a_table_without_a_key_is_read_by_all_and_appended_by_both(share: Share)
     assert all(re.fullmatch(r"\d{17}_\d+_\d+", key) for key in keys), keys
 
 
+@pytest.mark.in_ci
 def test_java_travels_in_time_reads_increments_and_queries_by_sql(share: Share) -> None:
     table = share()
     engine = table.engine()
@@ -174,6 +175,7 @@ def test_java_reads_and_writes_what_an_update_and_a_merge_of_lakelock_left(share
     table.agree()
 
 
+@pytest.mark.in_ci
 def test_java_reads_and_writes_what_a_redo_of_lakelock_left(share: Share) -> None:
     """Files that a redo took over bear its instant in their name and rows, so that Java's increments find them."""
     table = share()

@@ -97,6 +97,7 @@ def test_java_reads_and_writes_columns_in_another_order(table: Shared) -> None:
     assert seen(table, SCHEMA) == [("a", 10, "eu"), ("b", 20, "us"), ("c", 3, "us")]
 
 
+@pytest.mark.in_ci
 def test_a_column_of_another_type_that_java_adds_rejects_mine(table: Shared) -> None:
     coordinator = table.coordinator()
     engine = table.engine(**{"write.merge_schema": True})
@@ -140,6 +141,7 @@ WIDE = pa.schema(
 )  # fmt: skip
 
 
+@pytest.mark.in_ci
 def test_columns_that_lakelock_adds_and_widens_are_read_and_written_by_all(share: Share) -> None:
     table = share(Layout("grown", schema=NARROW))
     engine, price, place = table.engine(), Decimal("1.25"), {"x": 1}

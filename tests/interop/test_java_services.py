@@ -52,6 +52,7 @@ def test_java_cleans_and_archives_beside_a_transaction_of_lakelock_and_both_writ
     assert coordinator.reap() == []
 
 
+@pytest.mark.in_ci
 def test_an_erased_row_stays_in_old_files_until_java_cleans_them(share: Share) -> None:
     table = share()
     engine = table.engine()

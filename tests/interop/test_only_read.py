@@ -73,6 +73,7 @@ def test_rows_that_are_only_in_log_files_older_than_any_base_file_are_shown(shar
     assert as_rows(table.by_lakelock(), SCHEMA) == as_rows(table.by_java(), SCHEMA)
 
 
+@pytest.mark.in_ci
 def test_every_row_of_a_long_log_block_is_shown(share: Share) -> None:
     table, count = share(Layout("mor", ordering="ts", schema=SCHEMA), create=False), 10_050
     for version in range(2):

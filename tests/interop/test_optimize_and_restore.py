@@ -19,6 +19,7 @@ def seen(table: Shared, **options: str) -> list[tuple[object, ...]]:
     return as_rows(table.java.read(table.path, options=named), table.layout.schema)
 
 
+@pytest.mark.in_ci
 def test_java_reads_and_writes_on_after_an_optimize_and_travels_to_before_it(share: Share) -> None:
     table = share()
     engine = table.engine()

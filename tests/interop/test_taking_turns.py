@@ -19,6 +19,7 @@ COMPOSITE = Layout("composite", keys=("id", "region"), partitions=("region", "id
 ORDERED = Layout("ordered", ordering="v")
 
 
+@pytest.mark.in_ci
 def test_every_kind_of_java_write_between_writes_of_lakelock(share: Share) -> None:
     table = share()
     engine = table.engine()

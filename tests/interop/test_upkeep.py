@@ -51,6 +51,7 @@ def over(table: Shared, storage: Storage, **options: object) -> Coordinator:
     return table.opened[-1]
 
 
+@pytest.mark.in_ci
 def test_all_readers_agree_after_a_clean_of_lakelock_and_javas_cleaner_goes_on_from_it(share: Share) -> None:
     table = share()
     table.engine().insert(table.rows(("a", 0, "eu"), ("b", 0, "us")))

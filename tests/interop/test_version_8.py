@@ -63,7 +63,8 @@ KEPT = (ONE_KEY_TWO_PARTITIONS, "java")
 EITHER = [(layout, creates) for layout in LAYOUTS for creates in ("lakelock", "java")]
 
 
-@pytest.mark.parametrize(("layout", "creates"), but(EITHER, [KEPT], [(ORDERED, "lakelock")]))
+@pytest.mark.in_ci
+@pytest.mark.parametrize(("layout", "creates"), but(EITHER, [KEPT, (ORDERED, "lakelock")]))
 def test_both_write_a_table_that_either_has_made(tables: Tables, layout: Layout, creates: str) -> None:
     table = tables(layout, create=creates == "lakelock")
 

@@ -64,6 +64,7 @@ def test_a_lock_service_needs_its_extra_and_nothing_more(wheel: Path, clean_pyth
     assert _NOWHERE in said, "it has tried to reach the service"
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("catalog", but(["glue", "hive_metastore"], {"glue"}))
 def test_a_catalog_says_which_extra_brings_its_client(clean_python: Path, tmp_path: Path, catalog: str) -> None:
     run(clean_python, "-c", _NEW_TABLE, tmp_path / "t", cwd=tmp_path)

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.sizes import in_ci
+
 ROOT = Path(__file__).parents[2]
 CONFIGURATION = """
 [tool.pytest.ini_options]
@@ -101,6 +103,7 @@ def test_a_test_that_waits_and_passes_alone_is_listed_as_flaky_with_its_first_ou
     assert "= failed =" not in done.stdout and "= coverage =" not in done.stdout
 
 
+@pytest.mark.in_ci
 def test_whatever_fails_the_rest_runs_and_all_that_failed_is_listed(project: Project) -> None:
     project.add("integration/test_twice.py", ALWAYS)
     project.add("unit/test_plain.py", ONCE.format(name="plain"))
@@ -154,10 +157,12 @@ def test_a_run_of_some_tests_does_not_need_one_in_each_stage(project: Project) -
     ("path", "text", "waits"),
     [
         ("behaviour/test_plain.py", PASSES, False),
-        ("behaviour/test_marked.py", "import pytest\n@pytest.mark.waits\n" + PASSES, True),
-        ("behaviour/test_patient.py", "from tests.waiting import eventually\n" + PASSES, True),
-        ("behaviour/test_served.py", SERVED, True),
         ("faults/test_killed.py", PASSES, True),
+        *in_ci(
+            ("behaviour/test_marked.py", "import pytest\n@pytest.mark.waits\n" + PASSES, True),
+            ("behaviour/test_patient.py", "from tests.waiting import eventually\n" + PASSES, True),
+            ("behaviour/test_served.py", SERVED, True),
+        ),
     ],
 )
 def test_what_waits_is_known_by_its_folder_its_fixtures_what_it_imports_or_its_marker(

@@ -36,6 +36,7 @@ def test_every_folder_with_python_files_is_a_package_of_the_wheel() -> None:
     assert folders - {"."} == set(HOMES)
 
 
+@pytest.mark.in_ci
 def test_the_wheel_holds_exactly_the_modules_of_the_tree(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         packed = {name for name in archive.namelist() if ".dist-info/" not in name}
@@ -63,6 +64,7 @@ def test_everything_but_spark_works_without_any_extra(clean_python: Path, tmp_pa
     assert f'version = "{version}"' in (ROOT / "pyproject.toml").read_text()
 
 
+@pytest.mark.in_ci
 @pytest.mark.slow
 def test_the_command_line_starts_without_any_extra(clean_python: Path, tmp_path: Path) -> None:
     shown = run(clean_python.parent / "lakelock", "--help", cwd=tmp_path)

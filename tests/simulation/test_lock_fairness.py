@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from lakelock.settings import LockSettings
 from lakelock.simulator.faults import Weather
 from lakelock.simulator.scenarios.scenario import Scenario
@@ -45,6 +47,7 @@ def waits() -> tuple[list[float], list[int]]:
     return sorted(waited_s), sorted(passed)
 
 
+@pytest.mark.in_ci
 def test_most_waits_for_the_default_lock_are_short_and_one_in_a_hundred_is_long() -> None:
     waited_s, passed = waits()
     assert len(waited_s) > 2_000, "it is nearly always taken"

@@ -17,11 +17,12 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from tests.behaviour.tables import collided_writers, insert, leftovers, new_table
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
+from tests.sizes import in_ci
 
 ODD_NAMES = ["plain", "with space", "per%20cent", "a=b", "ümlaut-日本", "hash#mark", "question?", "plus+", "a:b", "it's"]
 
 
-@pytest.fixture(params=["memory", "local", "faulty", "s3", "express", "azure", "gcs", "hdfs"])
+@pytest.fixture(params=["memory", "local", "faulty", "s3", "azure", "gcs", *in_ci("express", "hdfs")])
 def storage(request: pytest.FixtureRequest, tmp_path: Path) -> Storage:
     if request.param == "memory":
         return MemoryStorage()

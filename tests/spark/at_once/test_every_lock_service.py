@@ -23,7 +23,7 @@ OPTIONS = {
 }  # fmt: skip
 
 
-@pytest.fixture(scope="module", params=but_in_ci(SERVICES, {"storage", "redis"}))
+@pytest.fixture(scope="module", params=but_in_ci(SERVICES, {"redis"}))
 def service(request, tmp_path_factory):
     with SERVICES[request.param](tmp_path_factory.mktemp(request.param)) as running:
         yield running

@@ -108,6 +108,7 @@ def test_a_merge_or_update_that_is_killed_is_finished_or_removed_by_the_next(
     check_settled(spark, path, done if decided else with_rows())
 
 
+@pytest.mark.in_ci
 def test_a_writer_killed_when_its_redo_is_decided_leaves_two_instants_of_which_the_next_finishes_one_and_removes_one(
     spark, path
 ):

@@ -12,6 +12,7 @@ from lakelock.events import EventKind
 from lakelock.spark_plugin import LakeTable
 from lakelock.storage.local import LocalStorage
 from tests.behaviour.tables import leftovers
+from tests.sizes import in_ci
 from tests.spark.processes import PATIENT, QUICK, WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
 
@@ -90,7 +91,7 @@ def test_a_rejected_upsert_waits_for_the_other_and_its_retry_succeeds(spark, tab
     check(table, with_rows(("a", 10, "1"), ("b", 20, "1")))
 
 
-@pytest.mark.parametrize("attempts", [1, 3])
+@pytest.mark.parametrize("attempts", [3, *in_ci(1)])
 def test_of_two_upserts_of_one_new_key_one_is_rejected_and_its_retry_updates(spark, table, path, attempts):
     options = {**PATIENT, "retry.attempts": attempts}
     with WriterProcess(path, "upsert", [["new", 1, "1"]], options=options, stop_at="data-written") as first:

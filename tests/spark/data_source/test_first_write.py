@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from lakelock.errors import InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakelockDataSource, LakeTable
 from lakelock.spark_plugin.data_source.sink import BatchSink
+from tests.sizes import in_ci
 
 COLUMNS = "id long, p string, v long"
 DEFINITION = {"key": "id", "partition_by": "p", "order_by": "v", "index": "bucket:1:id", "hive_style": "false", "name": "goods"}
@@ -93,11 +94,13 @@ def test_options_that_are_not_true_of_the_table_are_told_with_both_sides(
     [
         ({"order_by": "v"}, r"a table without a key has no order_by(?s:.*)key="),
         ({"index": "bucket:2"}, "a table without a key has no index"),
-        ({"key": "nr"}, "key column 'nr' is not in the schema"),
-        ({"key": "id", "hive_style": "perhaps"}, "use true or false"),
-        ({"key": "id", "index": "hash"}, "hash"),
-        ({"key": "id", "table_version": "7"}, r"table_version is 7; lakelock makes 8 and 9(?s:.*)EMR 7"),
-        ({"key": "id", "table_version": "nine"}, "table_version is 'nine', which is no number"),
+        *in_ci(
+            ({"key": "nr"}, "key column 'nr' is not in the schema"),
+            ({"key": "id", "hive_style": "perhaps"}, "use true or false"),
+            ({"key": "id", "index": "hash"}, "hash"),
+            ({"key": "id", "table_version": "7"}, r"table_version is 7; lakelock makes 8 and 9(?s:.*)EMR 7"),
+            ({"key": "id", "table_version": "nine"}, "table_version is 'nine', which is no number"),
+        ),
     ],
 )
 def test_a_table_that_cannot_be_made_leaves_no_folder(

@@ -19,6 +19,7 @@ from lakelock.settings import Settings
 from lakelock.spark_plugin import LakelockDataSource, LakeTable
 from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers import SERVICES, Service
+from tests.sizes import in_ci
 from tests.spark.processes import WriterProcess
 from tests.spark.writer_process import COLUMNS, frame, gate
 from tests.waiting import eventually
@@ -32,7 +33,7 @@ AT_ONCE = {**PESSIMISTIC, "data_locks.attempts": "1"}
 BOUND_S = 200
 
 
-@pytest.fixture(scope="module", params=["storage", "redis"])
+@pytest.fixture(scope="module", params=["storage", *in_ci("redis")])
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with SERVICES[request.param](tmp_path_factory.mktemp(request.param)) as running:
         yield running

@@ -308,6 +308,7 @@ def test_a_table_is_registered_and_opened_by_its_name_in_spark(
         LakeTable.for_name(spark, "shops.nightly", options=options)
 
 
+@pytest.mark.in_ci
 @since_spark_4
 def test_a_write_by_format_lakelock_tells_the_catalog_too(
     spark: SparkSession, metastore: Service, hive: Any, tmp_path: Path

@@ -75,6 +75,7 @@ def test_the_data_source_reads_appends_and_streams_with_the_session_s_settings(d
     assert driver.load(path=f"{table}-new") == FIRST
 
 
+@pytest.mark.in_ci
 def test_a_path_that_leaves_its_cluster_open_is_where_sparks_readers_look(
     spark: SparkSession, driver: Driver, hdfs: Hdfs, table: str
 ) -> None:
@@ -97,6 +98,7 @@ def test_a_path_that_leaves_its_cluster_open_is_where_sparks_readers_look(
         spark.conf.unset("fs.defaultFS")
 
 
+@pytest.mark.in_ci
 def test_a_writer_without_spark_and_one_with_it_share_a_table(driver: Driver, hdfs: Hdfs, table: str) -> None:
     with Coordinator.open(StorageLocation.of(table, hdfs.options)) as beside:
         ArrowEngine(beside).upsert(ArrowEngine(beside).read().slice(0, 1))

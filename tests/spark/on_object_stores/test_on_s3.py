@@ -90,6 +90,7 @@ def test_every_write_of_a_table_is_read_by_sparks_own_client(driver: Remote, tab
     assert driver.read(path=table) == [["c", 30, "2"], ["f", 5, "3"], ["g", 7, "1"]]
 
 
+@pytest.mark.in_ci
 def test_changes_and_the_past_are_read_and_upkeep_runs(driver: Remote, table: str) -> None:
     ((first, _),) = driver.history(path=table)
     driver.write(path=table, how="upsert", rows=[["a", 10, "1"]])
@@ -113,6 +114,7 @@ def test_the_data_source_reads_appends_overwrites_and_streams(driver: Remote, ta
     assert driver.load(path=table) == driver.read(path=table) == [["z", 9, "9"]]
 
 
+@pytest.mark.in_ci
 def test_lakelocks_options_alone_are_enough_for_both_clients(driver: Remote, options: dict[str, str]) -> None:
     path = f"s3://{BARE}/t"
     driver.create(path=path, options=options)

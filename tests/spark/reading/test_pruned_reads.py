@@ -24,7 +24,7 @@ from lakelock.spark_plugin.scans import by_name
 from lakelock.storage.location import StorageLocation
 from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.snapshot import DataFile
-from tests.sizes import but
+from tests.sizes import but, in_ci
 from tests.spark.sparks import to_arrow
 
 COLUMNS = "id int, month int, who string, day date, v long"
@@ -38,7 +38,7 @@ def explained(frame: DataFrame) -> str:
     return shown.getvalue()
 
 
-@pytest.fixture(params=[True, False], ids=["hive", "plain"])
+@pytest.fixture(params=[True, *in_ci(False)], ids=["hive", "plain"])
 def table(spark: SparkSession, path: str, request: pytest.FixtureRequest) -> LakeTable:
     """Three partition columns, nulls and odd names in them, and two files in most partitions."""
     keys = [
@@ -241,7 +241,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize("kind", but(VALUES, {"timestamp", "decimal(12,10)", "string"}))
+@pytest.mark.parametrize("kind", but(VALUES, {"string"}, {"timestamp", "decimal(12,10)"}))
 def test_a_condition_on_any_column_gives_all_its_rows_and_opens_only_files_whose_range_fits(
     spark: SparkSession, path: str, kind: str
 ) -> None:

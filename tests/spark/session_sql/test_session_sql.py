@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 
 from lakelock.errors import InputError, SchemaError
 from lakelock.spark_plugin import LakeTable, register, sql
+from tests.sizes import in_ci
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -123,10 +124,12 @@ def test_every_other_statement_is_sparks(spark: SparkSession, table: LakeTable) 
     ("text", "answer"),
     [
         ("SELECT * FROM goods VERSION AS OF 3", "DESCRIBE HISTORY lists them"),
-        ("SELECT * FROM goods TIMESTAMP AS OF 'soon'", "is no time"),
-        ("CREATE TABLE t USING lakelock AS SELECT 1 a", "catalog keeps no path"),
         ("UPDATE goods SET id = 7", "record key"),
-        ("", "the text of one statement"),
+        *in_ci(
+            ("SELECT * FROM goods TIMESTAMP AS OF 'soon'", "is no time"),
+            ("CREATE TABLE t USING lakelock AS SELECT 1 a", "catalog keeps no path"),
+            ("", "the text of one statement"),
+        ),
     ],
 )
 def test_what_cannot_be_run_is_refused_before_any_work(spark: SparkSession, table: LakeTable, text: str, answer: str) -> None:

@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakelock.errors import StorageUnavailable, WriteFailed
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import deleting, inserting, key_lookup, upserting
+from tests.sizes import in_ci
 from tests.spark.sparks import since_spark_4
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
@@ -91,7 +92,7 @@ def doubled(stage: Callable[..., Iterator[object]]) -> Callable[..., Iterator[ob
     return run
 
 
-@pytest.mark.parametrize("trouble", [dying, doubled])
+@pytest.mark.parametrize("trouble", [doubled, *in_ci(dying)])
 def test_failed_and_speculative_tasks_leave_one_file_per_group_and_instant(
     spark: SparkSession, table: LakeTable, path: str, monkeypatch: pytest.MonkeyPatch, trouble: Callable[..., object]
 ) -> None:
@@ -131,7 +132,7 @@ def test_an_outage_is_what_task_retries_are_for(spark: SparkSession, table: Lake
     assert content(table) == AFTER
 
 
-@pytest.mark.parametrize("stage", [1, 2])
+@pytest.mark.parametrize("stage", [2, *in_ci(1)])
 def test_an_outage_that_lasts_is_a_typed_error(
     spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch, stage: int
 ) -> None:
@@ -142,6 +143,7 @@ def test_an_outage_that_lasts_is_a_typed_error(
     assert len(content(table)) == 3
 
 
+@pytest.mark.in_ci
 def test_executors_without_the_package_are_told_of(
     spark: SparkSession, table: LakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers import S3_OPTIONS, s3_server
 from lakelock.testing.servers.azure import azure_server
 from lakelock.testing.servers.gcs import gcs_server
+from tests.sizes import in_ci
 from tests.spark.sparks import register_without_confs, since_spark_4
 
 COLUMNS = "id long, v long"
@@ -97,7 +98,9 @@ def gcs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, object]]
 
 
 @since_spark_4
-@pytest.mark.parametrize(("settings", "uri"), [("options", "s3://lake/d"), ("azure", "az://lake/d"), ("gcs", "gs://lake/d")])
+@pytest.mark.parametrize(
+    ("settings", "uri"), [("options", "s3://lake/d"), *in_ci(("azure", "az://lake/d"), ("gcs", "gs://lake/d"))]
+)
 def test_the_data_source_needs_no_file_system_of_spark(
     spark: SparkSession, request: pytest.FixtureRequest, settings: str, uri: str
 ) -> None:

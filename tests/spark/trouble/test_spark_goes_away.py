@@ -65,6 +65,7 @@ def unharmed(spark: SparkSession, path: str) -> Iterator[None]:
     assert table.upsert(frame(spark, NEW)).attempts == 1
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("what", ["upsert", *long("transaction", "computing")])
 def test_a_jvm_that_dies_under_a_write_is_an_error_that_says_what_became_of_it(
     spark: SparkSession, path: str, tmp_path: Path, what: str

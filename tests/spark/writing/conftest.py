@@ -17,6 +17,16 @@ def other(spark: SparkSession, table: LakeTable) -> LakeTable:
     return LakeTable.for_path(spark, table.path, application="other")
 
 
+@pytest.fixture(scope="module")
+def settled(
+    request: pytest.FixtureRequest, spark: SparkSession, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[LakeTable]:
+    """A table that no test of the module changes: after all of them it is as it was."""
+    table = request.module.filled(spark, str(tmp_path_factory.mktemp("settled")))
+    with unchanged(table):
+        yield table
+
+
 @pytest.fixture
 def untouched(table: LakeTable) -> Iterator[None]:
     """After the test the table is as it was, with nothing pending and no stray file."""

@@ -140,6 +140,7 @@ def test_the_data_source_writes_buckets_whose_rows_are_in_one_task(spark: SparkS
     assert content(table) == {("c", 4): 7}
 
 
+@pytest.mark.in_ci
 @since_spark_4
 @pytest.mark.usefixtures("source")
 def test_the_data_source_refuses_rows_of_one_bucket_in_two_tasks(spark: SparkSession, path: str) -> None:

@@ -15,7 +15,6 @@ from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, InputError, SchemaError
 from lakelock.spark_plugin import LakeTable
 from tests.spark.sparks import since_spark_4
-from tests.spark.unchanged import unchanged
 
 PLACE = "struct<street: string, floor: int>"
 OLD = (
@@ -34,11 +33,15 @@ def old(spark: SparkSession, *keys: int) -> DataFrame:
     return spark.createDataFrame(values, OLD).coalesce(1)
 
 
-@pytest.fixture
-def table(spark: SparkSession, path: str) -> LakeTable:
+def filled(spark: SparkSession, path: str) -> LakeTable:
     made = LakeTable.create(spark, path, schema=old(spark, 1), key="id", partition_by="p")
     made.insert(old(spark, 1, 2, 3))
     return made
+
+
+@pytest.fixture
+def table(spark: SparkSession, path: str) -> LakeTable:
+    return filled(spark, path)
 
 
 def shown(frame: DataFrame) -> dict[int, Row]:
@@ -190,10 +193,10 @@ def test_fields_inside_columns_are_renamed_and_dropped_and_what_is_null_stays_nu
     ],
 )
 def test_a_change_of_names_that_a_table_cannot_have_is_refused_before_any_work(
-    table: LakeTable, change: Callable[[LakeTable], object], problem: str
+    settled: LakeTable, change: Callable[[LakeTable], object], problem: str
 ) -> None:
-    with unchanged(table), pytest.raises((SchemaError, InputError), match=f"(?s){problem}"):
-        change(table)
+    with pytest.raises((SchemaError, InputError), match=f"(?s){problem}"):
+        change(settled)
 
 
 def test_types_are_named_as_in_sql_and_columns_by_a_mapping(table: LakeTable) -> None:

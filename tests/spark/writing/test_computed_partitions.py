@@ -133,6 +133,7 @@ def test_statements_leave_the_computed_column_out(spark: SparkSession, table: La
     assert now(table)[-2:] == [(8, 8, FEBRUARY), (9, 9, MARCH)]
 
 
+@pytest.mark.in_ci
 @since_spark_4
 def test_the_data_source_makes_and_writes_such_a_table(spark: SparkSession, path: str) -> None:
     given = {"key": "id", "partition_by": "days(at), bucket(4, id)"}

@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 from lakelock.errors import InputError
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import deleting, overwriting
+from tests.sizes import but_in_ci
 from tests.spark import without_jobs
 from tests.waiting import eventually
 
@@ -86,7 +87,7 @@ PAST: dict[str, Callable[[], Given]] = {
 }
 
 
-@pytest.mark.parametrize("kind", PAST)
+@pytest.mark.parametrize("kind", but_in_ci(PAST, ["correlated"]))
 def test_the_time_stands_still_from_the_first_look_of_a_delete_to_its_last_attempt(
     spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:

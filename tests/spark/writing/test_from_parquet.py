@@ -10,6 +10,7 @@ from pyspark.sql import SparkSession
 from lakelock.errors import DuplicateKeyError, InputError, SchemaError, TableError
 from lakelock.events import Event, EventKind
 from lakelock.spark_plugin import LakeTable
+from tests.sizes import in_ci
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -44,7 +45,7 @@ def test_an_import_that_is_repeated_adds_no_row_and_a_changed_folder_changes_not
         spark.range(5, 6, numPartitions=1).write.mode("append").parquet(str(folder / "month=1"))
 
 
-@pytest.mark.parametrize("when", [EventKind.WRITING, EventKind.DECIDED, EventKind.COMMITTED])
+@pytest.mark.parametrize("when", [EventKind.DECIDED, *in_ci(EventKind.WRITING, EventKind.COMMITTED)])
 def test_an_import_that_was_interrupted_has_all_rows_once_when_it_is_repeated(
     spark: SparkSession, folder: Path, path: str, when: EventKind
 ) -> None:

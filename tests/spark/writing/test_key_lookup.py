@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import key_lookup, tagging
+from tests.sizes import in_ci
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -70,7 +71,7 @@ def many_files(spark: SparkSession, path: str, **create: object) -> LakeTable:
     return table
 
 
-@pytest.mark.parametrize("partitioned", [False, True], ids=["unpartitioned", "one hot partition"])
+@pytest.mark.parametrize("partitioned", [False, *in_ci(True)], ids=["unpartitioned", "one hot partition"])
 def test_an_upsert_opens_each_file_once_whatever_the_number_of_its_tasks(
     spark: SparkSession, path: str, opened: Callable[[], Counter[str]], monkeypatch: pytest.MonkeyPatch, partitioned: bool
 ) -> None:
@@ -99,6 +100,7 @@ def test_an_upsert_opens_only_files_whose_recorded_key_range_may_have_one_of_its
     assert table.read().where("v < 0").count() == 3
 
 
+@pytest.mark.in_ci
 def test_more_keys_than_the_driver_takes_are_looked_up_by_the_tasks_that_have_the_rows(
     spark: SparkSession, path: str, opened: Callable[[], Counter[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

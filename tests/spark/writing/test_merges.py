@@ -27,12 +27,16 @@ def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:
     return spark.createDataFrame(list(values), COLUMNS)
 
 
-@pytest.fixture
-def table(spark: SparkSession, path: str) -> LakeTable:
+def filled(spark: SparkSession, path: str) -> LakeTable:
     once = {"retry.attempts": 1}
     made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", order_by="v", options=once)
     fill(made, (1, "a", 10, "one"), (2, "a", 20, "two"), (3, "b", 30, "three"))
     return made
+
+
+@pytest.fixture
+def table(spark: SparkSession, path: str) -> LakeTable:
+    return filled(spark, path)
 
 
 def test_the_first_clause_of_its_kind_whose_condition_holds_applies(spark: SparkSession, table: LakeTable) -> None:
@@ -137,7 +141,6 @@ def test_several_source_rows_may_delete_one_row_and_only_one_of_them_may_change_
     assert content(table) == [(1, "a", 10, "one"), (3, "b", 30, "three")]
 
 
-@pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize(
     ("on", "clauses", "error", "problem"),
     [
@@ -158,18 +161,17 @@ def test_several_source_rows_may_delete_one_row_and_only_one_of_them_may_change_
     ],
 )
 def test_a_merge_that_cannot_be_is_refused_before_any_work(
-    spark: SparkSession, table: LakeTable, on: str, clauses: Callable, error: type, problem: str
+    spark: SparkSession, settled: LakeTable, on: str, clauses: Callable, error: type, problem: str
 ) -> None:
     broken = F.when(F.col("id") == 1, F.raise_error("somebody has computed the source")).otherwise(1).cast("long")
     source = rows(spark, (1, "a", 1, "x")).withColumn("v", broken)
     with pytest.raises(error, match=f"(?s){problem}"):
-        clauses(table.merge(source, on)).execute()
+        clauses(settled.merge(source, on)).execute()
 
 
-@pytest.mark.usefixtures("untouched")
-def test_update_all_does_not_change_a_key_unseen(spark: SparkSession, table: LakeTable) -> None:
+def test_update_all_does_not_change_a_key_unseen(spark: SparkSession, settled: LakeTable) -> None:
     with pytest.raises(SchemaError, match="another value of p"):
-        table.merge(rows(spark, (2, "b", 1, "x")), "target.id = source.id").when_matched_update_all().execute()
+        settled.merge(rows(spark, (2, "b", 1, "x")), "target.id = source.id").when_matched_update_all().execute()
 
 
 @pytest.mark.usefixtures("untouched")
@@ -243,7 +245,7 @@ def oracle(stored: list[tuple], source: list[tuple], bound: int) -> list[tuple]:
     return sorted([*result, *(row for row in given.values() if row[2] >= bound)])
 
 
-@pytest.mark.parametrize("seed", but(range(4), range(2)))
+@pytest.mark.parametrize("seed", but(range(4), range(1), range(2)))
 def test_a_merge_does_what_a_loop_over_the_rows_would_do(spark: SparkSession, path: str, seed: int) -> None:
     chosen = random.Random(seed)
 

@@ -195,6 +195,7 @@ def test_what_would_store_a_key_twice_is_refused_with_what_to_do(spark: SparkSes
     assert content(table) == [(1, "a", 10, 1), (2, "a", 20, 1), (3, "b", 30, 1)]
 
 
+@pytest.mark.in_ci
 def test_the_first_writer_that_is_told_records_the_index_in_an_existing_table(spark: SparkSession, path: str) -> None:
     plain = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p")
     plain.upsert(rows(spark, (1, "a", 10, 1)))

@@ -11,13 +11,14 @@ from lakelock.events import Event, EventKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.spark_plugin import LakeTable
 from lakelock.storage.location import StorageLocation
+from tests.sizes import in_ci
 
 PHASES = ["look-up", "shuffle", "write", "lock-wait", "validate", "publish"]
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-@pytest.mark.parametrize("index", [None, "global"])
+@pytest.mark.parametrize("index", [None, *in_ci("global")])
 def test_the_phases_of_an_upsert_are_all_told_and_add_up_to_no_more_than_it_took(
     spark: SparkSession, path: str, index: str | None
 ) -> None:

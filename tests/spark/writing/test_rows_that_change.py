@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 from lakelock.errors import WriteFailed
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.frames import KeptFrames
+from tests.sizes import in_ci
 from tests.spark.without_jobs import fill
 
 COLUMNS = "id long, p string, v long"
@@ -61,7 +62,7 @@ def merge_named(table: LakeTable, df: DataFrame) -> None:
 
 @pytest.mark.parametrize(
     ("write", "index"),
-    [(upsert, None), (delete, None), (merge, None), (merge_named, None), (upsert, "global")],
+    [(upsert, None), *in_ci((delete, None), (merge, None), (merge_named, None), (upsert, "global"))],
     ids=["upsert", "delete", "merge", "merge with named columns", "upsert in all partitions"],
 )
 @pytest.mark.usefixtures("nothing_is_kept")
@@ -79,7 +80,7 @@ def test_a_key_that_was_not_looked_up_is_not_written_as_if_it_were_new(
     assert not list(Path(path).rglob("*.marker.*"))
 
 
-@pytest.mark.parametrize("write", [upsert, merge], ids=["upsert", "merge"])
+@pytest.mark.parametrize("write", [merge, *in_ci(upsert)], ids=["merge", "upsert"])
 @pytest.mark.usefixtures("nothing_is_kept")
 def test_rows_that_are_the_same_when_they_are_computed_again_are_written(
     spark: SparkSession, path: str, write: Callable[[LakeTable, DataFrame], None]

@@ -28,6 +28,7 @@ from lakelock.spark_plugin.writing import tagging
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.reports import REPORTS_ONLY
 from lakelock.table.commit_metadata import WriteStat
+from tests.sizes import in_ci
 from tests.spark import without_jobs
 
 COLUMNS = "id long, p string, v long"
@@ -108,7 +109,7 @@ def test_a_rejection_is_recorded_without_the_row_that_was_met(spark: SparkSessio
     assert json.loads(record)["conflict"]["overlap"] == ["p=b"] and '"id' not in json.loads(record)["message"]
 
 
-@pytest.mark.parametrize("few_keys", [0, 1000])
+@pytest.mark.parametrize("few_keys", [1000, *in_ci(0)])
 def test_two_upserts_of_one_new_key_do_not_both_insert_it(
     spark: SparkSession, table: LakeTable, other: LakeTable, monkeypatch: pytest.MonkeyPatch, few_keys: int
 ) -> None:
@@ -280,7 +281,7 @@ def _conflict() -> Conflict:
     return Conflict(ConflictRule.FILE_GROUP, Party("1", "INSERT"), Party("2", "INSERT"))
 
 
-@pytest.mark.parametrize("second", ["upsert", "delete keys", "delete where"])
+@pytest.mark.parametrize("second", ["upsert", *in_ci("delete keys", "delete where")])
 def test_a_second_write_that_could_not_see_the_first_is_refused(spark: SparkSession, table: LakeTable, second: str) -> None:
     with pytest.raises(TransactionStateError, match="see"), table.transaction() as tx:
         tx.upsert(rows(spark, (1, "a", 11), (8, "a", 1)))
