@@ -2,9 +2,10 @@
 
     python .ci/run_stages.py [--jobs N] [--coverage] [TARGET...] [-- PYTEST-ARGUMENT...]
 
-First each TARGET of the Makefile, then all tests in four stages, of which three run at a time. Tests with the marker `waits`
-that failed run once more at the end, alone: what passes then is listed as flaky, with its first output, and does not fail
-the run. No other test runs twice. Measuring coverage makes tests half as slow again, so it is done on request.
+First each TARGET of the Makefile, `servers` beside the others, then all tests in four stages, of which three run at a time.
+Tests with the marker `waits` that failed run once more at the end, alone: what passes then is listed as flaky, with its first
+output, and does not fail the run. No other test runs twice. Measuring coverage makes tests half as slow again, so it is done
+on request.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from xml.etree import ElementTree
@@ -86,6 +87,8 @@ def workers(number: int) -> list[str]:
     return ["-n", str(number), "--max-worker-restart=0"]
 
 
+FETCHES = "servers"
+"""A target that waits for the network, so it runs beside the other targets."""
 COMPUTES, WAITS_FOR_JAVA = "simulation", "interop"
 """Both run beside the other stages, which run one after the other: a test with Java, servers or leases waits more than it
 computes. The first of them takes what is left of the processor, from the start to the end."""
@@ -105,31 +108,21 @@ class Run:
         if status:
             self.problems.append(f"make {name}: exit status {status}")
 
+    @contextmanager
+    def target_beside(self, name: str) -> Iterator[None]:
+        with beside(name, ["make", "--no-print-directory", name], os.environ) as started:
+            yield
+        if started.returncode:
+            self.problems.append(f"make {name}: exit status {started.returncode}")
+
     def tests(self, stage: Stage) -> None:
         heading(stage.name)
         self.ended(stage, subprocess.run(stage.command(self.more), env=stage.environment, check=False).returncode)
 
     @contextmanager
-    def beside(self, stage: Stage, priority: int = 0) -> Iterator[None]:
-        """Run a stage beside the block; what it says comes at the end. `priority` is a niceness."""
-        log = stage.results.with_suffix(".log")
-        with log.open("wb") as said:
-            started = subprocess.Popen(
-                stage.command(self.more),
-                stdout=said,
-                stderr=said,
-                env=stage.environment,
-                preexec_fn=lambda: step_back(priority),
-            )
-        try:
+    def tests_beside(self, stage: Stage, priority: int = 0) -> Iterator[None]:
+        with beside(stage.name, stage.command(self.more), stage.environment, priority) as started:
             yield
-            started.wait()
-        finally:
-            if started.poll() is None:
-                os.killpg(started.pid, signal.SIGTERM)
-                started.wait()
-            heading(stage.name)
-            print(log.read_text(errors="replace"), end="", flush=True)
         self.ended(stage, started.returncode)
 
     def ended(self, stage: Stage, status: int) -> None:
@@ -193,6 +186,25 @@ class Run:
         )
         heading(f"total: {', '.join(counts) or 'no tests ran'} in {seconds:.2f}s")
         return int(bool(self.problems or failed))
+
+
+@contextmanager
+def beside(
+    name: str, command: Sequence[str], environment: Mapping[str, str], priority: int = 0
+) -> Iterator[subprocess.Popen[bytes]]:
+    """Run a command beside the block; what it says comes at the end. `priority` is a niceness."""
+    log = RESULTS / f"{name}.log"
+    with log.open("wb") as said:
+        started = subprocess.Popen(command, stdout=said, stderr=said, env=environment, preexec_fn=lambda: step_back(priority))
+    try:
+        yield started
+        started.wait()
+    finally:
+        if started.poll() is None:
+            os.killpg(started.pid, signal.SIGTERM)
+            started.wait()
+        heading(name)
+        print(log.read_text(errors="replace"), end="", flush=True)
 
 
 def step_back(priority: int) -> None:
@@ -272,10 +284,12 @@ def main(arguments: Sequence[str]) -> int:
     run = Run(more)
     by_name = {stage.name: stage for stage in stages(jobs, coverage)}
     # A single process leaves the others enough, so none has to step back.
-    with run.beside(by_name.pop(COMPUTES), LOWEST_PRIORITY if jobs > 1 else 0):
-        for target in targets:
-            run.target(target)
-        with run.beside(by_name.pop(WAITS_FOR_JAVA)):
+    with run.tests_beside(by_name.pop(COMPUTES), LOWEST_PRIORITY if jobs > 1 else 0):
+        with run.target_beside(FETCHES) if FETCHES in targets else nullcontext():
+            for target in targets:
+                if target != FETCHES:
+                    run.target(target)
+        with run.tests_beside(by_name.pop(WAITS_FOR_JAVA)):
             for stage in by_name.values():
                 run.tests(stage)
     if coverage:

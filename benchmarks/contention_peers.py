@@ -22,7 +22,7 @@ import pyarrow as pa
 from benchmarks.contention import EVERY, WAYS, Job, make_table, rows
 from benchmarks.measuring import arguments, scratch, show
 from lakelock.errors import LakelockError
-from lakelock.testing.servers.java_hudi import java_hudi
+from lakelock.testing.servers.fetched.java_hudi import java_hudi
 from tests.interop.shared import ASKED, QUICK
 from tests.interop.witness import JavaError, Witness, witness
 

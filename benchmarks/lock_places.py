@@ -18,9 +18,9 @@ from lakelock.settings import LockSettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers import S3_OPTIONS, SERVICES, Service, containers, s3_server
-from lakelock.testing.servers.hive_metastore import PATIENT_URL, hive_metastore_server
+from lakelock.testing.servers.locks.hive_metastore import PATIENT_URL, hive_metastore_server
+from lakelock.testing.servers.locks.zookeeper import ENVIRONMENT, zookeeper_server
 from lakelock.testing.servers.proxy import Proxy
-from lakelock.testing.servers.zookeeper import ENVIRONMENT, zookeeper_server
 
 OPTIONS = {"hive_metastore": {"hive_metastore.socket_timeout_s": "30"}, "storage": {"lock.poll_s": str(LockSettings().poll_s)}}
 """What differs from the tests: the metastore has its locks in Derby, which is slow; nobody polls faster than usual."""

@@ -25,10 +25,10 @@ from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.testing.servers import S3_OPTIONS, s3_server
-from lakelock.testing.servers.azure import CONTAINER, azure_server
-from lakelock.testing.servers.gcs import BUCKET, gcs_server
-from lakelock.testing.servers.hdfs import hdfs_server
 from lakelock.testing.servers.proxy import Proxy
+from lakelock.testing.servers.stores.azure import CONTAINER, azure_server
+from lakelock.testing.servers.stores.gcs import BUCKET, gcs_server
+from lakelock.testing.servers.stores.hdfs import hdfs_server
 
 SCHEMA = pa.schema([("id", pa.string()), ("writer", pa.string())])
 PROPERTIES = TableProperties.new(

@@ -73,8 +73,8 @@ def opened(name: str, folder: Path) -> Iterator[Store]:
 
 @contextmanager
 def _on_s3() -> Iterator[Store]:
-    from lakelock.testing.servers.hadoop_jars import hadoop_aws
-    from lakelock.testing.servers.s3 import S3_OPTIONS, s3_server
+    from lakelock.testing.servers.fetched.hadoop_jars import hadoop_aws
+    from lakelock.testing.servers.stores.s3 import S3_OPTIONS, s3_server
 
     jars = sorted(str(jar) for jar in hadoop_aws().fetch().glob("*.jar"))
     with s3_server() as endpoint:
@@ -84,7 +84,7 @@ def _on_s3() -> Iterator[Store]:
 
 @contextmanager
 def _on_hdfs(folder: Path) -> Iterator[Store]:
-    from lakelock.testing.servers.hdfs import hdfs_server
+    from lakelock.testing.servers.stores.hdfs import hdfs_server
 
     with hdfs_server(folder / "hdfs") as server:
         yield Store(f"{server.root}/demo", {f"storage.{key}": value for key, value in server.options.items()})

@@ -22,7 +22,7 @@ from xml.sax.saxutils import unescape
 
 from lakelock.testing.servers import S3_OPTIONS
 from lakelock.testing.servers.http_front import Answer, Front, in_threads
-from lakelock.testing.servers.s3 import AUTHORIZATION
+from lakelock.testing.servers.stores.s3 import AUTHORIZATION
 from tests.certificates import new_certificate
 
 REGION = S3_OPTIONS["region"]

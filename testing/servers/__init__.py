@@ -6,13 +6,13 @@ from functools import partial
 from pathlib import Path
 
 from lakelock.testing.servers import containers
-from lakelock.testing.servers.dynamodb import dynamodb_server
-from lakelock.testing.servers.hive_metastore import PATIENT_URL, patient_metastore_server
-from lakelock.testing.servers.redis import redis_server
-from lakelock.testing.servers.s3 import S3_OPTIONS, S3_PAGE, s3_server
+from lakelock.testing.servers.locks.dynamodb import dynamodb_server
+from lakelock.testing.servers.locks.hive_metastore import PATIENT_URL, patient_metastore_server
+from lakelock.testing.servers.locks.redis import redis_server
+from lakelock.testing.servers.locks.storage import storage_service
+from lakelock.testing.servers.locks.zookeeper import zookeeper_server
 from lakelock.testing.servers.service import ServerError, ServerFailed, ServerMissing, Service
-from lakelock.testing.servers.storage import storage_service
-from lakelock.testing.servers.zookeeper import zookeeper_server
+from lakelock.testing.servers.stores.s3 import S3_OPTIONS, S3_PAGE, s3_server
 
 SERVICES: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {
     "storage": storage_service,

@@ -71,6 +71,7 @@ def test_the_archive_says_what_is_in_it_and_has_no_spark_of_its_own(packed: dict
     assert {each.partition(" ")[0] for each in packed["packages"]} >= {"lakelock", "pandas", "pyarrow", "packaging"}
 
 
+@pytest.mark.in_ci
 def test_a_file_that_exists_is_left_as_it_is(packed: dict) -> None:
     size = Path(packed["file"]).stat().st_size
     command = [str(Path(sys.executable).with_name("lakelock")), "package", packed["file"]]

@@ -150,6 +150,7 @@ def test_an_executor_killed_while_it_writes_leaves_nothing_beside_the_attempt_th
     check(path, way)
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize(("way", "step"), [("insert", "marked"), *long(("upsert", "begun"), ("upsert", "file-opened"))])
 def test_a_task_that_outlives_its_executor_and_wakes_up_after_the_commit_leaves_nothing(cluster, path, folder, way, step):
     cluster.order(path, way, folder, step, "outlive-executor")

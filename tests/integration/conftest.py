@@ -8,12 +8,30 @@ from contextlib import ExitStack
 import pytest
 from kazoo.client import KazooClient
 
-from lakelock.testing.servers.hive_metastore import hive_metastore_server
+from lakelock.testing.servers.locks.hive_metastore import hive_metastore_server
 from lakelock.testing.servers.service import Service
 from tests.integration.matrix import SERVICES_OF_ROWS, Services
 
 collect_ignore = ["third_party"]
 """Run by `test_third_party` as their authors would, with their own pytest."""
+
+
+_IN_CI = {
+    ("hive_metastore", "test_over_a_restart_the_lock_is_kept_or_its_loss_is_told_and_the_next_proceeds"),
+    ("hive_metastore", "test_processes_never_hold_the_lock_at_once_and_tokens_grow"),
+    ("hive_metastore", "test_none_of_three_processes_starves"),
+}
+"""What takes more than ten seconds in the lock matrix, by service."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Each promise of the lock suite is tried on some service in each run, and on every service, with wrong clocks, in CI."""
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec"):
+            service, wrong_s = item.callspec.params.get("service"), item.callspec.params.get("wrong_s")
+            if (service, item.originalname) in _IN_CI or (wrong_s and service not in (None, "storage")):
+                item.add_marker(pytest.mark.in_ci)
 
 
 @pytest.fixture(scope="session")

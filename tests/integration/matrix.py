@@ -17,7 +17,7 @@ import pytest
 
 from lakelock.testing.lock_suite import COLUMNS, NOT_FOR_THIS
 from lakelock.testing.servers import SERVICES, Service
-from lakelock.testing.servers.s3_storage import s3_storage_service
+from lakelock.testing.servers.locks.s3_storage import s3_storage_service
 
 _PROPERTY = "lock_matrix"
 _BETWEEN = ": "

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from lakelock.testing.servers import SERVICES, Service
-from lakelock.testing.servers.s3 import S3_OPTIONS
 from lakelock.testing.servers.service import Place
+from lakelock.testing.servers.stores.s3 import S3_OPTIONS
 from tests.integration.given import check_given
 from tests.integration.matrix import SERVICES_OF_ROWS, Services
 

@@ -17,11 +17,12 @@ from lakelock.storage.local import LocalStorage
 from lakelock.testing.servers import SERVICES, Service
 from tests.behaviour.tables import SCHEMA, Recorder, leftovers, new_table, writer
 from tests.integration.matrix import Services
+from tests.sizes import but_in_ci
 
 tables = count()
 
 
-@pytest.fixture(scope="module", params=list(SERVICES))
+@pytest.fixture(scope="module", params=but_in_ci(SERVICES, SERVICES.keys() - {"hive_metastore"}))
 def service(request: pytest.FixtureRequest, services: Services) -> Service:
     return services(request.param)
 

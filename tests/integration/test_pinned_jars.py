@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.testing.servers.maven import REPOSITORY, Jars
+from lakelock.testing.servers.fetched.maven import REPOSITORY, Jars
 from lakelock.testing.servers.service import ServerMissing
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>

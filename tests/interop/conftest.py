@@ -15,11 +15,11 @@ import pytest
 
 pytest.importorskip("hudi")
 
-from lakelock.testing.servers.dynamodb import REGION, TABLE, dynamodb_server
-from lakelock.testing.servers.hive_metastore import hive_metastore_server
-from lakelock.testing.servers.java_hudi import JavaHudi, java_hudi
+from lakelock.testing.servers.fetched.java_hudi import JavaHudi, java_hudi
+from lakelock.testing.servers.locks.dynamodb import REGION, TABLE, dynamodb_server
+from lakelock.testing.servers.locks.hive_metastore import hive_metastore_server
+from lakelock.testing.servers.locks.zookeeper import zookeeper_server
 from lakelock.testing.servers.service import Service
-from lakelock.testing.servers.zookeeper import zookeeper_server
 from tests.interop.shared import HIVE_STYLE, LOCKS, Layout, Shared
 from tests.interop.witness import Witness, witness
 

@@ -22,8 +22,8 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from lakelock.testing.servers import dynamodb
-from lakelock.testing.servers.hudi_jars import HUDI_DYNAMODB
+from lakelock.testing.servers.fetched.hudi_jars import HUDI_DYNAMODB
+from lakelock.testing.servers.locks import dynamodb
 from lakelock.testing.servers.service import Service
 from tests.interop.witness import Pending, Witness
 

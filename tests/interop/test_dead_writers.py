@@ -90,7 +90,7 @@ def test_lakelock_removes_a_java_job_that_died_half_way_and_leaves_a_live_one_al
 
 @pytest.mark.skipif(not FULL, reason="a second JVM: make interop FULL=1")
 def test_a_killed_jvm_leaves_nothing_that_lakelock_does_not_remove(table: Shared, tmp_path: Path) -> None:
-    from lakelock.testing.servers.java_hudi import java_hudi
+    from lakelock.testing.servers.fetched.java_hudi import java_hudi
 
     with witness(java_hudi(), tmp_path) as other:
         options = table.java_options("bulk_insert", **DIRECT)

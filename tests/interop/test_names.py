@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from lakelock.testing.servers.java_hudi import java_hudi
+from lakelock.testing.servers.fetched.java_hudi import java_hudi
 from lakelock.testing.servers.service import Service
 from tests.integration.catalogs.catalog_world import NamedTable, orders
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.testing.servers.java_hudi import JavaHudi, java_hudi, lakelock_for
+from lakelock.testing.servers.fetched.java_hudi import JavaHudi, java_hudi, lakelock_for
 from lakelock.testing.servers.service import Service
 from tests.interop.shared import ASKED, HIVE_STYLE, LOCKS, QUICK
 

@@ -12,8 +12,8 @@ import pytest
 from lakelock.errors import ConflictError, TableError
 from lakelock.table.eligibility import check_writable
 from lakelock.table.properties import TableProperties, read_properties
-from lakelock.testing.servers.hudi_jars import HUDI_SPARK_1_0
-from lakelock.testing.servers.java_hudi import java_hudi
+from lakelock.testing.servers.fetched.hudi_jars import HUDI_SPARK_1_0
+from lakelock.testing.servers.fetched.java_hudi import java_hudi
 from lakelock.testing.servers.service import Service
 from tests.interop.shared import LOCKS, Layout, Shared
 from tests.interop.witness import JavaError, Witness, witness
@@ -86,6 +86,7 @@ def test_both_write_a_table_that_either_has_made(tables: Tables, layout: Layout,
     assert read_properties(table.storage).version == 8
 
 
+@pytest.mark.in_ci
 def test_what_lakelock_makes_says_of_itself_what_java_says(tables: Tables) -> None:
     for layout in (PLAIN, ORDERED, ONE_KEY_TWO_PARTITIONS):
         theirs = tables(layout, create=False)

@@ -75,6 +75,7 @@ def test_a_catalog_says_which_extra_brings_its_client(clean_python: Path, tmp_pa
     assert f"pip install 'lakelock[{catalog.replace('_', '-')}]'" in said
 
 
+@pytest.mark.in_ci
 def test_hdfs_says_which_extra_brings_its_client(clean_python: Path, tmp_path: Path) -> None:
     said = run(clean_python, "-m", "lakelock.cli", "doctor", f"hdfs://{_NOWHERE}/t", "--json", cwd=tmp_path, code=None)
     assert "pip install 'lakelock[hdfs]'" in said

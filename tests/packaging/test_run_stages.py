@@ -22,7 +22,7 @@ markers = ["spark: x", "interop: x", "waits: x"]
 source = ["tests"]
 """
 pytestmark = pytest.mark.timeout(900)
-MAKEFILE = "good:\n\t@echo good ran\nbad:\n\t@echo bad ran; exit 3\n"
+MAKEFILE = "good:\n\t@echo good ran\nbad:\n\t@echo bad ran; exit 3\nservers:\n\t@echo none fetched; exit 3\n"
 PASSES = "def test_passes():\n    pass\n"
 ONCE = """
 from pathlib import Path
@@ -109,12 +109,21 @@ def test_whatever_fails_the_rest_runs_and_all_that_failed_is_listed(project: Pro
     project.add("unit/test_plain.py", ONCE.format(name="plain"))
     project.add("unit/test_broken.py", "import nothing_of_this_name\n")
     project.add("simulation/test_seeds.py", ALWAYS)
-    done = project.run("bad", "good")
+    done = project.run("servers", "bad", "good")
     assert done.returncode == 1
-    assert "bad ran" in done.stdout and "good ran" in done.stdout and "flaky" not in done.stdout
+    for said in ("bad ran", "good ran", "none fetched"):
+        assert said in done.stdout
+    assert "flaky" not in done.stdout
     assert project.runs_of("plain") == 1, "no test but those that wait runs twice"
     failed = done.stdout.partition("= failed =")[2]
-    for name in ("make bad", "test_twice::test_always", "test_plain::test_once", "test_broken", "test_seeds::test_always"):
+    for name in (
+        "make bad",
+        "make servers",
+        "test_twice::test_always",
+        "test_plain::test_once",
+        "test_broken",
+        "test_seeds::test_always",
+    ):
         assert name in failed
     assert counts(done) == "3 failed, 5 passed, 1 errors"
 

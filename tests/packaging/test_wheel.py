@@ -44,6 +44,7 @@ def test_the_wheel_holds_exactly_the_modules_of_the_tree(wheel: Path) -> None:
     assert {"lakelock/py.typed", "pyspark_lakelock/py.typed", "lakelock/configs/default.toml"} <= packed
 
 
+@pytest.mark.in_ci
 def test_the_wheel_carries_licence_and_command(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         (licence,) = [name for name in archive.namelist() if name.endswith("licenses/LICENSE")]
@@ -71,6 +72,7 @@ def test_the_command_line_starts_without_any_extra(clean_python: Path, tmp_path:
     assert "doctor" in shown
 
 
+@pytest.mark.in_ci
 @pytest.mark.slow
 def test_a_configuration_file_is_found_in_the_installed_package(clean_python: Path, tmp_path: Path) -> None:
     code = "from importlib.resources import files; print((files('lakelock.configs') / 'storage.toml').read_text())"

@@ -17,7 +17,7 @@ from lakelock.storage.hdfs.cluster import Cluster, Status, inode
 from lakelock.storage.hdfs.options import HdfsOptions, from_hadoop
 from lakelock.storage.hdfs.store import HdfsStorage
 from lakelock.storage.location import open_storage
-from lakelock.testing.servers.hdfs import Hdfs, hdfs_server
+from lakelock.testing.servers.stores.hdfs import Hdfs, hdfs_server
 
 Make = Callable[[], HdfsStorage]
 
@@ -55,6 +55,7 @@ def test_a_replacement_whose_writer_was_killed_is_put_in_place_by_the_next_one(h
     assert storage.put_if_match("folder/k", b"three", found.etag) is not None
 
 
+@pytest.mark.in_ci
 def test_a_replacement_that_somebody_deleted_keeps_nobody_from_the_object(hdfs: Hdfs, hdfs_table: Make) -> None:
     storage = hdfs_table()
     first = storage.put_if_absent("folder/k", b"one") or ""

@@ -10,7 +10,7 @@ import boto3
 import pytest
 
 from lakelock.errors import CatalogError, InputError
-from lakelock.testing.servers.s3 import s3_server
+from lakelock.testing.servers.stores.s3 import s3_server
 from tests.integration.catalogs.catalog_world import NamedTable, orders
 
 REGION = "us-east-1"

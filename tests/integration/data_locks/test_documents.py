@@ -23,8 +23,8 @@ from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers import Service
+from lakelock.testing.servers.locks.redis import RedisServer
 from lakelock.testing.servers.process import free_port
-from lakelock.testing.servers.redis import RedisServer
 from tests.behaviour.data_locks.data_lock_suite import P1, TABLE, Later, granted, own, share
 from tests.integration.data_locks.test_data_locks import RUNTIME, open_one, options, tables
 from tests.integration.matrix import Services

@@ -17,8 +17,8 @@ from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
-from lakelock.testing.servers.dynamodb import REGION, TABLE
-from lakelock.testing.servers.dynamodb_proxy import Proxy, proxy_to
+from lakelock.testing.servers.locks.dynamodb import REGION, TABLE
+from lakelock.testing.servers.locks.dynamodb_proxy import Proxy, proxy_to
 from lakelock.testing.servers.service import Service
 
 LEASE_S = 15.0

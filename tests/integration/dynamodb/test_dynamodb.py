@@ -13,7 +13,7 @@ from lakelock.errors import (
     LockTimeout,
 )
 from lakelock.providers import LockProvider
-from lakelock.testing.servers.dynamodb_proxy import Proxy, Rule, operation, updates
+from lakelock.testing.servers.locks.dynamodb_proxy import Proxy, Rule, operation, updates
 from tests.integration.dynamodb.dynamodb_world import (
     JAVA_OWNER,
     LEASE_S,

@@ -14,7 +14,7 @@ from lakelock.errors import (
 )
 from lakelock.events import EventKind
 from lakelock.providers import Lease
-from lakelock.testing.servers.dynamodb_proxy import Rule, Trouble, operation, updates
+from lakelock.testing.servers.locks.dynamodb_proxy import Rule, Trouble, operation, updates
 from tests.integration.dynamodb.dynamodb_world import (
     LEASE_S,
     World,

@@ -18,8 +18,8 @@ from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import open_storage
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers.dynamodb import TABLE
-from lakelock.testing.servers.s3 import S3_OPTIONS
+from lakelock.testing.servers.locks.dynamodb import TABLE
+from lakelock.testing.servers.stores.s3 import S3_OPTIONS
 from tests.integration.dynamodb.dynamodb_world import (
     World,
     take,

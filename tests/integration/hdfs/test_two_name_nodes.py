@@ -11,7 +11,7 @@ import pytest
 from py4j.java_gateway import JavaGateway
 
 from lakelock.storage.hdfs.store import HdfsStorage
-from lakelock.testing.servers.hdfs import JAVA_OPTIONS, class_path
+from lakelock.testing.servers.stores.hdfs import JAVA_OPTIONS, class_path
 from tests.behaviour.tables import insert, new_table, writer
 
 

@@ -18,10 +18,10 @@ from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers.dynamodb import REGION, TABLE
 from lakelock.testing.servers.jvm import java
+from lakelock.testing.servers.locks.dynamodb import REGION, TABLE
+from lakelock.testing.servers.locks.zookeeper import JVM
 from lakelock.testing.servers.service import Service
-from lakelock.testing.servers.zookeeper import JVM
 from tests.integration.zookeeper.zookeeper_world import Worker
 
 ROOT = Path(__file__).parents[3]

@@ -14,7 +14,7 @@ import pytest
 
 from lakelock.errors import LockTimeout
 from lakelock.storage.location import open_storage
-from lakelock.testing.servers.hudi_jars import HUDI, HUDI_DYNAMODB
+from lakelock.testing.servers.fetched.hudi_jars import HUDI, HUDI_DYNAMODB
 from lakelock.testing.servers.jvm import jars
 from tests.integration.java.hudi_world import LEASE_S, World, compiled, new_world
 

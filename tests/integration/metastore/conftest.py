@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakelock.testing.servers.metastore_proxy import MetastoreProxy
+from lakelock.testing.servers.locks.metastore_proxy import MetastoreProxy
 from lakelock.testing.servers.service import Service
 from tests.integration.metastore.metastore_world import World, new_world, proxied
 

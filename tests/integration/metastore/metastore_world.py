@@ -18,7 +18,7 @@ from lakelock.providers.hive_metastore.wire import Address, Wire
 from lakelock.settings import Settings
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_proxy
+from lakelock.testing.servers.locks.metastore_proxy import MetastoreProxy, metastore_proxy
 from lakelock.testing.servers.service import LOOPBACK, Service
 
 LEASE_S = 1.5

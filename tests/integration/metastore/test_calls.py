@@ -17,7 +17,7 @@ from lakelock.providers.hive_metastore.messages import ServerError
 from lakelock.providers.hive_metastore.thrift_calls import Calls, LockRow
 from lakelock.providers.hive_metastore.wire import Address
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
-from lakelock.testing.servers.metastore_proxy import MetastoreProxy
+from lakelock.testing.servers.locks.metastore_proxy import MetastoreProxy
 from tests.integration.metastore.metastore_world import World, take
 
 _BREAKS_IT = "it's"

@@ -19,9 +19,9 @@ import pytest
 from lakelock.errors import LeaseLost, LockTimeout, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.providers import renewing
 from lakelock.providers.hive_metastore.messages import ServerError
-from lakelock.testing.servers import hive_metastore as hive_servers
-from lakelock.testing.servers.hive_metastore import hive_metastore_server
-from lakelock.testing.servers.metastore_proxy import MetastoreProxy, metastore_proxy
+from lakelock.testing.servers.locks import hive_metastore as hive_servers
+from lakelock.testing.servers.locks.hive_metastore import hive_metastore_server
+from lakelock.testing.servers.locks.metastore_proxy import MetastoreProxy, metastore_proxy
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
 from tests.certificates import new_certificate

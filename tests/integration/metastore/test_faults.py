@@ -8,7 +8,7 @@ import pytest
 
 from lakelock.errors import ProviderUnavailable
 from lakelock.providers import renewing
-from lakelock.testing.servers.metastore_proxy import MetastoreProxy
+from lakelock.testing.servers.locks.metastore_proxy import MetastoreProxy
 from lakelock.testing.servers.service import Service
 from tests.integration.metastore.metastore_world import World, take
 from tests.waiting import Stopwatch, eventually

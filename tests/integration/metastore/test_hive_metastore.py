@@ -12,7 +12,7 @@ from lakelock.events import EventKind, Events
 from lakelock.providers import renewing
 from lakelock.providers.hive_metastore.thrift_calls import WAITING
 from lakelock.testing.lock_processes import Worker
-from lakelock.testing.servers.hive_metastore import (
+from lakelock.testing.servers.locks.hive_metastore import (
     ENVIRONMENT_URL,
     LOCK_TIMEOUT_S,
     PATIENT_URL,

@@ -14,8 +14,8 @@ from lakelock.errors import LockTimeout, ProviderRefused, ProviderUnavailable
 from lakelock.providers.hive_metastore.client import MetastoreClient
 from lakelock.providers.hive_metastore.wire import Address
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
-from lakelock.testing.servers.hive_metastore import MetastoreProcess
 from lakelock.testing.servers.kerberos import REALM, Realm, kerberos_realm
+from lakelock.testing.servers.locks.hive_metastore import MetastoreProcess
 from tests.integration.metastore.metastore_world import World, take
 from tests.waiting import eventually
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakelock.testing.servers.redis import RedisServer
+from lakelock.testing.servers.locks.redis import RedisServer
 from tests.integration.redis.redis_world import World
 
 

@@ -12,7 +12,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers.redis import RedisServer
+from lakelock.testing.servers.locks.redis import RedisServer
 
 LEASE_S = 1.0
 OPTIONS = {"redis.socket_timeout_s": "0.3", "redis.connect_timeout_s": "0.3", "lock.lease_s": LEASE_S, "lock.renew_s": 0.2}

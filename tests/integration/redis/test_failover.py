@@ -22,9 +22,9 @@ from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
+from lakelock.testing.servers.locks.redis import RedisServer
 from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.proxy import Proxy
-from lakelock.testing.servers.redis import RedisServer
 from tests.behaviour.tables import SCHEMA, new_table
 from tests.waiting import eventually
 

@@ -12,8 +12,8 @@ from lakelock.clock import SystemRuntime
 from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable
 from lakelock.events import EventKind, Events
 from lakelock.providers import Lease, LockProvider, renewing
+from lakelock.testing.servers.locks.redis import RedisServer
 from lakelock.testing.servers.proxy import Proxy
-from lakelock.testing.servers.redis import RedisServer
 from tests.integration.redis.redis_world import World, take, waiting
 from tests.waiting import Stopwatch, eventually
 

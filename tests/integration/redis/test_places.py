@@ -18,9 +18,9 @@ from lakelock.providers.redis.address import RedisAddress
 from lakelock.providers.redis.lock import key_of
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
+from lakelock.testing.servers.locks.redis import RedisServer, executable
 from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.proxy import Proxy
-from lakelock.testing.servers.redis import RedisServer, executable
 from tests.certificates import new_certificate
 
 SECRET = "open-sesame"

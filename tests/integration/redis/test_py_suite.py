@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-from lakelock.testing.servers.redis import RedisServer
+from lakelock.testing.servers.locks.redis import RedisServer
 from tests.integration.redis.redis_py_adapter import SKIPPED
 from tests.integration.sources import source_file
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from lakelock.errors import LockTimeout
-from lakelock.testing.servers.zookeeper import jars
+from lakelock.testing.servers.locks.zookeeper import jars
 from tests.integration.zookeeper.zookeeper_world import World, workers
 from tests.waiting import eventually
 

@@ -16,9 +16,9 @@ from lakelock.errors import LeaseLost, ProviderUnavailable, SettingsError
 from lakelock.events import EventKind, Events
 from lakelock.providers import renewing
 from lakelock.providers.zookeeper.lease import ZooKeeperLease
+from lakelock.testing.servers.locks.zookeeper import zookeeper_ensemble, zookeeper_server
 from lakelock.testing.servers.proxy import Proxy
 from lakelock.testing.servers.service import Service
-from lakelock.testing.servers.zookeeper import zookeeper_ensemble, zookeeper_server
 from tests.integration.zookeeper.zookeeper_world import (
     LEASE_S,
     World,

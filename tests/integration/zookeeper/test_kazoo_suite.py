@@ -8,8 +8,8 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+from lakelock.testing.servers.locks.zookeeper import ENVIRONMENT
 from lakelock.testing.servers.service import Service
-from lakelock.testing.servers.zookeeper import ENVIRONMENT
 from tests.integration.sources import source_file
 
 _ADAPTER = Path(__file__).with_name("kazoo_adapter.py")

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from lakelock.testing.servers.kerberos import REALM, Realm, kerberos_realm
+from lakelock.testing.servers.locks.zookeeper import zookeeper_server
 from lakelock.testing.servers.service import Service
-from lakelock.testing.servers.zookeeper import zookeeper_server
 from tests.integration.zookeeper.zookeeper_world import Worker
 
 pytestmark = pytest.mark.timeout(600)  # the first time on a machine includes an installation

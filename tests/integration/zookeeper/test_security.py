@@ -12,9 +12,9 @@ import pytest
 from lakelock.errors import LakelockError, LockError, ProviderUnavailable, SettingsError
 from lakelock.settings import Settings
 from lakelock.settings.zookeeper import ZooKeeperSettings
+from lakelock.testing.servers.locks.zookeeper import zookeeper_server
 from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.service import Service
-from lakelock.testing.servers.zookeeper import zookeeper_server
 from tests.certificates import Certificate, new_certificate
 from tests.integration.zookeeper.zookeeper_world import World
 

@@ -27,8 +27,8 @@ from lakelock.providers.zookeeper.session import ZooKeeperSession
 from lakelock.settings import LockSettings, Settings
 from lakelock.settings.zookeeper import ZooKeeperSettings
 from lakelock.storage.memory import MemoryStorage
+from lakelock.testing.servers.locks.zookeeper import JVM, jars
 from lakelock.testing.servers.service import Service
-from lakelock.testing.servers.zookeeper import JVM, jars
 from tests.waiting import eventually
 
 LEASE_S = 1.5

@@ -35,6 +35,7 @@ def cell(request):
     mark(request.node, request.node.callspec.params["service"], "Spark writers")
 
 
+@pytest.mark.in_ci
 def test_two_jobs_that_count_one_row_up_and_a_third_beside_them_lose_nothing(spark, service, path):
     options = {**service.options, **OPTIONS, "lock.provider": service.url("spark-writers")}
     schema = spark.createDataFrame([], COLUMNS).schema

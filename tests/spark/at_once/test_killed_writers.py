@@ -134,6 +134,7 @@ def test_an_executor_killed_while_it_writes_leaves_no_file(spark, path):
     check_settled(spark, path, with_rows())
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("step", but(ROLLBACK_STEPS, ROLLBACK_STEPS[:2]))
 def test_a_writer_killed_while_it_removes_a_dead_ones_work_is_followed_by_the_next(spark, path, step):
     with WriterProcess(path, "upsert", UPSERT, options=PATIENT, crash_at="reconciled") as victim:

@@ -203,6 +203,7 @@ def test_confs_of_the_session_that_do_not_reach_a_write_stop_it(
     assert list(Path(path).glob("**/*.parquet")) == [] and list(Path(path).glob(".hoodie/.heartbeat/[!.]*")) == []
 
 
+@pytest.mark.in_ci
 def test_an_option_goes_before_a_conf_of_the_session(session: SparkSession, table: LakeTable, path: str) -> None:
     session.conf.set("spark.lakelock.lock.provider", "memory:")
     rows(session, (1, "a", 1)).write.format("lakelock").option("lock_provider", "storage:").mode("append").save(path)

@@ -23,8 +23,8 @@ from lakelock.errors import CatalogError, InputError, TableError
 from lakelock.spark_plugin import LakeTable, register
 from lakelock.table.properties import read_properties
 from lakelock.table.schema import TableSchema
-from lakelock.testing.servers.hive_metastore import hive_metastore_server
-from lakelock.testing.servers.metastore_proxy import metastore_proxy
+from lakelock.testing.servers.locks.hive_metastore import hive_metastore_server
+from lakelock.testing.servers.locks.metastore_proxy import metastore_proxy
 from lakelock.testing.servers.service import Service
 from tests.integration.catalogs.catalog_world import SCHEMA, NamedTable, orders
 from tests.spark.sparks import since_spark_4

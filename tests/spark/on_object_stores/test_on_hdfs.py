@@ -13,7 +13,7 @@ from lakelock.errors import SettingsError, TableError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.spark_plugin import LakeTable
 from lakelock.storage.location import StorageLocation
-from lakelock.testing.servers.hdfs import Hdfs, hdfs_server
+from lakelock.testing.servers.stores.hdfs import Hdfs, hdfs_server
 from tests.integration.hdfs.secured import secured_cluster
 from tests.spark.on_object_stores.driver import Driver
 from tests.spark.on_object_stores.remote import SMALL, Remote

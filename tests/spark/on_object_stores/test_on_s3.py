@@ -14,8 +14,8 @@ pytest.importorskip("moto")
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.coordinator import Coordinator
 from lakelock.storage.location import StorageLocation
-from lakelock.testing.servers.hadoop_jars import hadoop_aws
-from lakelock.testing.servers.s3 import AUTHORIZATION, S3_OPTIONS, s3_server
+from lakelock.testing.servers.fetched.hadoop_jars import hadoop_aws
+from lakelock.testing.servers.stores.s3 import AUTHORIZATION, S3_OPTIONS, s3_server
 from tests.sizes import long
 from tests.spark.on_object_stores.remote import SMALL, Remote
 from tests.spark.processes import QUICK, named

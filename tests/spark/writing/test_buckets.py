@@ -123,6 +123,7 @@ def write(df: DataFrame, path: str, mode: str = "append", **options: str) -> Non
     df.write.format("lakelock").options(**options).mode(mode).save(path)
 
 
+@pytest.mark.in_ci
 @since_spark_4
 @pytest.mark.usefixtures("source")
 def test_the_data_source_writes_buckets_whose_rows_are_in_one_task(spark: SparkSession, path: str) -> None:

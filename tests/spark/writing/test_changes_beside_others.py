@@ -150,6 +150,7 @@ def test_in_the_profile_delta_a_change_is_rejected_by_deltas_names(
         other.insert(inserted.selectExpr("8L as id", "'z' as p", "v", "'new' as more"), merge_schema=True)
 
 
+@pytest.mark.in_ci
 @changing
 def test_with_write_serializable_a_blind_append_passes_and_another_change_does_not(
     spark: SparkSession, table: LakeTable, change: Callable

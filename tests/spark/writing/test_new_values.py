@@ -13,6 +13,7 @@ from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError
 from lakelock.spark_plugin import LakeTable
+from tests.sizes import in_ci
 
 PLACE = "struct<city:string,zip:bigint>"
 COLUMNS = f"id long, place {PLACE}, stops array<{PLACE}>, marks map<string,{PLACE}>, v long"
@@ -123,7 +124,7 @@ def test_what_cannot_be_a_new_value_is_refused_before_any_work(
     assert sorted(Path(settled.path.removeprefix("file://")).rglob("*")) == before
 
 
-@pytest.mark.parametrize("as_given", [str, F.col])
+@pytest.mark.parametrize("as_given", [str, *in_ci(F.col)])
 def test_a_merge_may_name_the_key_that_its_condition_equates(spark: SparkSession, table: LakeTable, as_given: Callable) -> None:
     source = spark.createDataFrame([(1, 100)], "id int, v long")
     values = {"target.id": as_given("source.id"), "v": "source.v"}
@@ -152,6 +153,7 @@ def test_another_value_for_a_key_is_refused(
         clauses(table.merge(source, "source.id = target.id")).execute()
 
 
+@pytest.mark.in_ci
 def test_update_all_does_not_take_a_key_by_another_column_than_the_condition_equates(
     spark: SparkSession, table: LakeTable
 ) -> None:

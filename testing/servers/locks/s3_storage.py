@@ -10,9 +10,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lakelock.testing.servers.dynamodb import Moto
-from lakelock.testing.servers.s3 import AUTHORIZATION, S3_OPTIONS
+from lakelock.testing.servers.locks.dynamodb import Moto
 from lakelock.testing.servers.service import Place, Service, not_ours
+from lakelock.testing.servers.stores.s3 import AUTHORIZATION, S3_OPTIONS
 
 ENVIRONMENT = "LAKELOCK_TEST_S3_URL"
 """`http://host:9000/bucket` of an S3 that is there already (or a bucket `lake`), with credentials of the environment."""

@@ -8,9 +8,9 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 from lakelock.testing.servers import jvm
-from lakelock.testing.servers.hadoop_jars import fitting
+from lakelock.testing.servers.fetched.hadoop_jars import fitting
+from lakelock.testing.servers.fetched.maven import Jars
 from lakelock.testing.servers.jvm import write_configuration
-from lakelock.testing.servers.maven import Jars
 from lakelock.testing.servers.process import ServerProcess
 
 _MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"

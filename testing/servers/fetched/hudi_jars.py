@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakelock.testing.servers.maven import Jars
+from lakelock.testing.servers.fetched.maven import Jars
 
 HUDI = Jars(
     "hudi",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from lakelock.testing.servers import jvm
-from lakelock.testing.servers.maven import Jars
+from lakelock.testing.servers.fetched.maven import Jars
 from lakelock.testing.servers.service import ServerMissing
 
 _HADOOP = "hadoop-client-api-"

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
 
-from lakelock.testing.servers.npm import OLDEST_NODE, NpmPackage
+from lakelock.testing.servers.fetched.npm import OLDEST_NODE, NpmPackage
 from lakelock.testing.servers.process import ServerProcess
 from lakelock.testing.servers.service import ServerMissing
 

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lakelock.testing.servers.npm import NpmPackage
+from lakelock.testing.servers.fetched.npm import NpmPackage
 from lakelock.testing.servers.process import ServerProcess, free_port
-from lakelock.testing.servers.s3 import OneAtATime
 from lakelock.testing.servers.service import Place, ServerMissing, Service, not_ours
+from lakelock.testing.servers.stores.s3 import OneAtATime
 
 TABLE = "hudi_locks"
 REGION = "us-east-1"

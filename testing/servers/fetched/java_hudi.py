@@ -16,7 +16,7 @@ from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
 
-from lakelock.testing.servers.hudi_jars import HUDI_SPARK
+from lakelock.testing.servers.fetched.hudi_jars import HUDI_SPARK
 from lakelock.testing.servers.jvm import java
 from lakelock.testing.servers.service import ServerMissing
 

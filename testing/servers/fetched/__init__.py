@@ -1,0 +1,1 @@
+"""What servers and tests need from elsewhere: fetched once, pinned, and kept."""

@@ -1,0 +1,1 @@
+"""The services of locks, by the names of their providers."""

@@ -1,0 +1,1 @@
+"""Object stores and HDFS, as emulators and real servers answer."""
