@@ -29,8 +29,10 @@ _IN_CI = bool(os.environ.get("CI"))
 _IN_FULL = bool(os.environ.get("FULL"))
 
 # Hypothesis has no deadline, since a busy machine is not a failure. Laptops look for new examples; CI takes the same ones each
-# time, so that one commit has one result.
-settings.register_profile("lakelock", deadline=None, print_blob=True, derandomize=_IN_CI)
+# time, so that one commit has one result, and more of them.
+settings.register_profile(
+    "lakelock", deadline=None, print_blob=True, derandomize=_IN_CI, max_examples=100 if _IN_CI or _IN_FULL else 30
+)
 settings.load_profile("lakelock")
 
 

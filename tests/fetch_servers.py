@@ -6,6 +6,7 @@ first. What cannot be fetched is told and is no error: the tests that need it ar
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -31,16 +32,20 @@ def from_npm(package: NpmPackage) -> None:
 
 SERVERS: tuple[tuple[str, Fetch], ...] = (
     ("PySpark 3.5 with Java Hudi", java_hudi),
+    ("Hadoop's connector for S3", lambda: hadoop_aws().fetch()),
+    ("dynalite", partial(from_npm, DYNALITE)),
+    ("Azurite", partial(from_npm, AZURITE)),
+)
+IN_CI: tuple[tuple[str, Fetch], ...] = (
     ("Java Hudi 1.0", HUDI_SPARK_1_0.fetch),
     ("Hudi's lock providers", HUDI.fetch),
     ("Hudi's lock provider for DynamoDB", HUDI_DYNAMODB.fetch),
     ("HDFS", hdfs.class_path),
-    ("Hadoop's connector for S3", lambda: hadoop_aws().fetch()),
     ("Google's connector", GCS_CONNECTOR.fetch),
-    ("dynalite", partial(from_npm, DYNALITE)),
-    ("Azurite", partial(from_npm, AZURITE)),
 )
-FROM_APT: tuple[tuple[str, Fetch], ...] = (("Kerberos", kerberos.require), ("a browser", browser))
+"""What only tests with the marker `in_ci` need."""
+FROM_APT: tuple[tuple[str, Fetch], ...] = (("a browser", browser),)
+FROM_APT_IN_CI: tuple[tuple[str, Fetch], ...] = (*FROM_APT, ("Kerberos", kerberos.require))
 """One after the other: apt does not run twice at once."""
 
 
@@ -59,7 +64,9 @@ def fetch(wanted: Iterable[tuple[str, Fetch]]) -> list[str]:
 
 
 def main() -> None:
-    at_once = [FROM_APT, *((each,) for each in SERVERS)]
+    all_of_them = os.environ.get("CI") or os.environ.get("FULL")
+    servers, from_apt = ((*SERVERS, *IN_CI), FROM_APT_IN_CI) if all_of_them else (SERVERS, FROM_APT)
+    at_once = [from_apt, *((each,) for each in servers)]
     with ThreadPoolExecutor(len(at_once)) as pool:
         for told in pool.map(fetch, at_once):
             print(*told, sep="\n", flush=True)

@@ -22,6 +22,7 @@ from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
 from tests.behaviour.tables import QUICK, new_table, put_file
 from tests.faulty_storage import Call, Fault, FaultyStorage, Rule, Wrapped
+from tests.sizes import but_in_ci
 
 SETTINGS = replace(QUICK, retry=replace(QUICK.retry, attempts=1))
 LAST_REQUEST = 45
@@ -127,7 +128,7 @@ def check_truthful(world: World, plan: Callable[[Call], Rule | None]) -> None:
 
 @pytest.mark.parametrize("lasting", [False, True], ids=["once", "from then on"])
 @pytest.mark.parametrize("fault", list(Fault))
-@pytest.mark.parametrize("number", range(1, LAST_REQUEST))
+@pytest.mark.parametrize("number", but_in_ci(range(1, LAST_REQUEST), range(1, LAST_REQUEST, 3)))
 def test_the_outcome_is_told_truthfully_whatever_request_fails(number, fault, lasting):
     def plan(call: Call) -> Rule | None:
         fails = call.number >= number if lasting else call.number == number
@@ -136,8 +137,11 @@ def test_the_outcome_is_told_truthfully_whatever_request_fails(number, fault, la
     check_truthful(World(), plan)
 
 
+PATTERNS = [format(n, "07b") for n in range(64, 128)]
+
+
 @pytest.mark.parametrize("fault", list(Fault))
-@pytest.mark.parametrize("pattern", [format(n, "07b") for n in range(64, 128)])
+@pytest.mark.parametrize("pattern", but_in_ci(PATTERNS, PATTERNS[::5]))
 def test_the_outcome_is_told_truthfully_whichever_requests_fail_after_the_decision(pattern, fault):
     decided: list[int] = []
 
@@ -151,7 +155,7 @@ def test_the_outcome_is_told_truthfully_whichever_requests_fail_after_the_decisi
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("number", range(1, LAST_REQUEST))
+@pytest.mark.parametrize("number", but_in_ci(range(1, LAST_REQUEST), range(1, LAST_REQUEST, 3)))
 def test_a_writer_may_die_at_any_request_and_others_finish_or_remove_its_work(number, sent):
     world = World()
     with contextlib.suppress(Killed):
@@ -167,7 +171,7 @@ def test_a_writer_may_die_at_any_request_and_others_finish_or_remove_its_work(nu
 
 
 @pytest.mark.parametrize("sent", [False, True], ids=["before", "after"])
-@pytest.mark.parametrize("number", range(1, 40))
+@pytest.mark.parametrize("number", but_in_ci(range(1, 40), range(1, 40, 3)))
 def test_whoever_cleans_up_may_die_at_any_request_and_the_next_goes_on(number, sent):
     world = World()
     with contextlib.suppress(Killed):

@@ -23,6 +23,7 @@ from lakelock.testing.servers.service import Service
 from tests.interop.shared import HIVE_STYLE, LOCKS, Layout, Shared
 from tests.interop.witness import Witness, witness
 
+CI = bool(os.environ.get("CI"))
 FULL = bool(os.environ.get("FULL"))
 """Whether the long variants run, too: `make interop FULL=1`."""
 

@@ -19,7 +19,7 @@ from tests.simulation.planted.upkeep import OVER_LEFTOVERS, OVER_SAVED
 from tests.sizes import but_in_ci
 
 
-@pytest.mark.parametrize("planted", but_in_ci(PLANTED, PLANTED[::5]), ids=lambda planted: planted.name)
+@pytest.mark.parametrize("planted", but_in_ci(PLANTED, PLANTED[::12]), ids=lambda planted: planted.name)
 def test_a_planted_bug_is_found(planted: Planted) -> None:
     found = first_seed(planted)
     assert found is not None, f"not found in {planted.within} seeds"

@@ -43,7 +43,6 @@ from tests.behaviour.tables import (
     put_file,
     writer,
 )
-from tests.sizes import but_in_ci
 
 
 def with_profile(profile: str, isolation: str = "Serializable") -> Settings:
@@ -112,7 +111,8 @@ def rejected(case) -> str:
     return ""
 
 
-@pytest.mark.parametrize(("profile", "level"), but_in_ci(MATRIX.LEVELS, [("delta", "WriteSerializable")]), ids=str)
+@pytest.mark.in_ci
+@pytest.mark.parametrize(("profile", "level"), MATRIX.LEVELS, ids=str)
 def test_the_engine_answers_each_cell_of_the_page_as_the_rules_do(profile: str, level: str) -> None:
     asked = [case for case in MATRIX.cases() if case[:2] == (profile, level)]
     wrong = [case for case in asked if bool(rejected(case)) != case.collides]

@@ -65,6 +65,7 @@ def test_a_replacement_that_somebody_deleted_keeps_nobody_from_the_object(hdfs: 
     assert found is not None and found.data == b"three"
 
 
+@pytest.mark.in_ci
 def test_whoever_loses_a_replacement_leaves_no_file(hdfs: Hdfs, hdfs_table: Make) -> None:
     storage = hdfs_table()
     first = storage.put_if_absent("folder/k", b"one") or ""
@@ -74,6 +75,7 @@ def test_whoever_loses_a_replacement_leaves_no_file(hdfs: Hdfs, hdfs_table: Make
     assert [found.name for found in cluster(hdfs).entries(path_of(storage, "folder"))] == ["k"]
 
 
+@pytest.mark.in_ci
 def test_a_folder_that_is_emptied_goes_and_those_of_the_table_stay(hdfs: Hdfs, hdfs_table: Make) -> None:
     storage = hdfs_table()
     storage.put_if_absent("a/b/c/d/k", b"x")
@@ -82,6 +84,7 @@ def test_a_folder_that_is_emptied_goes_and_those_of_the_table_stay(hdfs: Hdfs, h
     assert cluster(hdfs).status(path_of(storage, "a/b")) is not None
 
 
+@pytest.mark.in_ci
 def test_a_user_without_the_right_is_told_so(hdfs: Hdfs, hdfs_table: Make) -> None:
     storage = hdfs_table()
     storage.put_if_absent("folder/k", b"one")
@@ -92,6 +95,7 @@ def test_a_user_without_the_right_is_told_so(hdfs: Hdfs, hdfs_table: Make) -> No
     assert storage.get("folder/new") is None
 
 
+@pytest.mark.in_ci
 def test_a_quota_that_is_used_up_is_said(hdfs: Hdfs, hdfs_table: Make) -> None:
     storage = hdfs_table()
     storage.put_if_absent("k", b"one")
@@ -149,6 +153,7 @@ def test_the_default_is_the_host_of_the_uri_and_a_token_is_not_shown() -> None:
     assert "secret" not in repr(replace(options, user="you"))
 
 
+@pytest.mark.in_ci
 @pytest.mark.long
 @pytest.mark.waits
 def test_a_name_node_that_starts_again_is_waited_for(tmp_path: Path) -> None:
@@ -177,6 +182,7 @@ def test_a_server_that_does_not_tell_the_numbers_of_files_is_refused() -> None:
         Status.read(old)
 
 
+@pytest.mark.in_ci
 def test_an_address_that_is_not_the_web_interface_is_said(hdfs: Hdfs) -> None:
     storage = HdfsStorage(f"{hdfs.root}/t", {"namenodes": f"http://127.0.0.1:{hdfs.port}"})
     with pytest.raises(StorageError, match="does not answer as a name node.*not the correct port for the web interface"):

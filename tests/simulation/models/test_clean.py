@@ -7,11 +7,12 @@ from dataclasses import fields, replace
 import pytest
 
 from tests.simulation.models.clean import Rules, explore
+from tests.sizes import but_in_ci
 
 MEETINGS = ("U0 U1 C0 C1", "U0 D0 C0 C1", "S0 C0 C1", "U0 S0 C0 C1", "S0 S1 C0 C1", "A0 C0 C1", "U0 A0 S0 C0")
 
 
-@pytest.mark.parametrize("names", MEETINGS)
+@pytest.mark.parametrize("names", but_in_ci(MEETINGS, set(MEETINGS) - {"S0 S1 C0 C1"}))
 def test_nobody_misses_a_file(names: str) -> None:
     states, violation = explore(names, head=2)
     assert not violation

@@ -60,6 +60,7 @@ def test_writers_of_disjoint_partitions_all_commit(spark, table, path):
     check(table, with_rows(("a", 10, "1"), ("c", 30, "2"), ("d", 40, "3")))
 
 
+@pytest.mark.in_ci
 def test_the_second_writer_of_a_file_group_is_rejected_early_with_both_sides_named(spark, table, path):
     with WriterProcess(path, "upsert", [["a", 10, "1"]], name="first", options=PATIENT, stop_at="claimed") as first:
         first.wait_until_stopped()

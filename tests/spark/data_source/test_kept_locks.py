@@ -19,7 +19,6 @@ from lakelock.settings import Settings
 from lakelock.spark_plugin import LakelockDataSource, LakeTable
 from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers import SERVICES, Service
-from tests.sizes import in_ci
 from tests.spark.processes import WriterProcess
 from tests.spark.writer_process import COLUMNS, frame, gate
 from tests.waiting import eventually
@@ -31,9 +30,10 @@ PESSIMISTIC = {
 }  # fmt: skip
 AT_ONCE = {**PESSIMISTIC, "data_locks.attempts": "1"}
 BOUND_S = 200
+pytestmark = pytest.mark.in_ci
 
 
-@pytest.fixture(scope="module", params=["storage", *in_ci("redis")])
+@pytest.fixture(scope="module", params=["storage", "redis"])
 def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with SERVICES[request.param](tmp_path_factory.mktemp(request.param)) as running:
         yield running
@@ -140,7 +140,6 @@ def test_a_write_whose_locks_nobody_keeps_any_more_is_committed_by_validation(
     assert ids(table) == ["a", "b", "c"]
 
 
-@pytest.mark.in_ci
 def test_the_locks_of_a_spark_that_is_killed_are_given_back_at_once(
     spark: SparkSession, table: LakeTable, path: str, gated: Path
 ) -> None:
@@ -153,7 +152,6 @@ def test_the_locks_of_a_spark_that_is_killed_are_given_back_at_once(
     assert ids(table) == ["a", "b", "d"]
 
 
-@pytest.mark.in_ci
 def test_each_micro_batch_of_a_stream_holds_the_locks_of_its_write(
     spark: SparkSession, table: LakeTable, path: str, tmp_path: Path
 ) -> None:

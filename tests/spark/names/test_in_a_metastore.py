@@ -29,7 +29,7 @@ from lakelock.testing.servers.service import Service
 from tests.integration.catalogs.catalog_world import SCHEMA, NamedTable, orders
 from tests.spark.sparks import since_spark_4
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.in_ci, pytest.mark.xdist_group("spark")]
 
 
 @pytest.fixture(scope="module")
@@ -174,7 +174,6 @@ def test_new_columns_reach_the_table_and_its_older_partitions_and_what_others_no
     assert found.parameters["comment"] == "the orders" and hive.getTable("sales", "growing").getOwner() == "somebody"
 
 
-@pytest.mark.in_ci
 def test_a_commit_stands_while_the_metastore_is_down_and_the_next_one_of_any_writer_tells_it_all(
     metastore: Service, hive: Any, tmp_path: Path
 ) -> None:
@@ -199,7 +198,6 @@ def test_a_commit_stands_while_the_metastore_is_down_and_the_next_one_of_any_wri
     assert found.parameters["last_commit_time_sync"] == done.instant
 
 
-@pytest.mark.in_ci
 @pytest.mark.parametrize("what", ["reply", "request"])
 def test_a_call_that_gets_lost_is_made_again_and_does_nothing_twice(
     metastore: Service, hive: Any, tmp_path: Path, what: str
@@ -308,7 +306,6 @@ def test_a_table_is_registered_and_opened_by_its_name_in_spark(
         LakeTable.for_name(spark, "shops.nightly", options=options)
 
 
-@pytest.mark.in_ci
 @since_spark_4
 def test_a_write_by_format_lakelock_tells_the_catalog_too(
     spark: SparkSession, metastore: Service, hive: Any, tmp_path: Path

@@ -128,7 +128,9 @@ SAME: dict[str, Callable[[LakeTable, DataFrame], object]] = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("statement", but(SAME, list(SAME)[:2], list(SAME)[::2]), ids=lambda statement: statement[:60])
+@pytest.mark.parametrize(
+    "statement", but(SAME, list(SAME)[:1], [*list(SAME)[:2], *list(SAME)[::2]]), ids=lambda statement: statement[:60]
+)
 def test_a_statement_does_what_the_operation_of_its_name_does(
     table: LakeTable, twin: LakeTable, delivery: DataFrame, statement: str
 ) -> None:
