@@ -2,7 +2,7 @@
 
     python .ci/run_stages.py [--jobs N] [--coverage] [TARGET...] [-- PYTEST-ARGUMENT...]
 
-First each TARGET of the Makefile, `servers` beside the others, then all tests in four stages, of which three run at a time.
+First each TARGET of the Makefile, `servers` beside the others, then all tests in five stages, of which four run at a time.
 Tests with the marker `waits` that failed run once more at the end, alone: what passes then is listed as flaky, with its first
 output, and does not fail the run. No other test runs twice. Measuring coverage makes tests half as slow again, so it is done
 on request.
@@ -30,6 +30,8 @@ LOWEST_PRIORITY = 19
 SOME_FAILED, NOTHING_SELECTED = 1, 5
 """Exit statuses of pytest."""
 LONGEST_OUTPUT = 20_000
+LOCK_MATRIX = "tests/integration/test_lock_matrix.py"
+"""One file, so one process runs it, for minutes, and it waits for most of them."""
 WAITS = "waits"
 """The property with the node id that `tests/conftest.py` gives to tests with the marker of this name."""
 
@@ -64,12 +66,13 @@ def stages(jobs: int, coverage: bool) -> list[Stage]:
 
     Each process of a stage imports all that it is given, so it is given no more than it may run.
     """
-    others = [f"--ignore=tests/{name}" for name in ("simulation", "interop", "spark")]
+    others = [f"--ignore={path}" for path in ("tests/simulation", "tests/interop", "tests/spark", LOCK_MATRIX)]
     waiting = ["-m", "not spark", *others, *workers(jobs), "--dist", "loadfile"]
     measured, fewer = [*(["--cov", "--cov-report="] if coverage else []), "--durations=20"], min(2, jobs)
     return [
         Stage("simulation", ["tests/simulation", *workers(fewer), "--durations=20"]),
         Stage("interop", ["tests/interop", *measured]),
+        Stage("lock-matrix", [LOCK_MATRIX, *measured]),
         Stage("without-spark", ["tests", *waiting, *measured]),
         Stage("spark", [*with_spark(), "-m", "spark", *workers(fewer), "--dist", "loadfile", *measured]),
     ]
@@ -89,8 +92,8 @@ def workers(number: int) -> list[str]:
 
 FETCHES = "servers"
 """A target that waits for the network, so it runs beside the other targets."""
-COMPUTES, WAITS_FOR_JAVA = "simulation", "interop"
-"""Both run beside the other stages, which run one after the other: a test with Java, servers or leases waits more than it
+COMPUTES, WAITS_FOR_JAVA, WAITS_FOR_LEASES = "simulation", "interop", "lock-matrix"
+"""They run beside the other stages, which run one after the other: a test with Java, servers or leases waits more than it
 computes. The first of them takes what is left of the processor, from the start to the end."""
 
 
@@ -289,7 +292,7 @@ def main(arguments: Sequence[str]) -> int:
             for target in targets:
                 if target != FETCHES:
                     run.target(target)
-        with run.tests_beside(by_name.pop(WAITS_FOR_JAVA)):
+        with run.tests_beside(by_name.pop(WAITS_FOR_JAVA)), run.tests_beside(by_name.pop(WAITS_FOR_LEASES)):
             for stage in by_name.values():
                 run.tests(stage)
     if coverage:

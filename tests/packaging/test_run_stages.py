@@ -49,6 +49,7 @@ class Project:
         (folder / "Makefile").write_text(MAKEFILE)
         for name in STAGES:
             self.add(f"{name}/test_{name}_passes.py", PASSES)
+        self.add("integration/test_lock_matrix.py", PASSES)
         self.add("integration/matrix.py", "import sys\nprint('matrix of', *sys.argv[1:])\n")
         shutil.copy(ROOT / "tests" / "conftest.py", folder / "tests" / "conftest.py")
 
@@ -81,10 +82,10 @@ def counts(done: subprocess.CompletedProcess[str]) -> str:
 @pytest.mark.in_ci
 def test_where_all_is_well_everything_runs_once_and_is_measured_on_request(project: Project) -> None:
     done = project.run("--coverage", "good")
-    assert (done.returncode, counts(done)) == (0, "5 passed")
+    assert (done.returncode, counts(done)) == (0, "6 passed")
     assert "good ran" in done.stdout and "test_spark_passes.py" in done.stdout.partition("= coverage =")[2]
     assert "failed" not in done.stdout and "flaky" not in done.stdout and "again" not in done.stdout
-    names = ("simulation", "without-spark", "interop", "spark")
+    names = ("simulation", "without-spark", "lock-matrix", "interop", "spark")
     written = re.search("matrix of (.*)", done.stdout)
     assert written and sorted(Path(path).stem for path in written[1].split()) == sorted(names)
 
@@ -94,7 +95,7 @@ def test_a_test_that_waits_and_passes_alone_is_listed_as_flaky_with_its_first_ou
     project.add("integration/test_slow.py", ONCE.format(name="slow"))
     project.add("spark/test_job.py", ONCE.format(name="job"))
     done = project.run()
-    assert (done.returncode, counts(done)) == (0, "7 passed")
+    assert (done.returncode, counts(done)) == (0, "8 passed")
     flaky = done.stdout.partition(" flaky: ")[2]
     assert "printed in run 1" in flaky and "only the first time" in flaky and "printed in run 2" not in flaky
     listed = flaky.rpartition("to be mended before anything else")[2]
@@ -125,7 +126,7 @@ def test_whatever_fails_the_rest_runs_and_all_that_failed_is_listed(project: Pro
         "test_seeds::test_always",
     ):
         assert name in failed
-    assert counts(done) == "3 failed, 5 passed, 1 errors"
+    assert counts(done) == "3 failed, 6 passed, 1 errors"
 
 
 @pytest.mark.long
@@ -146,14 +147,14 @@ def test_a_run_of_pytest_that_breaks_down_or_finds_nothing_is_a_failure(project:
     assert done.returncode == 1
     for what in ("interop: pytest left no results", "simulation: no test was selected", "test_unit_ends", "test_spark_ends"):
         assert what in failed
-    assert counts(done) == "1 passed, 2 errors", "what a worker had not run when it crashed is not run"
+    assert counts(done) == "2 passed, 2 errors", "what a worker had not run when it crashed is not run"
 
 
 def test_tests_that_cannot_even_be_looked_for_are_a_failure(project: Project) -> None:
     project.add("conftest.py", "import nothing_of_this_name\n")
     done = project.run()
     assert (done.returncode, counts(done)) == (1, "no tests ran")
-    assert done.stdout.partition("= failed =")[2].count("pytest left no results, exit status 4") == 4
+    assert done.stdout.partition("= failed =")[2].count("pytest left no results, exit status 4") == 5
 
 
 @pytest.mark.long

@@ -153,7 +153,6 @@ def test_the_default_is_the_host_of_the_uri_and_a_token_is_not_shown() -> None:
     assert "secret" not in repr(replace(options, user="you"))
 
 
-@pytest.mark.in_ci
 @pytest.mark.long
 @pytest.mark.waits
 def test_a_name_node_that_starts_again_is_waited_for(tmp_path: Path) -> None:

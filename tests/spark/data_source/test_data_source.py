@@ -285,6 +285,7 @@ def test_a_read_with_a_schema_opens_only_its_columns(spark: SparkSession, table:
 PUSH_DOWN = "spark.sql.python.filterPushdown.enabled"
 
 
+@pytest.mark.in_ci
 def test_queries_with_different_filters_over_one_frame_each_get_all_their_rows(
     spark: SparkSession, table: LakeTable, path: str
 ) -> None:
@@ -300,6 +301,7 @@ def test_queries_with_different_filters_over_one_frame_each_get_all_their_rows(
         spark.conf.unset(PUSH_DOWN)
 
 
+@pytest.mark.in_ci
 def test_sparks_own_option_overwrites_only_the_partitions_that_have_rows(
     spark: SparkSession, table: LakeTable, path: str
 ) -> None:

@@ -35,6 +35,7 @@ def test_the_first_write_makes_the_table_and_the_same_program_appends_from_then_
         assert [row["operation"] for row in table.history().collect()] == ["INSERT", "INSERT"]
 
 
+@pytest.mark.in_ci
 def test_without_the_option_key_the_table_has_none_and_only_takes_what_looks_no_key_up(spark: SparkSession, path: str) -> None:
     rows = spark.createDataFrame([(1, "a", 1), (1, "a", 1), (2, "b", 2)], COLUMNS).repartition(2)
     for _ in range(2):

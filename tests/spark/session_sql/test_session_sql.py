@@ -61,6 +61,7 @@ def test_statements_change_a_table_by_its_path_and_by_the_name_of_a_view(spark: 
     assert prices(table) == [20.0, 31.0, 40.0, 50.0]
 
 
+@pytest.mark.in_ci
 def test_a_moment_is_read_and_restored_and_what_happened_is_described(spark: SparkSession, table: LakeTable) -> None:
     path = f"lakelock.`{table.path}`"
     before = table.history(1).head()["instant"]
@@ -79,6 +80,7 @@ def test_a_moment_is_read_and_restored_and_what_happened_is_described(spark: Spa
     assert sql(spark, f"VACUUM {path} RETAIN 1000 HOURS DRY RUN").head()["operation"] == "VACUUM"
 
 
+@pytest.mark.in_ci
 def test_columns_are_altered(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.createDataFrame([(1, "berlin", 10)], "id long, shop string, n int")
     path = f"lakelock.`{LakeTable.create(spark, tmp_path / 'altered', schema=rows, key='id').path}`"
@@ -140,6 +142,7 @@ def test_what_cannot_be_run_is_refused_before_any_work(spark: SparkSession, tabl
     assert table.history().count() == before
 
 
+@pytest.mark.in_ci
 def test_a_cell_of_a_notebook_runs_a_statement(
     spark: SparkSession, table: LakeTable, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -104,6 +104,7 @@ def test_a_commit_says_what_was_read_in_the_kinds_that_the_conflict_page_goes_by
     assert [each["kind"] for each in read] == kinds
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize("change", but(CHANGES, CHANGES[:1]), ids=lambda change: change.__name__)
 def test_in_the_profile_delta_a_change_is_rejected_by_deltas_names(
     spark: SparkSession, table: LakeTable, change: Callable, monkeypatch: pytest.MonkeyPatch
@@ -165,6 +166,7 @@ def test_with_write_serializable_a_blind_append_passes_and_another_change_does_n
         change(tx, spark)
 
 
+@pytest.mark.in_ci
 @changing
 def test_a_version_of_an_application_is_applied_once(spark: SparkSession, table: LakeTable, change: Callable) -> None:
     class Numbered:
@@ -240,6 +242,7 @@ def test_a_merge_that_has_lost_to_whoever_added_a_column_runs_again_with_it(
     assert [plan.schema.names[3:] for plan in plans] == [[], ["note"]]
 
 
+@pytest.mark.in_ci
 def test_in_buckets_a_merge_by_key_reads_only_the_files_that_hold_keys_of_it(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -66,6 +66,7 @@ def test_every_read_shows_old_files_in_wider_types(spark: SparkSession, table: L
     assert shown(table.changes("2000-01-01"))[3]["n"] == 3
 
 
+@pytest.mark.in_ci
 def test_every_write_joins_old_files_and_wider_rows(spark: SparkSession, table: LakeTable) -> None:
     table.widen_columns(WIDER)
     table.update({"N": "n + 10000000000", "m": "m / 4"}, "ID = 1")
@@ -84,6 +85,7 @@ def test_every_write_joins_old_files_and_wider_rows(spark: SparkSession, table: 
     assert found[2]["price"] == Decimal("12345678.1234")
 
 
+@pytest.mark.in_ci
 @since_spark_4
 def test_rows_bring_new_columns_and_wider_types_with_them(spark: SparkSession, table: LakeTable) -> None:
     wider = old(spark, 3, 4).selectExpr(
@@ -103,6 +105,7 @@ def test_rows_bring_new_columns_and_wider_types_with_them(spark: SparkSession, t
     assert shown(table.read())[9]["n"] == 9
 
 
+@pytest.mark.in_ci
 @since_spark_4
 def test_an_overwrite_of_the_table_may_replace_its_columns(spark: SparkSession, table: LakeTable) -> None:
     first, location = table.history(1).head()["instant"], table.detail().head()["location"]
@@ -149,6 +152,7 @@ def test_columns_are_renamed_dropped_and_reordered_and_nobodys_commit_is_lost(sp
     assert theirs.column_names[-7:] == table.read().columns and theirs.num_rows == 3
 
 
+@pytest.mark.in_ci
 def test_fields_inside_columns_are_renamed_and_dropped_and_what_is_null_stays_null(
     spark: SparkSession, table: LakeTable
 ) -> None:

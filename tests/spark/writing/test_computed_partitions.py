@@ -18,6 +18,7 @@ from tests.spark.sparks import since_spark_4
 from tests.spark.unchanged import unchanged
 from tests.spark.without_jobs import content
 
+pytestmark = pytest.mark.in_ci
 COLUMNS = "id bigint, at timestamp, n bigint"
 FIRST, SECOND, THIRD = (datetime(2026, *rest, tzinfo=timezone.utc) for rest in ((1, 31, 23, 30), (2, 1, 0, 30), (3, 1, 0, 0)))
 JANUARY, FEBRUARY, MARCH = date(2026, 1, 31), date(2026, 2, 1), date(2026, 3, 1)
@@ -133,7 +134,6 @@ def test_statements_leave_the_computed_column_out(spark: SparkSession, table: La
     assert now(table)[-2:] == [(8, 8, FEBRUARY), (9, 9, MARCH)]
 
 
-@pytest.mark.in_ci
 @since_spark_4
 def test_the_data_source_makes_and_writes_such_a_table(spark: SparkSession, path: str) -> None:
     given = {"key": "id", "partition_by": "days(at), bucket(4, id)"}

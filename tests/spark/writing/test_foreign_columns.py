@@ -20,6 +20,7 @@ from lakelock.table.timeline import read_timeline
 from tests.behaviour.foreign import Peer
 from tests.spark.sparks import register_without_confs, since_spark_4
 
+pytestmark = pytest.mark.in_ci
 PLACE = pa.struct([pa.field("x", pa.int64(), False), pa.field("y", pa.list_(pa.field("element", pa.int64(), False)))])
 STRICT = pa.schema(
     [

@@ -83,6 +83,7 @@ def test_a_delete_by_keys_needs_no_partition(spark: SparkSession, table: LakeTab
     assert content(table) == [(2, "a", 20, 1)]
 
 
+@pytest.mark.in_ci
 def test_of_several_versions_of_a_key_the_newest_wins_wherever_they_are(spark: SparkSession, path: str) -> None:
     table = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", order_by="ts", index="global")
     table.upsert(rows(spark, (1, "a", 10, 5), (2, "a", 20, 5), (3, "a", 30, 5), (4, "a", 40, None)))
@@ -92,6 +93,7 @@ def test_of_several_versions_of_a_key_the_newest_wins_wherever_they_are(spark: S
     assert found == {1: ("a", 10), 2: ("b", 21), 3: ("c", 32), 4: ("b", 41), 5: ("b", 50)}
 
 
+@pytest.mark.in_ci
 def test_two_rows_of_a_key_that_are_as_new_are_an_error_in_whatever_partitions(spark: SparkSession, table: LakeTable) -> None:
     twice = rows(spark, (1, "a", 11, 2), (1, "b", 12, 2))
     with pytest.raises(DuplicateKeyError, match="same key, in one partition or several: 1\n"):
@@ -100,6 +102,7 @@ def test_two_rows_of_a_key_that_are_as_new_are_an_error_in_whatever_partitions(s
     assert len(content(table)) == 3
 
 
+@pytest.mark.in_ci
 def test_a_row_that_moves_takes_the_columns_with_it_that_its_new_version_lacks(spark: SparkSession, table: LakeTable) -> None:
     table.upsert(rows(spark, (1, "b", 11, 2), (9, "b", 90, 2)).drop("v"), missing_columns="keep")
     found = table.read().where("ts = 2").orderBy("id").select("id", "p", "v").collect()

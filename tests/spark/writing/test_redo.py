@@ -196,11 +196,13 @@ def by_value(table: LakeTable, source: DataFrame) -> WriteResult:
     return merge.when_not_matched_insert_all().when_not_matched_by_source_update({"v": "-target.v"}).execute()
 
 
+@pytest.mark.in_ci
 @pytest.mark.parametrize(
     ("change", "index", "kept"),
     [
         (updating, "bucket:2", None),
-        *in_ci((merging, None, 4), (by_value, None, None)),
+        (merging, None, 4),
+        (by_value, None, None),
         *long((updating, None, 4), (changing, None, 4), (merging, "bucket:2", None), (by_value, "bucket:2", None)),
     ],
 )
@@ -223,6 +225,7 @@ def test_a_redo_of_an_update_or_a_merge_gives_what_a_fresh_run_gives(spark, tmp_
     assert leftovers(LocalStorage(redone)) == []
 
 
+@pytest.mark.in_ci
 def test_new_rows_of_the_same_key_that_are_others_are_written_again(spark, path):
     def meanwhile(_: Event) -> None:
         another(path).delete(rows(("f", 0, "1")))
@@ -239,6 +242,7 @@ def test_new_rows_of_the_same_key_that_are_others_are_written_again(spark, path)
     assert ("s", 8, "5") in found and ("a", 0, "1") in found and len(found) == 11
 
 
+@pytest.mark.in_ci
 def test_the_source_of_a_merge_is_computed_once_for_all_attempts(spark, path, tmp_path):
     table = disturbed(spark, five(spark, path), claimed=lambda _: another(path).upsert(rows(("a", 7, "3"))))
     brought, computed = counted_source(spark, tmp_path)
@@ -267,6 +271,7 @@ def test_new_values_that_another_attempt_would_compute_differently_are_all_compu
         assert {value for key, value, _ in content(another(path).read()) if key == "b"} == {50}
 
 
+@pytest.mark.in_ci
 def test_rows_chosen_by_another_table_are_all_chosen_again(spark, path):
     def meanwhile(_: Event) -> None:
         another(path).upsert(rows(("a", 7, "3")))

@@ -163,6 +163,7 @@ VALUES = [
 ]  # fmt: skip
 
 
+@pytest.mark.in_ci
 def test_a_marker_stands_for_exactly_its_value(spark: SparkSession, path: str) -> None:
     columns = ", ".join(["id long", *[f"x{at} {type_}" for at, (type_, _) in enumerate(VALUES)]])
     args = {f"x{at}": value for at, (_, value) in enumerate(VALUES)}

@@ -97,7 +97,8 @@ PLACES = [
 ]
 
 
-@pytest.mark.parametrize("hive_style", [True, *in_ci(False)])
+@pytest.mark.in_ci
+@pytest.mark.parametrize("hive_style", [True, False])
 def test_every_partition_value_is_written_found_and_read(spark: SparkSession, tmp_path: Path, hive_style: bool) -> None:
     root = str(tmp_path / "ta{b}le [1] *")
     frame = spark.createDataFrame([(n, place, 0) for n, place in enumerate(PLACES)], "id int, place string, v int")

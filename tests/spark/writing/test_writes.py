@@ -165,6 +165,7 @@ def test_big_inserts_are_split_into_files_of_the_target_size(spark: SparkSession
     assert table.read().groupBy("v").count().collect() in ([("y", 1000), ("n", 1000)], [("n", 1000), ("y", 1000)])
 
 
+@pytest.mark.in_ci
 def test_a_write_with_a_number_of_its_job_is_applied_once_whatever_it_is(spark: SparkSession, table: LakeTable) -> None:
     one = rows(spark, (1, "a", 11, 9))
     writes: list[Callable[..., WriteResult]] = [
