@@ -1,7 +1,7 @@
 """How much of the tests a run takes.
 
-`make test` shows a promise once, unless that takes very long. In CI, and with `CI=1`, those with the marker `in_ci` run, too:
-the same on further services, stores, engines and moments, and what takes long. Those with the marker `long` need `FULL=1`.
+`make test` shows once what most users rely on. In CI, and with `CI=1`, those with the marker `in_ci` run, too: the same on
+further services, stores, engines and moments, corners, and what takes long. Those with the marker `long` need `FULL=1`.
 """
 
 from __future__ import annotations

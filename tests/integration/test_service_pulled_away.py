@@ -36,7 +36,7 @@ from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 from tests.faulty_storage import Fault, FaultyStorage, Rule
 from tests.integration.matrix import SERVICES_OF_ROWS, Services, mark
-from tests.sizes import but, but_in_ci, long
+from tests.sizes import but, but_in_ci, in_ci, long
 from tests.waiting import Stopwatch, eventually
 
 WAIT_S, LEASE_S, REQUEST_S = 1.0, 2.0, 1.0
@@ -124,7 +124,7 @@ def cell(request: pytest.FixtureRequest) -> None:
     mark(request.node, request.node.callspec.params["service"], "pulled away")
 
 
-@pytest.fixture(params=["gone", "silent"])
+@pytest.fixture(params=["silent", *in_ci("gone")])
 def way(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
