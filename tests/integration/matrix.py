@@ -28,6 +28,8 @@ SERVICES_OF_ROWS: dict[str, Callable[[Path], AbstractContextManager[Service]]] =
     "storage on S3": s3_storage_service,
     **SERVICES,
 }
+START_SOON = SERVICES.keys() - {"hive_metastore"}
+"""A metastore takes some twenty seconds to start, in each process that needs one."""
 Services = Callable[[str], Service]
 """A running service by its row: the fixture `services`."""
 

@@ -13,11 +13,11 @@ from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.testing.servers import SERVICES
-from tests.integration.matrix import IN_PROCESS, Services
+from tests.integration.matrix import IN_PROCESS, START_SOON, Services
 from tests.sizes import but_in_ci
 
 
-@pytest.mark.parametrize("name", [IN_PROCESS, *but_in_ci(SERVICES, SERVICES.keys() - {"hive_metastore"})])
+@pytest.mark.parametrize("name", [IN_PROCESS, *but_in_ci(SERVICES, START_SOON)])
 def test_an_example_file_runs(name: str, services: Services, tmp_path: Path) -> None:
     changed: dict[str, object] = {}
     if name != IN_PROCESS:

@@ -19,14 +19,14 @@ from lakelock.storage.local import LocalStorage
 from lakelock.testing.servers import SERVICES, Service
 from tests.behaviour.cli.command_line import Ended, run
 from tests.behaviour.tables import groups, insert, new_table, writer
-from tests.integration.matrix import Services
+from tests.integration.matrix import START_SOON, Services
 from tests.sizes import but_in_ci
 from tests.waiting import eventually
 
 tables = count()
 
 
-@pytest.fixture(scope="module", params=but_in_ci(SERVICES, SERVICES.keys() - {"hive_metastore"}))
+@pytest.fixture(scope="module", params=but_in_ci(SERVICES, START_SOON))
 def service(request: pytest.FixtureRequest, services: Services) -> Service:
     return services(request.param)
 

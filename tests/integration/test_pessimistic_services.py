@@ -16,13 +16,13 @@ from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.testing.servers import SERVICES, Service
 from tests.behaviour.tables import SCHEMA, Recorder, leftovers, new_table, writer
-from tests.integration.matrix import Services
+from tests.integration.matrix import START_SOON, Services
 from tests.sizes import but_in_ci
 
 tables = count()
 
 
-@pytest.fixture(scope="module", params=but_in_ci(SERVICES, SERVICES.keys() - {"hive_metastore"}))
+@pytest.fixture(scope="module", params=but_in_ci(SERVICES, START_SOON))
 def service(request: pytest.FixtureRequest, services: Services) -> Service:
     return services(request.param)
 
