@@ -10,7 +10,7 @@ from lakelock.occ.recorded_index import record_index
 from lakelock.storage import Created, Storage, create, probe
 from lakelock.table import layout
 from lakelock.table.columns.fields import Fields
-from lakelock.table.fitting import why_not_fits
+from lakelock.table.columns.fitting import why_not_fits
 from lakelock.table.index_choice import TableIndex
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema

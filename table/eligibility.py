@@ -30,7 +30,7 @@ from lakelock.table.snapshot import Snapshot
 VERSIONS = (8, 9)
 """Of Hudi 1.0, and of Hudi 1.1 and later. They differ in properties, not in the timeline or in files."""
 OLD_VERSION, OLD_LAYOUT = 6, 1
-"""Of Hudi 0.14 and 0.15: read as `layout_one` shows it."""
+"""Of Hudi 0.14 and 0.15: read as `layout_one.storage` shows it."""
 NO_METADATA_TABLE, IN_UTC = "hoodie.metadata.enable=false", "hoodie.table.timeline.timezone=UTC"
 
 

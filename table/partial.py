@@ -14,7 +14,7 @@ import pyarrow as pa
 from lakelock.errors import SchemaError
 from lakelock.settings import MissingColumns
 from lakelock.table.columns.fields import Fields
-from lakelock.table.fitting import conformed
+from lakelock.table.columns.fitting import conformed
 
 
 @dataclass(frozen=True)

@@ -18,8 +18,8 @@ from lakelock.settings import MissingColumns
 from lakelock.table.avro.types import arrow_fields, avro_record
 from lakelock.table.columns.canonical import new_column, refuse_twins
 from lakelock.table.columns.fields import Fields, spelled
-from lakelock.table.fitting import why_not_fits
-from lakelock.table.growing import grown
+from lakelock.table.columns.fitting import why_not_fits
+from lakelock.table.columns.growing import grown
 from lakelock.table.partial import narrowed, narrowed_type, refuse_missing
 
 COMMIT_TIME = "_hoodie_commit_time"

@@ -11,7 +11,7 @@ from lakelock.errors import LakelockError
 from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved
 from lakelock.storage import Storage
-from lakelock.table.layout_one import shown_as_layout_two
+from lakelock.table.layout_one.storage import shown_as_layout_two
 from lakelock.table.properties import read_properties
 
 Status = Literal["ok", "warning", "failed"]

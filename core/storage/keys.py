@@ -7,7 +7,7 @@ from lakelock.errors import StorageError
 METADATA_FOLDER = ".hoodie"
 """The folder of a table's metadata; `lakelock.table.layout` knows what is in it."""
 OLD_ARCHIVE = ".commits_.archive."
-"""How the names of files in the archive of old tables begin; `lakelock.table.old_archive` reads them."""
+"""How the names of files in the archive of old tables begin; `lakelock.table.layout_one.archive` reads them."""
 
 
 def checked(key: str) -> str:

@@ -27,8 +27,8 @@ from lakelock.spark_plugin.writing.rewriting import Target
 from lakelock.spark_plugin.writing.selecting import AtPositions
 from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, chunks
 from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.columns.fitting import conform
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.fitting import conform
 from lakelock.table.keys.keyed import Keyed, dedupe
 from lakelock.table.rewriting.merge import Placed
 from lakelock.table.schema import RECORD_KEY

@@ -39,8 +39,8 @@ from lakelock.spark_plugin.writing.routing import SLOTS, FileTarget, Routes, fam
 from lakelock.spark_plugin.writing.selecting import POSITIONS, AtPositions, Selection
 from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, chunked, chunks
 from lakelock.table.buckets import BucketIndex, bucket_group, bucket_of
+from lakelock.table.columns.fitting import conform
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.fitting import conform
 from lakelock.table.index.bucket_hash import buckets_of
 from lakelock.table.keys.keyed import Keyed, dedupe
 from lakelock.table.partitioning.paths import partition_paths

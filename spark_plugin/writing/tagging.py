@@ -27,7 +27,7 @@ from lakelock.spark_plugin.writing.parcels import Parcels
 from lakelock.spark_plugin.writing.reports import this_task
 from lakelock.spark_plugin.writing.routing import SLOTS, family_of, slot_of
 from lakelock.table.base_files.key_range import KeyRange, SortedKeys
-from lakelock.table.fitting import conform
+from lakelock.table.columns.fitting import conform
 from lakelock.table.index.search import tag
 from lakelock.table.keys.held_keys import NONE_HELD, HeldKeys
 from lakelock.table.keys.keyed import Keyed

@@ -16,7 +16,7 @@ from lakelock.errors import CorruptTableError
 from lakelock.table.base_files.bloom import DYNAMIC, BloomFilter, nominal_error_rate
 from lakelock.table.base_files.key_range import KeyRange
 from lakelock.table.base_files.writer import CONSTANT, FOOTER_BLOOM, FOOTER_BLOOM_TYPE, FOOTER_MAX_KEY, FOOTER_MIN_KEY
-from lakelock.table.fitting import read_as
+from lakelock.table.columns.fitting import read_as
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, TableSchema
 
 T = TypeVar("T")

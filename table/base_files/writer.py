@@ -19,7 +19,7 @@ from lakelock.settings import WriteSettings
 from lakelock.table.base_files.bloom import DYNAMIC, BloomFilter
 from lakelock.table.base_files.float_bounds import HeldFooter
 from lakelock.table.base_files.key_range import KeyRange
-from lakelock.table.fitting import conform
+from lakelock.table.columns.fitting import conform
 from lakelock.table.keys.numbering import numbered
 from lakelock.table.schema import (
     COMMIT_SEQNO,

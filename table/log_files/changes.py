@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.storage import Storage
 from lakelock.table.avro.types import arrow_fields
-from lakelock.table.fitting import read_as
+from lakelock.table.columns.fitting import read_as
 from lakelock.table.log_files.avro_blocks import records_in, schema_of
 from lakelock.table.log_files.blocks import Block, BlockKind, Header, blocks_of
 from lakelock.table.log_files.deletes import deletes_in

@@ -19,7 +19,7 @@ from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.restamp import restamp
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp, Written
 from lakelock.table.buckets import BucketIndex
-from lakelock.table.fitting import conform
+from lakelock.table.columns.fitting import conform
 from lakelock.table.index.bucket_hash import by_bucket
 from lakelock.table.index.search import tag
 from lakelock.table.keys.keyed import Keyed, dedupe

@@ -13,8 +13,8 @@ import pytest
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.settings import Settings
+from tests.behaviour.placement.test_keyless import keys_of
 from tests.behaviour.redo.test_redo import Watched
-from tests.behaviour.test_keyless import keys_of
 from tests.interop.shared import Layout, Shared, as_rows
 from tests.spark.processes import PATIENT, WriterProcess
 

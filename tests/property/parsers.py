@@ -55,9 +55,9 @@ from lakelock.table.avro.schemas import REQUESTED_REPLACE
 from lakelock.table.base_files.bloom import DYNAMIC, SIMPLE, BloomFilter
 from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat, requested_replace_bytes
 from lakelock.table.instants import as_of_time, parse_file_name, parse_instant
+from lakelock.table.layout_one.archive import commits_in
 from lakelock.table.log_files.blocks import BlockKind, blocks_of
 from lakelock.table.log_files.changes import Changes
-from lakelock.table.old_archive import commits_in
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.services import RollbackMetadata, RollbackPlan, partitions_to_clean, pending_clustering_groups

@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from lakelock.table.columns.fitting import read_as
 from lakelock.table.columns.widening import widens, wider
-from lakelock.table.fitting import read_as
 from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes.evolution import changed, is_readable_as, merged
 

@@ -21,8 +21,8 @@ from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, r
 from lakelock.spark_plugin.writing.routing import values_for
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import CONSTANT
+from lakelock.table.columns.fitting import conform
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.fitting import conform
 from lakelock.table.rewriting.kernels import ARROW
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 

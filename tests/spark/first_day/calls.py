@@ -576,7 +576,7 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         53, "Spark Connect session", "tests/spark/data_source/test_connect.py", "test_the_data_source_works_on_spark_connect"
     ),
     Elsewhere(54, "PySpark 3.5", "tests/interop/test_pyspark_3_5.py", "test_"),
-    Elsewhere(55, "existing Hudi table, default options", "tests/interop/test_java_made.py", "test_"),
+    Elsewhere(55, "existing Hudi table, default options", "tests/interop/existing/test_java_made.py", "test_"),
     Works(
         56,
         "table.run(lambda tx: ...), again after a conflict",

@@ -12,7 +12,7 @@ from lakelock.errors import SchemaError
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp
-from lakelock.table.fitting import conform
+from lakelock.table.columns.fitting import conform
 from lakelock.table.keys.keyed import Keyed
 from lakelock.table.rewriting.merge import rewrite
 from lakelock.table.schema import TableSchema, check_write, columns_of_upserts

@@ -18,7 +18,7 @@ from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import OLD_LAYOUT
 from lakelock.table.instants import WRITES, Action, parse_file_name
-from lakelock.table.old_archive import OldArchive
+from lakelock.table.layout_one.archive import OldArchive
 from lakelock.table.properties import TableProperties
 
 _OLD_DONE = re.compile(r"([0-9]{17}|[0-9]{14})\.([a-z]+)", re.ASCII).fullmatch

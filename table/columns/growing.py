@@ -6,8 +6,8 @@ import pyarrow as pa
 
 from lakelock.table.columns.canonical import canonical, nested_type, refuse_twins
 from lakelock.table.columns.fields import Fields
+from lakelock.table.columns.fitting import why_not_fits
 from lakelock.table.columns.widening import wider
-from lakelock.table.fitting import why_not_fits
 
 
 def grown(table: pa.Field, given: pa.Field, where: str, problems: list[str], *, partly: bool) -> pa.Field:
