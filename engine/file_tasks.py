@@ -57,9 +57,9 @@ def write_new_files(
 ) -> list[WriteStat]:
     """Write rows of one partition into new file groups; columns of the table that they lack are null. No rows, no file.
 
-    A file is closed at `write.target_file_rows`, unless all rows are those of one `bucket`, which has one file group.
-    On an error none of the files of this call remains, if storage lets them go. In a table without a key, a task that calls
-    this more than once passes the keys of its rows as `generated`.
+    A file is closed at `write.target_file_rows` or `write.target_file_bytes`, unless all rows are those of one `bucket`, which
+    has one file group. On an error none of the files of this call remains, if storage lets them go. In a table without a key, a
+    task that calls this more than once passes the keys of its rows as `generated`.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
     uuid, rows = beside_buckets(runtime.uuid()), _Rows(context, tables, kernels, generated or generated_keys(context, task))
@@ -68,8 +68,9 @@ def write_new_files(
         while rows.more():
             file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
             file = DataFile(partition, file_id, str(task), context.instant)
-            most_rows = context.settings.write.target_file_rows if bucket is None else sys.maxsize
-            stats.append(_write_new_file(context, file, rows, most_rows, storage, runtime, kernels, first=not stats))
+            stats.append(
+                _write_new_file(context, file, rows, storage, runtime, kernels, first=not stats, whole=bucket is not None)
+            )
     except BaseException:
         _remove(storage, [stat.path for stat in stats if stat.path])
         raise
@@ -192,9 +193,9 @@ class _Rows:
         self, context: WriteContext, tables: Iterable[pa.Table], kernels: Kernels, generated: GeneratedKeys | None
     ) -> None:
         self._keyed: Iterator[KeyedRows] = (
-            kernels.keyed(table, context.properties) if generated is None else Keyed(table, generated.take(table.num_rows))
+            kernels.keyed(batch, context.properties) if generated is None else Keyed(batch, generated.take(batch.num_rows))
             for table in tables
-            if table.num_rows
+            for batch in kernels.batches(table)
         )
         self._next: KeyedRows | None = None
 
@@ -215,13 +216,17 @@ class _Rows:
 
 
 def _write_new_file(
-    context: WriteContext, file: DataFile, rows: _Rows, most_rows: int, storage: Storage, runtime: Runtime, kernels: Kernels,
-    *, first: bool,
+    context: WriteContext, file: DataFile, rows: _Rows, storage: Storage, runtime: Runtime, kernels: Kernels,
+    *, first: bool, whole: bool,
 ) -> WriteStat:  # fmt: skip
-    began_s = runtime.monotonic_s()
+    """Write the next rows, all of them if they are to be in one file as a `whole`."""
+    began_s, settings = runtime.monotonic_s(), context.settings.write
+    most_rows, most_bytes = (sys.maxsize, sys.maxsize) if whole else (settings.target_file_rows, settings.target_file_bytes)
     with announced_file(context, file, storage, runtime, with_partition=first) as output:
-        writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
-        while writer.rows < most_rows and (part := rows.take(most_rows - writer.rows)) is not None:
+        writer = kernels.new_file(output, context.schema, context.stamp(file), settings)
+        while (left := most_rows - writer.rows) and output.tell() < most_bytes:
+            if (part := rows.take(min(left, settings.row_group_rows))) is None:
+                break
             writer.add_new(part.rows, part.keys)
         written, size_bytes = writer.close(), output.tell()
     stat = _created(file, written.rows, size_bytes, round((runtime.monotonic_s() - began_s) * 1000), inserts=written.rows)

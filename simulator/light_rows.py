@@ -93,6 +93,10 @@ class LightKernels:
     def keyed(self, rows: Lines, properties: TableProperties) -> Lines:
         return rows
 
+    def batches(self, rows: Lines) -> Iterator[Lines]:
+        if rows:
+            yield rows
+
     def by_partition(self, rows: Lines, properties: TableProperties) -> Mapping[str, Lines]:
         found: dict[str, list[Row]] = {}
         for row in rows:

@@ -61,6 +61,7 @@ _DIRECT: Mapping[str, tuple[str, Convert]] = {
     "hoodie.client.heartbeat.tolerable.misses": ("heartbeat.tolerable_misses", str),
     "hoodie.write.num.retries.on.conflict.failures": ("retry.attempts", _attempts),
     "hoodie.write.set.null.for.missing.columns": ("write.missing_columns", _missing_columns),
+    "hoodie.parquet.max.file.size": ("write.target_file_bytes", str),
     "hoodie.parquet.compression.codec": ("write.compression", _codec),
     "hoodie.index.bloom.num_entries": ("write.bloom_entries", str),
     "hoodie.bloom.index.filter.dynamic.max.entries": ("write.bloom_max_entries", str),

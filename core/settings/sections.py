@@ -235,6 +235,12 @@ class WriteSettings(Section):
     target_file_rows: int = setting(
         1_000_000, "A data file is closed and a new one begun at this many rows", unit="rows", at_least=1
     )
+    target_file_bytes: int = setting(
+        128 << 20,
+        "A data file is closed and a new one begun at about this size; the row group that reaches it is still written",
+        unit="bytes",
+        at_least=1,
+    )
     row_group_rows: int = setting(250_000, "Rows of a Parquet row group", unit="rows", at_least=1, at_most=10_000_000)
     batch_rows: int = setting(65_536, "Rows that a task works on at once", unit="rows", at_least=1, at_most=1_000_000)
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = setting("zstd", "Parquet compression")

@@ -29,9 +29,6 @@ from lakelock.table.buckets import bucket_group
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.snapshot import DataFile
 
-TASK_ROWS = 500_000
-"""How many changed rows one write task holds, unless one file group alone has more."""
-
 Changes = Callable[[Sequence[DataFile]], DataFrame]
 """The changes to the rows of some files, and the new rows that there are beside all of them."""
 
@@ -53,10 +50,10 @@ def write_changes(attempt: Attempt, plan: ChangePlan, read: Sequence[DataFile], 
     kept = redoing.claimed_and_kept(files, known | found, {})
     written: tuple[WriteStat, ...] = ()
     if packed is not None and found:
-        written = _rewritten(attempt, plan, packed, _routes(attempt, files, report.counts), report.counts)
+        written = _rewritten(attempt, plan, packed, _routes(attempt, files, report.counts, report.row_bytes), report.counts)
     if lost := [files[number] for number in sorted(known - kept.files.keys())]:
         packed, report = _packed(attempt, plan, changes(lost))
-        written += _rewritten(attempt, plan, packed, _routes(attempt, files, report.counts), report.counts)
+        written += _rewritten(attempt, plan, packed, _routes(attempt, files, report.counts, report.row_bytes), report.counts)
     return redoing.note(files, written, kept, {})
 
 
@@ -74,7 +71,7 @@ def _with_new_rows(attempt: Attempt, plan: ChangePlan, inserts: NewPlaces, chang
     work = _left_over(inserts, report.counts, new, kept)
     if not work:
         return redoing.note(files, (), kept, new, joined=joined)
-    routes = _routes(attempt, files, work)
+    routes = _routes(attempt, files, work, report.row_bytes)
     if kept.stats:
         packed = packed.where(among({route for _, route in work}, ROUTE))
     plan = replace(plan, inserts=replace(inserts, routes=routes, settled=frozenset(kept.new)))
@@ -106,11 +103,11 @@ def _packed(attempt: Attempt, plan: ChangePlan, changes: DataFrame) -> tuple[Dat
     return packed, sum(reports, ChangeReport())
 
 
-def _routes(attempt: Attempt, files: Sequence[DataFile], counts: Counter[tuple[str, int]]) -> Routes:
+def _routes(attempt: Attempt, files: Sequence[DataFile], counts: Counter[tuple[str, int]], row_bytes: int) -> Routes:
+    settings = attempt.settings
     return plan_routes(
-        counts, _targets(attempt, files), tasks=attempt.tasks if counts.total() < TASK_ROWS else 2 * attempt.tasks,
-        target_rows=attempt.settings.target_file_rows, task_rows=TASK_ROWS,
-        in_buckets=attempt.properties.bucket_index is not None,
+        counts, _targets(attempt, files), tasks=attempt.tasks, target_rows=settings.target_file_rows,
+        target_bytes=settings.target_file_bytes, row_bytes=row_bytes, in_buckets=attempt.properties.bucket_index is not None,
     )  # fmt: skip
 
 

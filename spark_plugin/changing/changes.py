@@ -79,13 +79,19 @@ class ChangePlan:
 
 @dataclass
 class ChangeReport:
-    """What a task packed: changes by (partition, route), and the new rows of each partition or bucket."""
+    """What a task packed: changes by (partition, route), the new rows of each partition or bucket, and their size in memory."""
 
     counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     new: NewRows = field(default_factory=NewRows)
+    size_bytes: int = 0
 
     def __add__(self, other: ChangeReport) -> ChangeReport:
-        return ChangeReport(self.counts + other.counts, self.new + other.new)
+        return ChangeReport(self.counts + other.counts, self.new + other.new, self.size_bytes + other.size_bytes)
+
+    @property
+    def row_bytes(self) -> int:
+        """What a change takes in memory, on average."""
+        return self.size_bytes // max(1, self.counts.total())
 
 
 def pack_stage(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | ChangeReport]:
@@ -93,6 +99,7 @@ def pack_stage(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
     numbers = {file.name: number for number, file in enumerate(plan.files)}
     report, parcels = ChangeReport(), plan.parcels
     for rows in chunks(batches, CHUNK_ROWS):
+        report.size_bytes += rows.nbytes
         action = rows.column(ACTION)
         if pc.any(pc.equal(action, MISFIT)).as_py():
             raise SchemaError(

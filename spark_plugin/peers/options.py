@@ -62,7 +62,7 @@ _CHANGED_ROWS = (
     '.option("change_feed", "true") tells what was changed and deleted, and .option("skip_change_commits", "true") passes over '
     "commits that did so"
 )
-_SIZES = "leave it out: write.target_file_rows bounds the rows of a file, and table.optimize() joins small files"
+_SIZES = "leave it out: write.target_file_bytes and write.target_file_rows bound a file, and table.optimize() joins small files"
 
 SPELLINGS: tuple[Spelling, ...] = (
     Spelling(
@@ -151,6 +151,7 @@ SPELLINGS: tuple[Spelling, ...] = (
         Spelling("Hudi", f"hoodie.{operation}.shuffle.parallelism", instead=_TASKS)
         for operation in ("insert", "upsert", "bulkinsert", "delete")
     ),
+    Spelling("Hudi", "hoodie.parquet.max.file.size", "write.target_file_bytes"),
     Spelling("Hudi", "hoodie.datasource.hive_sync.*", same=("false",), instead=_NO_SYNC),
     Spelling("Hudi", "hoodie.datasource.meta.sync.*", same=("false",), instead=_NO_SYNC),
     Spelling("Spark", "compression", "write.compression"),

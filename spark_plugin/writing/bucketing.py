@@ -47,9 +47,6 @@ from lakelock.table.partitioning.paths import partition_paths
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
-TASK_ROWS = 500_000
-"""Incoming rows that one write task holds, unless one bucket alone has more."""
-
 Place = int | tuple[str, int]
 """A file by its number, or a bucket of a partition that has no file group yet."""
 
@@ -88,10 +85,11 @@ class BucketPlan:
 
 @dataclass
 class BucketReport:
-    """What a task placed: rows by (partition, route), and the buckets without a file group."""
+    """What a task placed: rows by (partition, route), the buckets without a file group, and what the rows take in memory."""
 
     counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     new: set[tuple[str, int]] = field(default_factory=set)
+    size_bytes: int = 0
 
 
 def write_buckets(
@@ -119,6 +117,7 @@ def write_buckets(
     plan = BucketPlan(attempt.context(schema), columns, files, index, how)
     placed, reports = _placed(attempt, frame, plan, stays=redoing is not None)
     work: Counter[tuple[str, int]] = sum((report.counts for report in reports), Counter())
+    row_bytes = sum(report.size_bytes for report in reports) // max(1, work.total())
     if without is not None:
         work.update({(files[n].partition, n): count for n, count in without.counts.items()})
     if not work:
@@ -130,14 +129,14 @@ def write_buckets(
         rows = rows.unionByName(without.positions(), allowMissingColumns=True)
     if redoing is None:
         attempt.tx.claim((files[n].group for n in sorted(rewritten)), groups)
-        return _written_by_tasks(attempt, rows, plan, work)
+        return _written_by_tasks(attempt, rows, plan, work, row_bytes)
     targets: dict[Target, object] = dict.fromkeys(new)
     kept = redoing.claimed_and_kept(files, rewritten, targets, groups)
     if kept.stats:
         plan = replace(plan, settled=frozenset(kept.new))
         work = _left_over(plan, work, new, kept)
         rows = rows.where(among({route for _, route in work}, ROUTE)) if work else rows
-    return redoing.note(files, _written_by_tasks(attempt, rows, plan, work) if work else (), kept, targets)
+    return redoing.note(files, _written_by_tasks(attempt, rows, plan, work, row_bytes) if work else (), kept, targets)
 
 
 def _placed(attempt: Attempt, frame: DataFrame, plan: BucketPlan, *, stays: bool) -> tuple[DataFrame, list[BucketReport]]:
@@ -170,18 +169,17 @@ def _left_over(
 
 
 def _written_by_tasks(
-    attempt: Attempt, rows: DataFrame, plan: BucketPlan, work: Mapping[tuple[str, int], int]
+    attempt: Attempt, rows: DataFrame, plan: BucketPlan, work: Mapping[tuple[str, int], int], row_bytes: int
 ) -> tuple[WriteStat, ...]:
-    routes = _routes(attempt, plan.files, work)
+    routes = _routes(attempt, plan.files, work, row_bytes)
     packed = rows.repartition(routes.packs, pack_of(routes, ROUTE))
     stage = reporting(REPORT_SCHEMA, partial(bucket_stage, plan))
     return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), f"writing buckets for {sum(work.values()):,} rows")
 
 
-def _routes(attempt: Attempt, files: tuple[DataFile, ...], work: Mapping[tuple[str, int], int]) -> Routes:
+def _routes(attempt: Attempt, files: tuple[DataFile, ...], work: Mapping[tuple[str, int], int], row_bytes: int) -> Routes:
     targets = [FileTarget(file.partition, file.size_bytes, 0) for file in files]
-    tasks = attempt.tasks if sum(work.values()) < TASK_ROWS else 2 * attempt.tasks
-    return plan_routes(work, targets, tasks=tasks, target_rows=0, task_rows=TASK_ROWS, in_buckets=True)
+    return plan_routes(work, targets, tasks=attempt.tasks, target_rows=0, row_bytes=row_bytes, in_buckets=True)
 
 
 def place_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BucketReport]:
@@ -198,6 +196,7 @@ def _with_routes(plan: BucketPlan, tables: Iterator[pa.Table]) -> Iterator[pa.Re
     numbered, report, parcels = plan.numbered(), BucketReport(), plan.parcels
     for rows in tables:
         keyed = plan.keyed(rows)
+        report.size_bytes += keyed.rows.nbytes
         routes = np.zeros(len(keyed), np.int32)
         for partition, bucket, at in rows_by_bucket(plan, keyed):
             number = numbered.get((partition, bucket))

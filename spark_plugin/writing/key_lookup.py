@@ -42,7 +42,8 @@ from lakelock.table.snapshot import DataFile
 
 @dataclass(frozen=True)
 class Tagged:
-    """Rows in parcels by route, how many take each route, and the number of rows of the files that hold some of their keys.
+    """Rows in parcels by route, how many take each route, the number of rows of the files that hold some of their keys, and
+    what a row takes in memory.
 
     `keys` are the keys that were looked up, unless they are too many for the driver. `new` has, for each partition with rows
     whose keys no file holds, a value that is equal in two attempts only if these are the same rows.
@@ -52,6 +53,7 @@ class Tagged:
     frame: DataFrame
     counts: Mapping[tuple[str, int], int]
     file_rows: Mapping[int, int]
+    row_bytes: int
     looked_up: LookedUp
     keys: KeysByPartition | None = None
     new: Mapping[str, object] = field(default_factory=dict)
@@ -74,7 +76,7 @@ def look_up(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -
     if staged.keys is None:
         with attempt.jobs("fetching the keys"):
             staged.keys = looked_up.keys()
-    return _by_files(attempt, rows, plan, looked_up, staged.keys, memory)
+    return _by_files(attempt, rows, plan, looked_up, staged, memory)
 
 
 @dataclass(frozen=True)
@@ -118,14 +120,15 @@ def _packed(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -
         reports = [report for report in attempt.collected(packed) if isinstance(report, PackReport)]
     counts: Counter[str] = sum((report.counts for report in reports), Counter())
     told = [report.keys for report in reports if report.keys is not None]
-    memory.staged = Staged(packed, counts, joined_keys(*told) if len(told) == len(reports) else None)
+    keys = joined_keys(*told) if len(told) == len(reports) else None
+    memory.staged = Staged(packed, counts, keys, sum(report.size_bytes for report in reports))
     return memory.staged
 
 
-def _by_files(
-    attempt: Attempt, rows: DataFrame, plan: TagPlan, looked_up: LookedUp, keys: KeysByPartition, memory: Memory
-) -> Tagged:
+def _by_files(attempt: Attempt, rows: DataFrame, plan: TagPlan, looked_up: LookedUp, staged: Staged, memory: Memory) -> Tagged:
     """Send the keys to the files."""
+    assert staged.keys is not None, "the driver has fetched them"
+    keys = staged.keys
     distinct = {partition: found.unique() for partition, found in keys.items()}
     found = _looked_into(attempt, plan, distinct, memory)
     holdings: dict[str, list[FileKeys]] = {partition: [] for partition in keys}
@@ -144,7 +147,7 @@ def _by_files(
             new[partition] = missing.tobytes()
     plan = replace(plan, held=held, no_file=LookedUpKeys.of(unheld))
     tagged = rows.mapInArrow(partial(_rows_of, partial(tag_stage, plan)), spark_schema(PARCELS))
-    return Tagged(plan, tagged, counts, {each.file: each.rows for each in found}, looked_up, distinct, new)
+    return Tagged(plan, tagged, counts, {each.file: each.rows for each in found}, staged.row_bytes, looked_up, distinct, new)
 
 
 def _looked_into(attempt: Attempt, plan: TagPlan, distinct: KeysByPartition, memory: Memory) -> list[FileKeys]:
@@ -194,7 +197,7 @@ def _by_rows(attempt: Attempt, rows: DataFrame, plan: TagPlan, staged: Staged, m
         partition: frozenset(file.key for file in attempt.tx.snapshot().in_partition(partition)) for partition in staged.counts
     }
     new = {partition: in_partition[partition] for partition, route in routes if route >= len(plan.files)}
-    return Tagged(plan, frame, routes, file_rows, looked_up, new=new)
+    return Tagged(plan, frame, routes, file_rows, staged.row_bytes, looked_up, new=new)
 
 
 def _packs(counts: Mapping[str, int]) -> Routes:

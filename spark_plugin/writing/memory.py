@@ -19,7 +19,7 @@ from lakelock.spark_plugin.writing.tagging import FileKeys, KeysByPartition
 
 @dataclass
 class Staged:
-    """The rows of a call, complete: a persisted frame of parcels, and how many there are in each partition.
+    """The rows of a call, complete: a persisted frame of parcels, how many are in each partition, and their size in memory.
 
     `keys` are those of the rows, in a fixed order, unless they are too many for the driver.
     """
@@ -27,6 +27,12 @@ class Staged:
     frame: DataFrame
     counts: Mapping[str, int] = field(default_factory=dict)
     keys: KeysByPartition | None = None
+    size_bytes: int = 0
+
+    @property
+    def row_bytes(self) -> int:
+        """What a row takes, on average."""
+        return self.size_bytes // max(1, sum(self.counts.values()))
 
 
 class Memory(EarlierFiles):

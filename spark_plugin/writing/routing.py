@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import sys
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,9 @@ from dataclasses import dataclass, field
 FAMILIES = 256
 SLOTS = 32
 NEW_ROUTES = FAMILIES * SLOTS
+
+TASK_ROWS, TASK_BYTES = 500_000, 512 << 20
+"""How many incoming rows one write task holds, and about how much memory they may take; beyond that there are more tasks."""
 
 _M32 = 0xFFFFFFFF
 
@@ -74,28 +78,32 @@ def plan_routes(
     *,
     tasks: int,
     target_rows: int,
-    task_rows: int,
+    target_bytes: int = sys.maxsize,
+    task_rows: int = TASK_ROWS,
+    row_bytes: int = 1,
     in_buckets: bool = False,
 ) -> Routes:
-    """Balance the work over about `tasks` tasks, with at most about `task_rows` incoming rows in each.
+    """Balance the work over `tasks` that run at once, or twice as many if it is much, and more so that each has at most about
+    `task_rows` incoming rows and `TASK_BYTES` of them.
 
-    `counts` has the number of incoming rows by (partition path, route).
+    `counts` has the number of incoming rows by (partition path, route), each of about `row_bytes` in memory.
     New keys of a partition join the smallest of its files that is rewritten anyway, if it has room for them. With `in_buckets`
     they have places of their own, and each slot may go to another task.
     """
+    held_rows, total = max(1, TASK_BYTES // max(1, row_bytes)), sum(counts.values())
     found = {route for _, route in counts if route < len(files)}
     new: dict[str, int] = {}
     for (partition, route), rows in counts.items():
         if route >= len(files):
             new[partition] = new.get(partition, 0) + rows
-    adopted = {} if in_buckets else _adopted(new, found, files, target_rows)
+    adopted = {} if in_buckets else _adopted(new, found, files, target_rows, target_bytes)
     groups: dict[int, int] = {}
     for partition, rows in new.items():
         if partition not in adopted:
-            family, wanted = family_of(partition), SLOTS if in_buckets else math.ceil(rows / target_rows)
+            family, wanted = family_of(partition), SLOTS if in_buckets else math.ceil(rows / min(target_rows, held_rows))
             groups[family] = max(groups.get(family, 1), min(SLOTS, wanted))
     units = _units(counts, files, found, adopted, groups)
-    wanted = max(tasks, math.ceil(sum(counts.values()) / task_rows))
+    wanted = max(tasks if total < TASK_ROWS else 2 * tasks, math.ceil(total / min(task_rows, held_rows)))
     packs = max(1, min(len(units), wanted))
     values = values_for(packs)
     pack_values = [values[0]] * (len(files) + NEW_ROUTES)
@@ -105,7 +113,9 @@ def plan_routes(
     return Routes(packs, tuple(pack_values), frozenset(found), adopted, groups)
 
 
-def _adopted(new: Mapping[str, int], found: set[int], files: Sequence[FileTarget], target_rows: int) -> dict[str, int]:
+def _adopted(
+    new: Mapping[str, int], found: set[int], files: Sequence[FileTarget], target_rows: int, target_bytes: int
+) -> dict[str, int]:
     smallest: dict[str, int] = {}
     for route in sorted(found):
         partition = files[route].partition
@@ -114,8 +124,13 @@ def _adopted(new: Mapping[str, int], found: set[int], files: Sequence[FileTarget
     return {
         partition: smallest[partition]
         for partition, rows in new.items()
-        if partition in smallest and files[smallest[partition]].rows + rows <= target_rows
+        if partition in smallest and _has_room(files[smallest[partition]], rows, target_rows, target_bytes)
     }
+
+
+def _has_room(file: FileTarget, rows: int, target_rows: int, target_bytes: int) -> bool:
+    """Whether a file may get so many more rows, each of which takes as much of it as one that it has."""
+    return file.rows + rows <= target_rows and file.size_bytes * (file.rows + rows) <= target_bytes * max(1, file.rows)
 
 
 def _units(

@@ -69,9 +69,10 @@ class TagPlan:
 
 @dataclass
 class PackReport:
-    """The rows of a task by partition, and their keys unless they are many."""
+    """The rows of a task by partition, what they take in memory, and their keys unless they are many."""
 
     counts: Counter[str] = field(default_factory=Counter)
+    size_bytes: int = 0
     keys: dict[str, pa.Array] | None = None
 
 
@@ -90,6 +91,7 @@ def pack_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
         fitted = conform(rows, plan.columns.arrow)
         paths = partition_paths(fitted, plan.context.properties)
         names, codes = paths.dictionary.to_pylist(), np.asarray(paths.indices)
+        report.size_bytes += fitted.nbytes
         report.counts.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
         families = np.array([family_of(name) * SLOTS + slot for name in names], np.int32)
         if report.keys is not None:

@@ -27,9 +27,6 @@ from lakelock.spark_plugin.writing.tagging import TagPlan
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.schema import TableSchema, columns_of_upserts
 
-TASK_ROWS = 500_000
-"""How many incoming rows one write task holds; beyond that there are more tasks."""
-
 
 def upsert(attempt: Attempt, df: DataFrame) -> Written:
     """Insert or replace the rows of `df` by key."""
@@ -76,8 +73,11 @@ def _routes(attempt: Attempt, tagged: Tagged, work: Mapping[tuple[str, int], int
         FileTarget(file.partition, file.size_bytes, tagged.file_rows.get(number, 0))
         for number, file in enumerate(tagged.plan.files)
     ]
-    tasks = attempt.tasks if sum(work.values()) < TASK_ROWS else 2 * attempt.tasks
-    return plan_routes(work, targets, tasks=tasks, target_rows=attempt.settings.target_file_rows, task_rows=TASK_ROWS)
+    settings = attempt.settings
+    return plan_routes(
+        work, targets, tasks=attempt.tasks, target_rows=settings.target_file_rows, target_bytes=settings.target_file_bytes,
+        row_bytes=tagged.row_bytes,
+    )  # fmt: skip
 
 
 def _watch_keys(attempt: Attempt, tagged: Tagged, *, deletes: bool) -> None:

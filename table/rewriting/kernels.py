@@ -71,6 +71,10 @@ class Kernels(Protocol):
 
     def keyed(self, rows: Rows, properties: TableProperties) -> KeyedRows: ...
 
+    def batches(self, rows: Rows) -> Iterator[Rows]:
+        """The rows in pieces that take no more memory than a batch may."""
+        ...
+
     def by_partition(self, rows: Rows, properties: TableProperties) -> Mapping[str, KeyedRows]:
         """The rows by partition path."""
         ...
@@ -151,6 +155,10 @@ class ArrowKernels:
 
     def keyed(self, rows: pa.Table, properties: TableProperties) -> Keyed:
         return Keyed.of(rows, properties)
+
+    def batches(self, rows: pa.Table) -> Iterator[pa.Table]:
+        most = max(1, BATCH_BYTES * rows.num_rows // max(1, rows.nbytes))
+        return (rows.slice(start, most) for start in range(0, rows.num_rows, most))
 
     def by_partition(self, rows: pa.Table, properties: TableProperties) -> dict[str, Keyed]:
         if not rows.num_rows:

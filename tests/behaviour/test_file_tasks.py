@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.keys.keyed import Keyed
 from lakelock.table.properties import TableProperties
+from lakelock.table.rewriting import kernels
 from lakelock.table.rewriting.merge import keys_among
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
@@ -110,6 +112,23 @@ def test_new_files_are_rolled_announced_and_counted(table: Path) -> None:
     markers = listed(storage, FIRST).markers
     assert {str(marker) for marker in markers} == {f"{stat.path}.marker.CREATE" for stat in stats}
     assert b"partitionDepth=1" in (table / EU / ".hoodie_partition_metadata").read_bytes()
+
+
+def test_a_new_file_begins_where_wide_rows_fill_one(table: Path) -> None:
+    wide = rows(*((random.Random(n).randbytes(32).hex(), n) for n in range(4_000)))
+    narrow = context(str(table), target_file_bytes=64 << 10, row_group_rows=1_000, batch_rows=500)
+    stats = write_new_files(narrow, EU, [wide.slice(start, 500) for start in range(0, 4_000, 500)], TOKEN)
+    assert [stat.num_writes for stat in stats] == [1_000] * 4
+    assert all((64 << 10) <= (stat.file_size_bytes or 0) < (128 << 10) for stat in stats)
+
+
+def test_one_table_of_many_wide_rows_is_written_in_pieces(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wide = rows(*((random.Random(n).randbytes(500).hex(), n) for n in range(1_000)))
+    monkeypatch.setattr(kernels, "BATCH_BYTES", 100 << 10)  # some hundred of these rows
+    stats = write_new_files(context(str(table), target_file_bytes=200 << 10, row_group_rows=100), EU, [wide], TOKEN)
+    assert [stat.num_writes for stat in stats][:-1] == [stats[0].num_writes] * (len(stats) - 1)
+    assert 3 <= len(stats) <= 5
+    assert sum(stat.num_writes for stat in stats) == 1_000
 
 
 def test_no_rows_leave_nothing() -> None:

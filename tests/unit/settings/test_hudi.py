@@ -112,12 +112,14 @@ def test_storage_lock_timing_and_heartbeats_keep_the_java_values(tmp_path: Path)
         "hoodie.write.lock.storage.renew.interval.secs=30\nhoodie.client.heartbeat.interval_in_ms=30000\n"
         "hoodie.client.heartbeat.tolerable.misses=4\nhoodie.write.num.retries.on.conflict.failures=3\n"
         "hoodie.write.concurrency.early.conflict.detection.enable=false\nhoodie.parquet.compression.codec=UNCOMPRESSED\n"
+        "hoodie.parquet.max.file.size=62914560\n"
     )
     found = resolved(tmp_path, text)
     settings = found.settings
     assert (settings.lock.wait_s, settings.lock.lease_s, settings.lock.renew_s) == (90.0, 300.0, 30.0)
     assert (settings.heartbeat.interval_s, settings.heartbeat.tolerable_misses, settings.retry.attempts) == (30.0, 4, 4)
     assert (settings.concurrency.early_conflict_detection, settings.write.compression) == (False, "none")
+    assert settings.write.target_file_bytes == 60 << 20
     assert found.warnings == ()
 
 

@@ -69,6 +69,21 @@ def test_new_keys_join_the_smallest_file_that_is_rewritten_anyhow() -> None:
     assert full.adopted == {}
 
 
+def test_new_keys_do_not_join_a_file_that_they_would_make_too_big() -> None:
+    files = [FileTarget("p", 90_000, 300)]
+    counts = {("p", 0): 1, ("p", 1 + slot_of("p", "new")): 100}
+    assert plan_routes(counts, files, tasks=2, target_rows=1000, target_bytes=120_000).adopted == {"p": 0}
+    assert plan_routes(counts, files, tasks=2, target_rows=1000, target_bytes=119_000).adopted == {}
+
+
+def test_wide_rows_go_to_more_tasks_and_groups() -> None:
+    counts = {("p", slot_of("p", str(key))): 10_000 for key in range(500)}
+    rows_of_a_kilobyte = plan_routes(counts, [], tasks=2, target_rows=10**6, row_bytes=1 << 10)
+    assert (rows_of_a_kilobyte.packs, len({rows_of_a_kilobyte.target_of("p", route) for _, route in counts})) == (1, 1)
+    rows_of_sixteen = plan_routes(counts, [], tasks=2, target_rows=10**6, row_bytes=16 << 10)
+    assert (rows_of_sixteen.packs, len({rows_of_sixteen.target_of("p", route) for _, route in counts})) == (10, 10)
+
+
 def test_many_new_keys_of_one_partition_go_to_several_groups_and_tasks() -> None:
     counts = {("p", slot_of("p", str(key))): 1000 for key in range(500)}
     routes = plan_routes(counts, [], tasks=2, target_rows=8000, task_rows=10**6)
