@@ -24,7 +24,7 @@ from lakelock.spark_plugin.writing.packing import among, pack_of
 from lakelock.spark_plugin.writing.parcels import PARCELS, ROUTE
 from lakelock.spark_plugin.writing.redoing import Kept, Redoing
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting
-from lakelock.spark_plugin.writing.routing import FileTarget, Routes, plan_routes
+from lakelock.spark_plugin.writing.routing import FileTarget, Routes, plan_routes, tasks_for
 from lakelock.table.buckets import bucket_group
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.snapshot import DataFile
@@ -106,8 +106,9 @@ def _packed(attempt: Attempt, plan: ChangePlan, changes: DataFrame) -> tuple[Dat
 def _routes(attempt: Attempt, files: Sequence[DataFile], counts: Counter[tuple[str, int]], row_bytes: int) -> Routes:
     settings = attempt.settings
     return plan_routes(
-        counts, _targets(attempt, files), tasks=attempt.tasks, target_rows=settings.target_file_rows,
-        target_bytes=settings.target_file_bytes, row_bytes=row_bytes, in_buckets=attempt.properties.bucket_index is not None,
+        counts, _targets(attempt, files), tasks=tasks_for(counts.total(), attempt.tasks),
+        target_rows=settings.target_file_rows, target_bytes=settings.target_file_bytes, row_bytes=row_bytes,
+        in_buckets=attempt.properties.bucket_index is not None,
     )  # fmt: skip
 
 

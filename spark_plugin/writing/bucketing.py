@@ -35,7 +35,7 @@ from lakelock.spark_plugin.writing.packing import among, pack_of
 from lakelock.spark_plugin.writing.parcels import KEYS, PARCELS, REST, ROUTE, Parcels
 from lakelock.spark_plugin.writing.redoing import Kept, Redoing
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
-from lakelock.spark_plugin.writing.routing import SLOTS, FileTarget, Routes, family_of, plan_routes
+from lakelock.spark_plugin.writing.routing import SLOTS, FileTarget, Routes, family_of, plan_routes, tasks_for
 from lakelock.spark_plugin.writing.selecting import POSITIONS, AtPositions, Selection
 from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, chunked, chunks
 from lakelock.table.buckets import BucketIndex, bucket_group, bucket_of
@@ -179,7 +179,8 @@ def _written_by_tasks(
 
 def _routes(attempt: Attempt, files: tuple[DataFile, ...], work: Mapping[tuple[str, int], int], row_bytes: int) -> Routes:
     targets = [FileTarget(file.partition, file.size_bytes, 0) for file in files]
-    return plan_routes(work, targets, tasks=attempt.tasks, target_rows=0, row_bytes=row_bytes, in_buckets=True)
+    tasks = tasks_for(sum(work.values()), attempt.tasks)
+    return plan_routes(work, targets, tasks=tasks, target_rows=0, row_bytes=row_bytes, in_buckets=True)
 
 
 def place_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | BucketReport]:

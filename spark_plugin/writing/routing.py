@@ -72,6 +72,11 @@ class _Unit:
     load: int
 
 
+def tasks_for(rows: int, at_once: int) -> int:
+    """How many tasks write these rows where `at_once` can run: twice as many for many rows, so that a slow one matters less."""
+    return at_once if rows < TASK_ROWS else 2 * at_once
+
+
 def plan_routes(
     counts: Mapping[tuple[str, int], int],
     files: Sequence[FileTarget],
@@ -83,14 +88,14 @@ def plan_routes(
     row_bytes: int = 1,
     in_buckets: bool = False,
 ) -> Routes:
-    """Balance the work over `tasks` that run at once, or twice as many if it is much, and more so that each has at most about
-    `task_rows` incoming rows and `TASK_BYTES` of them.
+    """Balance the work over about `tasks` tasks, or more, so that each has at most about `task_rows` incoming rows and
+    `TASK_BYTES` of them.
 
     `counts` has the number of incoming rows by (partition path, route), each of about `row_bytes` in memory.
     New keys of a partition join the smallest of its files that is rewritten anyway, if it has room for them. With `in_buckets`
     they have places of their own, and each slot may go to another task.
     """
-    held_rows, total = max(1, TASK_BYTES // max(1, row_bytes)), sum(counts.values())
+    held_rows = max(1, TASK_BYTES // max(1, row_bytes))
     found = {route for _, route in counts if route < len(files)}
     new: dict[str, int] = {}
     for (partition, route), rows in counts.items():
@@ -103,7 +108,7 @@ def plan_routes(
             family, wanted = family_of(partition), SLOTS if in_buckets else math.ceil(rows / min(target_rows, held_rows))
             groups[family] = max(groups.get(family, 1), min(SLOTS, wanted))
     units = _units(counts, files, found, adopted, groups)
-    wanted = max(tasks if total < TASK_ROWS else 2 * tasks, math.ceil(total / min(task_rows, held_rows)))
+    wanted = max(tasks, math.ceil(sum(counts.values()) / min(task_rows, held_rows)))
     packs = max(1, min(len(units), wanted))
     values = values_for(packs)
     pack_values = [values[0]] * (len(files) + NEW_ROUTES)

@@ -22,7 +22,7 @@ from lakelock.spark_plugin.writing.parcels import ROUTE
 from lakelock.spark_plugin.writing.redoing import Redoing
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting
 from lakelock.spark_plugin.writing.rewriting import RewritePlan, rewrite_stage
-from lakelock.spark_plugin.writing.routing import FileTarget, Routes, plan_routes
+from lakelock.spark_plugin.writing.routing import FileTarget, Routes, plan_routes, tasks_for
 from lakelock.spark_plugin.writing.tagging import TagPlan
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.schema import TableSchema, columns_of_upserts
@@ -75,8 +75,8 @@ def _routes(attempt: Attempt, tagged: Tagged, work: Mapping[tuple[str, int], int
     ]
     settings = attempt.settings
     return plan_routes(
-        work, targets, tasks=attempt.tasks, target_rows=settings.target_file_rows, target_bytes=settings.target_file_bytes,
-        row_bytes=tagged.row_bytes,
+        work, targets, tasks=tasks_for(sum(work.values()), attempt.tasks), target_rows=settings.target_file_rows,
+        target_bytes=settings.target_file_bytes, row_bytes=tagged.row_bytes,
     )  # fmt: skip
 
 
