@@ -1,4 +1,4 @@
-"""Taking rows out of tables that may hold more text than one Arrow array can."""
+"""Taking rows out of tables that may hold more text than one Arrow array can, and how many rows so much memory holds."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ _ARRAY_BYTES = (1 << 31) - 1
 _PIECE_BYTES = 128 << 20
 
 
+def rows_within(rows: pa.Table, size_bytes: int) -> int:
+    """About how many of these rows take so much memory; at least one."""
+    return max(1, size_bytes * rows.num_rows // max(1, rows.nbytes))
+
+
 def taken(rows: pa.Table, positions: Any) -> pa.Table:
     """The rows at these positions, in this order.
 
@@ -21,7 +26,7 @@ def taken(rows: pa.Table, positions: Any) -> pa.Table:
     """
     if rows.nbytes < _ARRAY_BYTES:
         return rows.take(pa.array(positions))
-    most_rows = max(1, _PIECE_BYTES * rows.num_rows // rows.nbytes)
+    most_rows = rows_within(rows, _PIECE_BYTES)
     pieces = [_piece(rows, positions[start : start + most_rows]) for start in range(0, len(positions), most_rows)]
     return pa.concat_tables([rows.slice(0, 0), *pieces])
 

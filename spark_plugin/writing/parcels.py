@@ -17,6 +17,7 @@ import pyarrow as pa
 
 from lakelock.spark_plugin.writing.reports import REPORT
 from lakelock.table.properties import TableProperties
+from lakelock.table.taking import rows_within
 
 ROUTE = "_lakelock_route"
 KEYS, REST = "_lakelock_keys", "_lakelock_rest"
@@ -44,7 +45,7 @@ class Parcels:
         """The rows at these positions, each with its route."""
         order = np.argsort(routes, kind="stable")
         routes, ordered = routes[order], rows.take(pa.array(positions[order])).combine_chunks()
-        most_rows = max(1, PARCEL_BYTES * ordered.num_rows // max(1, ordered.nbytes))
+        most_rows = rows_within(ordered, PARCEL_BYTES)
         keys, rest = ordered.select(self.keys.names), ordered.select(self.rest.names)
         bounds = [0, *(np.flatnonzero(np.diff(routes)) + 1).tolist(), len(routes)]
         sent = _Sent()

@@ -28,7 +28,7 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting.merge import BATCH_BYTES, Counts, DeleteMask, Placed, keys_among, rewrite
 from lakelock.table.schema import TableSchema, check_write, columns_of_upserts, require_columns
 from lakelock.table.snapshot import DataFile
-from lakelock.table.taking import taken
+from lakelock.table.taking import rows_within, taken
 
 Rows = Any
 """Rows in memory: to Arrow a `pyarrow.Table`."""
@@ -157,7 +157,7 @@ class ArrowKernels:
         return Keyed.of(rows, properties)
 
     def batches(self, rows: pa.Table) -> Iterator[pa.Table]:
-        most = max(1, BATCH_BYTES * rows.num_rows // max(1, rows.nbytes))
+        most = rows_within(rows, BATCH_BYTES)
         return (rows.slice(start, most) for start in range(0, rows.num_rows, most))
 
     def by_partition(self, rows: pa.Table, properties: TableProperties) -> dict[str, Keyed]:

@@ -16,7 +16,7 @@ from lakelock.table.base_files.writer import BaseFileWriter, sequence_numbers
 from lakelock.table.keys.keyed import Keyed
 from lakelock.table.partial import updated
 from lakelock.table.schema import RECORD_KEY, TableSchema
-from lakelock.table.taking import taken
+from lakelock.table.taking import rows_within, taken
 
 DeleteMask = Callable[[pa.Table], Any]
 """Which rows of a batch to delete: a mask for a table with the table's columns and the record key; null means keep."""
@@ -95,7 +95,7 @@ BATCH_BYTES = 64 << 20
 def _rows_within_batch(upserts: Keyed | Placed | None) -> int:
     """How many stored rows a batch may have, so that their new values, which may be far wider, take no more than a batch."""
     rows = None if upserts is None else upserts.rows
-    return 1 << 30 if rows is None or not rows.nbytes else max(64, BATCH_BYTES * rows.num_rows // rows.nbytes)
+    return 1 << 30 if rows is None or not rows.nbytes else max(64, rows_within(rows, BATCH_BYTES))
 
 
 class _Changes:

@@ -116,7 +116,7 @@ def test_new_files_are_rolled_announced_and_counted(table: Path) -> None:
 
 def test_a_new_file_begins_where_wide_rows_fill_one(table: Path) -> None:
     wide = rows(*((random.Random(n).randbytes(32).hex(), n) for n in range(4_000)))
-    narrow = context(str(table), target_file_bytes=64 << 10, row_group_rows=1_000, batch_rows=500)
+    narrow = context(str(table), target_file_bytes=64 << 10, row_group_rows=1_000)
     stats = write_new_files(narrow, EU, [wide.slice(start, 500) for start in range(0, 4_000, 500)], TOKEN)
     assert [stat.num_writes for stat in stats] == [1_000] * 4
     assert all((64 << 10) <= (stat.file_size_bytes or 0) < (128 << 10) for stat in stats)
