@@ -15,7 +15,7 @@ _PIECE_BYTES = 128 << 20
 
 def rows_within(rows: pa.Table, size_bytes: int) -> int:
     """About how many of these rows take so much memory; at least one."""
-    return max(1, size_bytes * rows.num_rows // max(1, rows.nbytes))
+    return max(1, size_bytes * int(rows.num_rows) // max(1, int(rows.nbytes)))
 
 
 def taken(rows: pa.Table, positions: Any) -> pa.Table:
