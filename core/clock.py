@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from contextvars import copy_context
+from types import TracebackType
 from typing import Protocol, TypeVar
 
 T = TypeVar("T")
@@ -155,6 +156,22 @@ class _RepeatingThread:
         self._stopped.set()
         if self._thread is not threading.current_thread() and self._thread.is_alive():
             self._thread.join()
+
+
+class ForkSafeMutex(AbstractContextManager[object]):
+    """A mutex that outlives forks, for modules: a child has one of its own, since nobody unlocks there what it inherited."""
+
+    def __init__(self) -> None:
+        self._of_process = {os.getpid(): threading.RLock()}
+
+    def __enter__(self) -> object:
+        return self._mine().__enter__()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._mine().release()
+
+    def _mine(self) -> threading.RLock:
+        return self._of_process.get(os.getpid()) or self._of_process.setdefault(os.getpid(), threading.RLock())
 
 
 def process_identity() -> tuple[str, int, str]:

@@ -98,9 +98,10 @@ class Heartbeat:
         """
         record = record if record.write_id else replace(record, write_id=runtime.uuid())
         data = record.to_bytes()
+        # The same bytes again after a lost reply: whichever of the attempts lands, it is this one heartbeat, which may be as
+        # old as the first of them.
+        began_s = runtime.monotonic_s()
         for _ in range(START_ATTEMPTS):
-            began_s = runtime.monotonic_s()
-            # The same bytes again after a lost reply: whichever of the attempts lands, it is this one heartbeat.
             made = create(storage, key or layout.heartbeat(record.instant), data, durable=False)
             if made is Created.THEIRS:
                 return None

@@ -61,8 +61,8 @@ T = TypeVar("T", bound=Transaction)
 class Coordinator(TableServices):
     """Begins transactions on one table, reads its snapshots, and removes what dead writers left.
 
-    Cheap to keep open, safe to use from several threads; a forked child must open its own. `close()` releases the lock
-    service's connection.
+    Cheap to keep open, safe to use from several threads; a forked child must open its own, and one that uses object storage
+    must be spawned. `close()` releases the lock service's connection.
     """
 
     def __init__(self, table: OpenTable, properties: TableProperties) -> None:
@@ -90,6 +90,7 @@ class Coordinator(TableServices):
         other tables, which transactions over several tables name by their URIs; by default with the options of `location`.
         """
         settings, runtime = settings or Settings(), runtime or SystemRuntime()
+        for_locks = storage or location.open(within_s=settings.lock.answer_s)
         storage = storage or location.open()
         properties = read_properties(storage)
         check_readable(properties)
@@ -97,10 +98,10 @@ class Coordinator(TableServices):
         writer = WriterIdentity.of_this_process(runtime, application)
         events = Events(tuple(listeners))
         single = settings.concurrency.mode == "SINGLE_WRITER"
-        provider = None if single else open_provider(settings, storage, runtime, writer, events)
+        provider = None if single else open_provider(settings, for_locks, runtime, writer, events)
         counted = CountedStorage(storage)
         log = DecisionLog(counted, runtime, parallel=settings.listing.parallel_requests)
-        table = OpenTable(location, counted, runtime, settings, provider, writer, events, log, neighbours)
+        table = OpenTable(location, counted, runtime, settings, provider, writer, events, log, neighbours, for_locks)
         with suppress(StorageError):  # a reader needs no index, and a writer asks again
             properties = with_index(table, properties)
         return cls(table, properties)

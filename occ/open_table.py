@@ -39,7 +39,8 @@ OVERTAKEN_LOOKS = 3
 @dataclass(frozen=True)
 class OpenTable:
     """A table that this process has open for writing: what it is, and how it is reached. What the process has seen of it so far
-    is in `observed`. `provider` is None in SINGLE_WRITER mode: no lock is taken.
+    is in `observed`. `provider` is None in SINGLE_WRITER mode: no lock is taken. `for_locks`: the same storage, but it does not
+    wait for an answer for as long as a lease runs.
     """
 
     location: StorageLocation
@@ -51,6 +52,7 @@ class OpenTable:
     events: Events
     log: DecisionLog
     neighbours: Callable[[str], Storage] | None = None
+    for_locks: Storage | None = None
     observed: Observations = field(default_factory=Observations, compare=False)
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 
-from lakelock.clock import SystemRuntime
+from lakelock.clock import ForkSafeMutex
 from lakelock.errors import SettingsError
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to
 from lakelock.providers.polling import Attempt, PollingProvider
@@ -42,7 +42,7 @@ class _Slot:
 
 
 _slots: dict[tuple[int, str], _Slot] = {}
-_slots_mutex = SystemRuntime().mutex()
+_slots_mutex = ForkSafeMutex()
 
 
 class MemoryLockProvider(PollingProvider):

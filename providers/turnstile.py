@@ -26,12 +26,19 @@ class Turnstile:
             self._waiting.append(turn)
         try:
             turn.wait(wait_s)
-        finally:
-            with self._mutex:
-                came = turn.is_set()
-                if not came:
-                    self._waiting.remove(turn)
-        return came
+        except BaseException:
+            if not self._withdraws(turn):
+                self.leave()  # it had come: whoever is next would wait for ever
+            raise
+        return not self._withdraws(turn)
+
+    def _withdraws(self, turn: Flag) -> bool:
+        """Stop waiting for this turn; False if it has come."""
+        with self._mutex:
+            if turn.is_set():
+                return False
+            self._waiting.remove(turn)
+            return True
 
     def leave(self) -> None:
         """Let the next one in."""

@@ -57,14 +57,16 @@ class Condition:
             )
         filled, asks_for_time = _filled(spark, analysed, given)
         alone = analysed.subqueries().isEmpty()
-        return cls(given, filled if asks_for_time or alias else None, predicate_of(spark, filled), alone)
+        return cls(given, filled if asks_for_time or alias else None, predicate_of(spark, filled, schema.names), alone)
 
     @classmethod
     def of_filter(cls, spark: SparkSession, rows: DataFrame, given: str | Column) -> Condition | None:
         """The condition of a frame that `where(given)` made of rows of a table; None if it asks for the time."""
         analysed = rows._jdf.queryExecution().analyzed()
         filled, asks_for_time = _filled(spark, analysed, given)
-        return None if asks_for_time else cls(given, filled, predicate_of(spark, filled), analysed.subqueries().isEmpty())
+        if asks_for_time:
+            return None
+        return cls(given, filled, predicate_of(spark, filled, rows.columns), analysed.subqueries().isEmpty())
 
     def on(self, frame: DataFrame) -> Column:
         """The condition on the rows of `frame`, which has the columns that it needs."""

@@ -6,6 +6,7 @@ and BETWEEN mean what they mean to Spark. Every part that is then not recognised
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
@@ -52,14 +53,14 @@ _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 
 
-def predicate_of(spark: SparkSession, analysed: Any) -> Predicate:
-    """The predicate of an analysed filter; times are filled in already."""
+def predicate_of(spark: SparkSession, analysed: Any, names: Iterable[str]) -> Predicate:
+    """The predicate of an analysed filter of rows with these columns; times are filled in already."""
     try:
         for name in _RULES:
             # A rule that this version of Spark lacks, or that rejects this plan, only leaves more parts unrecognised.
             with suppress(Py4JError, TypeError):
                 analysed = scala_object(spark, f"org.apache.spark.sql.catalyst.optimizer.{name}").apply(analysed)
-        return _Walk().predicate(analysed.condition()) if analysed.nodeName() == "Filter" else Anything()
+        return _Walk(names).predicate(analysed.condition()) if analysed.nodeName() == "Filter" else Anything()
     except (Py4JError, TypeError):
         return Anything()
 
@@ -71,8 +72,9 @@ class _TooLong(Exception):
 class _Walk:
     """One walk through a condition."""
 
-    def __init__(self) -> None:
+    def __init__(self, names: Iterable[str]) -> None:
         self._nodes = 0
+        self._spelled = {name.lower(): name for name in names}
 
     def predicate(self, condition: Any) -> Predicate:
         try:
@@ -93,12 +95,12 @@ class _Walk:
         if name == "Literal":
             return Constant(node.value()) if node.dataType().simpleString() == "boolean" else Anything()
         if name == "AttributeReference":
-            return Comparison(node.name(), "=", True)
+            return Comparison(self._name(node), "=", True)
         return self._about_a_column(name, node) or Anything()
 
     def _about_a_column(self, name: str, node: Any) -> Predicate | None:
         if name in ("IsNull", "IsNotNull"):
-            column = _column(node.child())
+            column = self._column(node.child())
             if column is None:
                 return None
             return IsNull(column[0]) if name == "IsNull" else Not(IsNull(column[0]))
@@ -107,7 +109,7 @@ class _Walk:
         if name == "In":
             return self._list(node.value(), node.list())
         if name == "StartsWith":
-            column, prefix = _column(node.left()), _literal(node.right())
+            column, prefix = self._column(node.left()), _literal(node.right())
             if column is None or prefix is None or not column[1] == prefix[1] == "string":
                 return None
             return BeginsWith(column[0], prefix[0]) if isinstance(prefix[0], str) else Constant(None)
@@ -115,7 +117,7 @@ class _Walk:
 
     def _comparison(self, name: str, left: Any, right: Any) -> Predicate | None:
         turned = left.nodeName() == "Literal"
-        column, literal = (_column(right), _literal(left)) if turned else (_column(left), _literal(right))
+        column, literal = (self._column(right), _literal(left)) if turned else (self._column(left), _literal(right))
         if column is None or literal is None or column[1] != literal[1]:
             return None
         value = literal[0]
@@ -129,7 +131,7 @@ class _Walk:
         return Comparison.mirrored(column[0], op, value) if turned else Comparison(column[0], op, value)
 
     def _list(self, asked: Any, values: Any) -> Predicate | None:
-        column = _column(asked)
+        column = self._column(asked)
         self._nodes += values.size()
         if self._nodes > MOST_NODES:
             raise _TooLong
@@ -143,10 +145,14 @@ class _Walk:
             parts.append(Constant(None) if literal[0] is None else Comparison(column[0], "=", literal[0]))
         return Or(tuple(parts))
 
+    def _column(self, node: Any) -> tuple[str, str] | None:
+        """Name and type of a column, None for any other expression."""
+        return (self._name(node), node.dataType().simpleString()) if node.nodeName() == "AttributeReference" else None
 
-def _column(node: Any) -> tuple[str, str] | None:
-    """Name and type of a column, None for any other expression."""
-    return (node.name(), node.dataType().simpleString()) if node.nodeName() == "AttributeReference" else None
+    def _name(self, column: Any) -> str:
+        """The column as the table spells it: an analysed condition has it as its user does."""
+        name = str(column.name())
+        return self._spelled.get(name.lower(), name)
 
 
 def _literal(node: Any) -> tuple[Value | None, str] | None:

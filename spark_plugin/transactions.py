@@ -223,7 +223,8 @@ class LakeTransaction:
         except BaseException as error:
             attempt.tx.abort(str(error) or type(error).__name__)
             raise
-        again = sorted(earlier & {stat.partition_path or "" for stat in written.stats}) if looks_up else []
+        touched = written.looked_up.union(stat.partition_path or "" for stat in written.stats)
+        again = sorted(earlier & touched) if looks_up else []
         if again:
             attempt.tx.abort("two writes of one transaction met")
             raise TransactionStateError(

@@ -28,6 +28,8 @@ RECORD_KEY = "_hoodie_record_key"
 PARTITION_PATH = "_hoodie_partition_path"
 FILE_NAME = "_hoodie_file_name"
 META_COLUMNS = (COMMIT_TIME, COMMIT_SEQNO, RECORD_KEY, PARTITION_PATH, FILE_NAME)
+DELETED = "_hoodie_is_deleted"
+"""A boolean column that a schema may have: rows with true in it are deletions to Hudi's writers."""
 
 
 @dataclass(frozen=True)

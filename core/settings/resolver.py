@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from lakelock.errors import SettingsError
-from lakelock.near_misses import did_you_mean
+from lakelock.near_misses import nearest
 from lakelock.settings.catalog import CatalogSettings
 from lakelock.settings.data_locks import DataLockSettings
 from lakelock.settings.dynamodb import DynamodbSettings
@@ -43,6 +43,7 @@ _log = logging.getLogger("lakelock")
 
 SPARK_PREFIX = "spark.lakelock."
 _STORAGE = "storage."
+_USUAL_STORAGE = ("storage.endpoint", "storage.region", "storage.access_key_id", "storage.secret_access_key")
 _CONFIG = "config"
 _HUDI = "hoodie."
 
@@ -245,11 +246,19 @@ def _built(sources: _Sources) -> Resolved:
 
 
 def _unknown(given: str, origin: str, name: str, rows: Mapping[str, SettingRow]) -> SettingsError:
-    known = [*rows, *(key.partition(".")[2] for key in rows)]
-    guess = did_you_mean(name, rows) or did_you_mean(name.replace("_", ".", 1), rows) or did_you_mean(name, known)
-    short = guess.partition('"')[2].partition('"')[0]
-    full = next((key for key in rows if key.partition(".")[2] == short), None)
-    guess = guess.replace(f'"{short}"', f'"{full}"') if full else guess
+    near = _nearest(name, rows)
+    meant = f'; did you mean "{near}"?' if near else ""
     return SettingsError(
-        f'unknown setting "{given}" ({origin}){guess}', hint="`lakelock config explain PATH` lists every setting", key=name
+        f'unknown setting "{given}" ({origin}){meant}', hint="`lakelock config explain PATH` lists every setting", key=name
     )
+
+
+def _nearest(name: str, rows: Mapping[str, SettingRow]) -> str | None:
+    """The setting that was meant: one of the section that is named, or of any where there is no such section."""
+    section, _, short = name.partition(".")
+    own = {key.partition(".")[2]: key for key in rows if key.startswith(f"{section}.")}
+    if own:
+        return own.get(nearest(short, own) or "")
+    whole = (*rows, *_USUAL_STORAGE)
+    by_short = {key.partition(".")[2]: key for key in reversed([*rows])}
+    return nearest(name, whole) or nearest(name.replace("_", ".", 1), whole) or by_short.get(nearest(name, by_short) or "")

@@ -77,6 +77,11 @@ class LockSettings(Section):
         at_most=60,
     )
 
+    @property
+    def answer_s(self) -> float:
+        """How long to wait for an answer about a lock next to the table: without one, there is time for two more renewals."""
+        return self.lease_s / 6
+
     def check_together(self) -> None:
         if self.lease_s < 3 * self.renew_s:
             raise SettingsError(

@@ -195,10 +195,10 @@ class LocalStorage:
                     )
                 self._runtime.sleep(_SWAP_POLL_S * (0.5 + self._runtime.random()))
                 before, lock = lock, _open_sidecar(sidecar)
-                os.close(before)
+                _unlock(before)
             yield
         finally:
-            os.close(lock)
+            _unlock(lock)
 
 
 def _sidecar(path: str) -> str:
@@ -219,6 +219,12 @@ def _holds(lock: int, sidecar: str) -> bool:
         return False
 
 
+def _unlock(lock: int) -> None:
+    """Close, and unlock first: a child that was forked meanwhile has the open file, too, and would keep it locked."""
+    fcntl.flock(lock, fcntl.LOCK_UN)
+    os.close(lock)
+
+
 def _drop_sidecar(sidecar: str) -> None:
     """Remove the sidecar of an object that was deleted, unless somebody is replacing that object just now."""
     try:
@@ -229,4 +235,4 @@ def _drop_sidecar(sidecar: str) -> None:
         if _holds(lock, sidecar):
             files.discard(sidecar)
     finally:
-        os.close(lock)
+        _unlock(lock)

@@ -109,18 +109,23 @@ def requests_at_once(uri: str, most: int) -> int:
     return 1 if is_local(uri) else most
 
 
-def open_storage(uri: str | os.PathLike[str], options: Mapping[str, str] | None = None) -> Storage:
-    """Storage under `uri`; nothing is contacted yet. `options` are those of the object store (endpoint, keys) or of HDFS."""
+def open_storage(
+    uri: str | os.PathLike[str], options: Mapping[str, str] | None = None, *, within_s: float | None = None
+) -> Storage:
+    """Storage under `uri`; nothing is contacted yet. `options` are those of the object store (endpoint, keys) or of HDFS.
+
+    `within_s`: how long an answer is waited for, and a request repeated, where the store is remote; by default a minute or so.
+    """
     canonical = canonical_uri(uri)
     if is_local(canonical):
         return LocalStorage(canonical.removeprefix("file://"))
     if canonical.startswith("hdfs://"):
         from lakelock.storage.hdfs.store import HdfsStorage
 
-        return HdfsStorage(canonical, options)
+        return HdfsStorage(canonical, options, within_s=within_s)
     from lakelock.storage.objects.store import ObjectStorage
 
-    return ObjectStorage(canonical, options or {})
+    return ObjectStorage(canonical, options or {}, within_s=within_s)
 
 
 @dataclass(frozen=True)
@@ -139,5 +144,6 @@ class StorageLocation:
         """Another place, reached with the same options."""
         return StorageLocation(uri, self.options)
 
-    def open(self) -> Storage:
-        return open_storage(self.uri, self.options)
+    def open(self, *, within_s: float | None = None) -> Storage:
+        """The storage, see `open_storage`."""
+        return open_storage(self.uri, self.options, within_s=within_s)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
@@ -57,9 +56,8 @@ class RedisRegister(Register):
     def __init__(self, opening: Opening) -> None:
         self._address = RedisAddress.parse(opening.uri)
         self._key = DocumentKey(self._address.key or key_of(opening.storage.uri))
-        self._settings, self._runtime = opening.settings.redis, opening.runtime
-        self._longest_s = opening.settings.data_locks.lease_s / 3
-        self._connected = (os.getpid(), self._connect())
+        self._runtime, longest_s = opening.runtime, opening.settings.data_locks.lease_s / 3
+        self._client = RedisClient(self._address, opening.settings.redis, self._key, opening.runtime, longest_s=longest_s)
 
     @property
     def identity(self) -> str:
@@ -75,26 +73,16 @@ class RedisRegister(Register):
         return new if self._run(SWAP, before.tag if before else "", new.tag, data.decode()) else None
 
     def listen(self, grant: str) -> Subscription:
-        return self._client().listen(self._key.channel(grant))
+        return self._client.listen(self._key.channel(grant))
 
     def wake(self, grants: Collection[str]) -> None:
-        self._client().run(WAKE, *grants)
+        self._client.run(WAKE, *grants)
 
     def close(self) -> None:
-        self._client().close()
+        self._client.close()
 
     def _run(self, script: Script, *arguments: str) -> Any:
         """The answer. Where replicas are asked for, only what they have counts, even for reads."""
-        client = self._client()
-        answer, replicas = client.run_as_asked(script, *arguments)
-        client.ensure_replicated(replicas, f"the data locks at {self._address.place}")
+        answer, replicas = self._client.run_as_asked(script, *arguments)
+        self._client.ensure_replicated(replicas, f"the data locks at {self._address.place}")
         return answer
-
-    def _connect(self) -> RedisClient:
-        return RedisClient(self._address, self._settings, self._key, self._runtime, longest_s=self._longest_s)
-
-    def _client(self) -> RedisClient:
-        """The connections of this process: those of a parent are dropped, not closed."""
-        if self._connected[0] != os.getpid():
-            self._connected = (os.getpid(), self._connect())
-        return self._connected[1]

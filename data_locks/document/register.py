@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Protocol
 
-from lakelock.clock import SystemRuntime
+from lakelock.clock import ForkSafeMutex
 from lakelock.storage import Storage
 from lakelock.table import layout
 
@@ -93,7 +93,7 @@ class StorageRegister(Register):
 
 
 _documents: dict[str, Version] = {}
-_documents_mutex = SystemRuntime().mutex()
+_documents_mutex = ForkSafeMutex()
 
 
 class MemoryRegister(Register):

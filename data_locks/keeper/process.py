@@ -48,7 +48,8 @@ def main() -> None:
 
 def keep(order: KeeperOrder, runtime: Runtime, planner: BinaryIO, answers: BinaryIO) -> None:
     """Carry out an order. The planner gets one answer; it may go away before it has said which write the locks are for."""
-    storage, settings = order.location.open(), order.settings
+    settings = order.settings
+    storage = order.location.open(within_s=settings.lock.answer_s)
     # The writer's own identity, so that `locks ls` finds its transaction; the process to look at is this one.
     writer = replace(order.writer, pid=os.getpid())
     try:

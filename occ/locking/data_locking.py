@@ -50,7 +50,8 @@ class DataLocking:
         table = self.table
         with self._mutex:
             if self._opened is None:
-                self._opened = open_data_locks(table.settings, table.storage, table.runtime, table.writer, table.events)
+                storage = table.for_locks or table.storage
+                self._opened = open_data_locks(table.settings, storage, table.runtime, table.writer, table.events)
             return self._opened
 
     @property

@@ -221,13 +221,22 @@ class DynamodbTable:
         except ProviderUnavailable as error:
             if error.details.get("service_code") != "ResourceInUseException":
                 raise
-        while self._call("describe_table", {})["Table"]["TableStatus"] != "ACTIVE":
+        while not self._is_active():
             if self._runtime.monotonic_s() >= until_s:
                 raise ProviderUnavailable(
                     f"the DynamoDB table {self.name} is not active {self._settings.create_wait_s:g} s after its creation",
                     hint="look at it in the AWS console; raise dynamodb.create_wait_s",
                 )
             self._runtime.sleep(_ACTIVE_POLL_S)
+
+    def _is_active(self) -> bool:
+        """Whether the table that was just created can be used. DescribeTable may not know it yet for some seconds."""
+        try:
+            return bool(self._call("describe_table", {})["Table"]["TableStatus"] == "ACTIVE")
+        except ProviderRefused as error:
+            if error.details.get("service_code") != _MISSING:
+                raise
+            return False
 
     def _how_to_create(self) -> str:
         return (

@@ -28,6 +28,7 @@ _EXAMPLES: dict[Kind, str] = {
     "cluster": "redis+cluster://host1:6379,host2:6379",
 }
 _MOST_DIGITS = 9
+_PARAMETERS = re.compile(r"\w+=")
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+)(?::([0-9]{1,5}))?")
 
 
@@ -54,6 +55,8 @@ class RedisAddress:
         kind, tls = _SCHEMES[scheme]
         place, _, query = rest.removeprefix("//").partition("?")
         authority, _, path = place.partition("/")
+        if "@" in path or ("@" in query and not _PARAMETERS.match(query)):
+            raise _unquoted(uri)
         user_info, _, hosts = authority.rpartition("@")
         username, _, password = user_info.partition(":")
         if not rest.startswith("//") or not hosts:
@@ -119,6 +122,14 @@ def _key(uri: str, kind: Kind, query: str) -> str:
     if "{" in key or "}" in key:
         raise _bad(uri, kind, "has a brace in its key, and braces say where a cluster keeps a key")
     return key
+
+
+def _unquoted(uri: str) -> SettingsError:
+    return SettingsError(
+        f"{masked_uri(uri)} has a / or ? in its user or password, where the address would end",
+        hint="write / ? # @ and : of a password as %2F %3F %23 %40 and %3A, or set redis.password",
+        key="lock.provider",
+    )
 
 
 def _bad(uri: str, kind: Kind, what: str) -> SettingsError:

@@ -5,6 +5,7 @@ redis-py's own retries are off: a waiter tries again within its own bound, and a
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from math import inf
@@ -33,7 +34,7 @@ class RedisClient:
         self._address, self._settings, self._keys, self._runtime = address, settings, keys, runtime
         self._timeout_s = min(settings.socket_timeout_s, longest_s)
         self._heads: dict[str, Command] = {}
-        self._mutex = runtime.mutex()
+        self._pid, self._mutex = os.getpid(), runtime.mutex()
         self._redis: Any = None
         self._finder: Any = None
         self._line: Line | None = None
@@ -68,6 +69,7 @@ class RedisClient:
     def _ask(self, script: Script, arguments: Sequence[str | int], more: tuple[Command, ...], within_s: float) -> list[Any]:
         """The answers to the script and to the commands after it; the script's text is sent if the server does not have it."""
         within_s = min(within_s, self._timeout_s)
+        self._notice_fork()
         with self._mutex, self.trouble():
             if self._line is None:
                 self._line = self._new_line()
@@ -90,6 +92,7 @@ class RedisClient:
 
     def listen(self, channel: str, within_s: float = inf) -> Subscription:
         """A subscription that is in effect on return."""
+        self._notice_fork()
         with self._mutex, self.trouble():
             line = self._new_line()
             (answer,) = line.ask((("SUBSCRIBE", channel),), min(within_s, self._timeout_s))
@@ -100,6 +103,7 @@ class RedisClient:
 
     def close(self) -> None:
         """Close all connections; the next request opens new ones."""
+        self._notice_fork()
         with self._mutex:
             before, self._line, self._redis, self._finder = (self._line, self._redis, self._finder), None, None, None
             for each in before:
@@ -109,9 +113,16 @@ class RedisClient:
 
     def redis(self) -> Any:
         """The client of the server that has the lock now."""
+        self._notice_fork()
         if self._redis is None:
             self._redis = self._connected()
         return self._redis
+
+    def _notice_fork(self) -> None:
+        """Drop the parent's connections in a forked child, without closing them: both would hear each other's answers."""
+        if self._pid != os.getpid():
+            self._pid, self._mutex = os.getpid(), self._runtime.mutex()
+            self._redis = self._finder = self._line = None
 
     @contextmanager
     def trouble(self) -> Iterator[None]:

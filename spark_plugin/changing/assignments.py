@@ -23,6 +23,7 @@ from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.column_names import ColumnNames
 from lakelock.spark_plugin.conditions import is_repeatable
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
+from lakelock.table.columns.fields import spelled
 from lakelock.table.partial import lacking
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, check_write
@@ -151,12 +152,12 @@ def _as(column: Column, given: DataType, wanted: DataType) -> Column:
 
 def _by_name(value: Column, given: DataType, wanted: DataType) -> Column:
     if isinstance(given, StructType) and isinstance(wanted, StructType):
-        there = {field.name: field.dataType for field in given}
+        there = [(field, spelled(field.name, given.names)) for field in wanted]
         fields = [
-            (_by_name(value[field.name], there[field.name], field.dataType) if field.name in there else F.lit(None))
+            (F.lit(None) if name is None else _by_name(value[name], given[name].dataType, field.dataType))
             .cast(field.dataType)
             .alias(field.name)
-            for field in wanted
+            for field, name in there
         ]
         return F.when(value.isNotNull(), F.struct(*fields))
     if isinstance(given, ArrayType) and isinstance(wanted, ArrayType):

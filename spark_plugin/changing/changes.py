@@ -39,8 +39,9 @@ FILE, ROW, ACTION = "_lakelock_file", "_lakelock_row", "_lakelock_action"
 """The columns of a frame of changes before those of the table: the name of a file, a position in it, and what to do."""
 DRAWN = "_lakelock_drawn"
 """Where there may be new rows, the last column: a number that tells the row of the source from all others."""
-UPDATE, DELETE, INSERT, MISFIT = 0, 1, 2, 3
-"""Actions. A MISFIT is a row that must not be written, for the reason in the plan."""
+_SHOWN = 5
+UPDATE, DELETE, INSERT, MISFIT, TWIN = 0, 1, 2, 3, 4
+"""Actions. A MISFIT must not be written, for the reason in the plan; a TWIN is one of several new rows of a key."""
 
 PLACE = "_lakelock_place"
 """In parcels: the position of a row that gets new values, -1 minus the position of one to delete, null for a new row."""
@@ -105,6 +106,9 @@ def pack_stage(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
             raise SchemaError(
                 plan.misfit, hint="name the columns to set, or equate these columns in the condition of the merge"
             )
+        twins = rows.filter(pc.equal(action, TWIN))
+        if twins.num_rows:
+            raise _twins(plan, twins)
         for kind in (UPDATE, DELETE):
             mine = rows.filter(pc.equal(action, kind))
             if mine.num_rows:
@@ -121,6 +125,15 @@ def pack_stage(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
             report.new += rows_of
             yield from parcels.packed(_carried(plan, fitted, pa.nulls(len(routes), pa.int64())), np.arange(len(routes)), routes)
     yield report
+
+
+def _twins(plan: ChangePlan, rows: pa.Table) -> DuplicateKeyError:
+    keys = Keyed.of(conform(rows, plan.context.schema.arrow), plan.context.properties).keys.unique().to_pylist()[:_SHOWN]
+    return DuplicateKeyError(
+        f"several new rows have the same key, in one partition or several: {', '.join(keys)}",
+        hint="remove the duplicates from the source: with index=global a key is there once in the whole table",
+        keys=keys,
+    )
 
 
 def _file_numbers(rows: pa.Table, numbers: Mapping[str, int]) -> npt.NDArray[Any]:

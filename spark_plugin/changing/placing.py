@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakelock.engine.earlier_files import Target
 from lakelock.occ.write_context import WriteContext
@@ -80,7 +82,7 @@ class NewPlaces:
         `WriteFailed` if the rows are not those whose keys were looked up.
         """
         if self.looked_up is not None:
-            self.looked_up.require(keyed.keys.combine_chunks())
+            self.looked_up.require(keyed.keys.filter(self._equal_something(keyed.rows)).combine_chunks())
         if self.in_buckets:
             return self._by_bucket(keyed, drawn)
         routes, counts = np.zeros(len(keyed), np.int32), Counter[tuple[str, int]]()
@@ -92,6 +94,12 @@ class NewPlaces:
             counts.update(counted(partition, routes[at]))
             rows_of[partition, None] = drawn[at]
         return routes, counts, NewRows.of(rows_of)
+
+    def _equal_something(self, rows: pa.Table) -> pa.ChunkedArray:
+        """Whether each row has no null where its key is looked up: one that has equals no stored row, so nobody looks."""
+        properties = self.context.properties
+        names = (*properties.record_keys, *(() if properties.keys_span_partitions else properties.partition_fields))
+        return reduce(pc.and_, [rows.column(name).is_valid() for name in names])
 
     def _by_bucket(self, keyed: Keyed, drawn: npt.NDArray[Any]) -> Placement:
         plan = self._bucket_plan()

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import Column, DataFrame, SparkSession
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin.conditions import Condition, condition_text
 from lakelock.spark_plugin.session.versions import column_of, try_cast
+from lakelock.table.columns.fields import spelled
 
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _EXACT = (*_WHOLE_NUMBERS, "string", "boolean", "date", "timestamp", "timestamp_ntz")
@@ -42,7 +43,7 @@ class MergeCondition:
                 hint="compute such values in the source, and persist it",
             )
         conjuncts = list(_conjuncts(condition))
-        stored, given = _plan(target).outputSet(), _plan(source).outputSet()
+        stored, given, names = _plan(target).outputSet(), _plan(source).outputSet(), target.columns
         sides = [_Side(stored), _Side(given)]
         if not any(_equates(node, sides[0], sides[1]) for node in conjuncts):
             raise InputError(
@@ -52,7 +53,7 @@ class MergeCondition:
         equated: dict[str, Column] = {}
         same: dict[str, frozenset[str]] = {}
         for node in conjuncts:
-            for name, column, theirs in _keys(node, sides[1], target):
+            for name, column, theirs in _keys(spark, node, sides[1], names):
                 equated.setdefault(name, column)
                 same[name] = same.get(name, frozenset()) | theirs
         alone = [node for node in conjuncts if sides[0].has(node)]
@@ -108,11 +109,11 @@ def source_column(side: DataFrame, value: Column, source: DataFrame) -> str | No
     return str(node.name()) if named else None
 
 
-def _keys(node: Any, source: _Side, target: DataFrame) -> Iterator[tuple[str, Column, frozenset[str]]]:
-    """A column of the target that the part equates with an expression of the source, and which column that is, if it is one."""
+def _keys(spark: SparkSession, node: Any, source: _Side, names: Sequence[str]) -> Iterator[tuple[str, Column, frozenset[str]]]:
+    """A column of the target, which has these `names`, that the part equates with an expression of the source, and which
+    column that is, if it is one."""
     if node.nodeName() != "EqualTo":
         return
-    spark = target.sparkSession
     for mine, theirs in ((node.left(), node.right()), (node.right(), node.left())):
         widened = mine.nodeName() == "Cast"
         column = mine.child() if widened else mine
@@ -124,11 +125,13 @@ def _keys(node: Any, source: _Side, target: DataFrame) -> Iterator[tuple[str, Co
             continue
         given = _without_widening(theirs)
         named = frozenset({str(given.name())}) if given.nodeName() == "AttributeReference" else frozenset[str]()
+        # An analysed column has the name as its user has spelled it.
+        name = spelled(column.name(), names) or column.name()
         if not widened:
-            yield column.name(), column_of(spark, theirs), named
+            yield name, column_of(spark, theirs), named
         elif stored in _WHOLE_NUMBERS and compared in _WHOLE_NUMBERS:
             # A greater number than the column can hold equals none of its values.
-            yield column.name(), try_cast(spark, theirs, column.dataType()), named
+            yield name, try_cast(spark, theirs, column.dataType()), named
 
 
 def _without_widening(node: Any) -> Any:

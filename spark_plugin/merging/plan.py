@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError
@@ -19,7 +19,7 @@ from lakelock.spark_plugin.changing.assignments import (
     require_column,
     require_settable,
 )
-from lakelock.spark_plugin.changing.changes import ACTION, DELETE, DRAWN, FILE, INSERT, MISFIT, ROW, UPDATE
+from lakelock.spark_plugin.changing.changes import ACTION, DELETE, DRAWN, FILE, INSERT, MISFIT, ROW, TWIN, UPDATE
 from lakelock.spark_plugin.column_names import ColumnNames
 from lakelock.spark_plugin.conditions import Condition, condition_text, is_repeatable
 from lakelock.spark_plugin.frames import spark_schema
@@ -27,6 +27,7 @@ from lakelock.spark_plugin.generated_columns import computed, with_generated
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When, require_sensible
 from lakelock.spark_plugin.merging.condition import MergeCondition, source_column
+from lakelock.spark_plugin.writing.attempt import column
 from lakelock.table.keys.generated import require_key
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, require_columns
@@ -151,7 +152,15 @@ class MergePlan:
         names = self.schema.names if inserts else self.changed
         values = [self._value(name).alias(name) for name in names]
         drawn = [F.col(HERE).alias(DRAWN)] if inserts else []
-        return joined.select(F.col(FILE), F.col(ROW), action.alias(ACTION), *values, *drawn)
+        changes = joined.select(F.col(FILE), F.col(ROW), action.alias(ACTION), *values, *drawn)
+        return self._with_twins(changes) if inserts and self.properties.keys_span_partitions else changes
+
+    def _with_twins(self, changes: DataFrame) -> DataFrame:
+        """The changes with the new rows marked that have a key in common: in different partitions, no task would see that."""
+        is_new = F.col(ACTION) == INSERT
+        alone = F.when(~is_new, F.struct(FILE, ROW))
+        same = Window.partitionBy(*[column(name) for name in self.properties.record_keys], alone)
+        return changes.withColumn(ACTION, F.when(is_new & (F.count(F.lit(1)).over(same) > 1), TWIN).otherwise(F.col(ACTION)))
 
     def _action(self, clause: Clause) -> Column:
         if clause.then is not Then.UPDATE:

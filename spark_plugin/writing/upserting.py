@@ -52,7 +52,10 @@ def _by_key(attempt: Attempt, frame: DataFrame, columns: TableSchema, schema: Ta
     tagged = look_up(attempt, frame, TagPlan(context, columns), attempt.memory)
     if tagged is None:
         return Written((), None if deletes else schema)
-    _watch_keys(attempt, tagged, deletes=deletes)
+    partitions = frozenset(partition for partition, _ in tagged.counts)
+    # Keys were read, found or not: an insert of one of them meanwhile would make this a different write.
+    what = "the keys of the delete" if deletes else "the keys of the upsert"
+    attempt.tx.reads(KeysRead(what, partitions, attempt, tagged.looked_up, tagged.keys))
     files = tagged.plan.files
     new: dict[Target, object] = {} if deletes else {(partition, None): keys for partition, keys in tagged.new.items()}
     kept = redoing.claimed_and_kept(files, {route for _, route in tagged.counts if route < len(files)}, new)
@@ -65,7 +68,7 @@ def _by_key(attempt: Attempt, frame: DataFrame, columns: TableSchema, schema: Ta
     routes = _routes(attempt, tagged, work)
     plan = RewritePlan(context, columns, files, routes, settled, deletes=deletes)
     stats = redoing.note(files, _rewritten(attempt, tagged, plan, work), kept, new, routes.adopted)
-    return Written(stats, None if deletes else schema)
+    return Written(stats, None if deletes else schema, looked_up=partitions)
 
 
 def _routes(attempt: Attempt, tagged: Tagged, work: Mapping[tuple[str, int], int]) -> Routes:
@@ -78,13 +81,6 @@ def _routes(attempt: Attempt, tagged: Tagged, work: Mapping[tuple[str, int], int
         work, targets, tasks=tasks_for(sum(work.values()), attempt.tasks), target_rows=settings.target_file_rows,
         target_bytes=settings.target_file_bytes, row_bytes=tagged.row_bytes,
     )  # fmt: skip
-
-
-def _watch_keys(attempt: Attempt, tagged: Tagged, *, deletes: bool) -> None:
-    """Keys were read, found or not: an insert of one of them meanwhile would make this a different write."""
-    partitions = frozenset(partition for partition, _ in tagged.counts)
-    what = "the keys of the delete" if deletes else "the keys of the upsert"
-    attempt.tx.reads(KeysRead(what, partitions, attempt, tagged.looked_up, tagged.keys))
 
 
 def _rewritten(

@@ -43,8 +43,13 @@ def _together(chunks: Iterable[Any], *, open_above: bool) -> ColumnRange | None:
             return None
         nulls += chunk.null_count
         if chunk.has_min_max:
-            least = chunk.min if least is None else min(least, chunk.min)
-            greatest = chunk.max if greatest is None else max(greatest, chunk.max)
+            try:
+                low, high = chunk.min, chunk.max
+            except (OverflowError, ValueError):  # a day that Python has not, or text that is not UTF-8
+                known = False
+                continue
+            least = low if least is None else min(least, low)
+            greatest = high if greatest is None else max(greatest, high)
         elif chunk.num_values:  # values, of which none is told: too long, or NaN
             known = False
     if not known or isinstance(least, bytes):

@@ -10,10 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.errors import DuplicateKeyError
+from lakelock.errors import DuplicateKeyError, SchemaError
 from lakelock.table.keys.generated import keys_to_come
 from lakelock.table.keys.record_keys import names_fields, record_keys
 from lakelock.table.properties import TableProperties
+from lakelock.table.schema import DELETED
 from lakelock.table.taking import taken
 
 _SHOWN = 5
@@ -28,7 +29,11 @@ class Keyed:
 
     @classmethod
     def of(cls, rows: pa.Table, properties: TableProperties) -> Keyed:
-        """`rows` with the keys that the table's properties give them; without a key, they get theirs when they are written."""
+        """`rows` with the keys that the table's properties give them; without a key, they get theirs when they are written.
+
+        `SchemaError` for a row that Hudi's writers would take for a deletion.
+        """
+        _refuse_deletions(rows)
         if not properties.record_keys:
             return cls(rows, keys_to_come(rows.num_rows))
         return cls(rows, record_keys(rows, properties.record_keys, named=names_fields(properties)))
@@ -57,6 +62,17 @@ class Keyed:
         """The rows in pieces of at most `count`, without copying."""
         for start in range(0, len(self), count):
             yield Keyed(self.rows.slice(start, count), self.keys.slice(start, count))
+
+
+def _refuse_deletions(rows: pa.Table) -> None:
+    """A row with true in this column is a deletion to every other writer of the table, and would be an odd row here."""
+    is_flag = DELETED in rows.column_names and pa.types.is_boolean(rows.schema.field(DELETED).type)
+    if is_flag and pc.any(rows.column(DELETED)).as_py():
+        raise SchemaError(
+            f"rows have true in {DELETED}, by which Hudi's writers delete the row of the same key",
+            hint=f'table.delete(df.where("{DELETED}")) deletes such rows; upsert the others',
+            column=DELETED,
+        )
 
 
 def dedupe(keyed: Keyed, ordering_field: str | None, *, take_any: bool = False) -> Keyed:

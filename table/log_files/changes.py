@@ -23,10 +23,10 @@ from lakelock.table.log_files.avro_blocks import records_in, schema_of
 from lakelock.table.log_files.blocks import Block, BlockKind, Header, blocks_of
 from lakelock.table.log_files.deletes import deletes_in
 from lakelock.table.log_files.names import LogFile
-from lakelock.table.schema import RECORD_KEY
+from lakelock.table.schema import DELETED, RECORD_KEY
 
 READ_OPTIMIZED = 'read(query_type="read_optimized") reads the base files, without what the log files have changed since'
-DELETED, OPERATION = "_hoodie_is_deleted", "_hoodie_operation"
+OPERATION = "_hoodie_operation"
 _AT_ONCE = 10_000
 """How many rows are Python objects at a time."""
 

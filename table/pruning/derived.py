@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from lakelock.table.pruning.predicates import And, BeginsWith, Comparison, IsNull, Not, Operator, Or, Predicate
+from lakelock.table.pruning.predicates import And, BeginsWith, Comparison, Not, Operator, Or, Predicate
 from lakelock.table.transforms import Kind, Transform
 
 _IMPLIED: Mapping[Operator, Operator] = {"=": "=", "<": "<=", "<=": "<=", ">": ">=", ">=": ">="}
@@ -28,9 +28,8 @@ def sharpened(predicate: Predicate, transforms: Sequence[Transform]) -> Predicat
 
 def _implied(predicate: Predicate, transforms: Sequence[Transform]) -> Iterable[Predicate]:
     for transform in transforms:
-        if isinstance(predicate, IsNull) and predicate.column == transform.source:
-            yield IsNull(transform.name)
-        elif isinstance(predicate, Comparison) and predicate.column == transform.source:
+        # IS NULL implies nothing: rows may bring the computed column without the one that it is computed from.
+        if isinstance(predicate, Comparison) and predicate.column == transform.source:
             value = transform.of_value(predicate.value)
             if value is not None and (predicate.op == "=" or transform.kind is not Kind.BUCKET):
                 yield Comparison(transform.name, _IMPLIED[predicate.op], value)

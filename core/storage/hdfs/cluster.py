@@ -64,12 +64,13 @@ def inode(number: int | str) -> str:
 class Cluster:
     """One client, for any number of threads. Connections are kept; none is made before the first request."""
 
-    def __init__(self, uri: str, options: HdfsOptions, runtime: Runtime) -> None:
+    def __init__(self, uri: str, options: HdfsOptions, runtime: Runtime, *, retry_s: float = RETRY_S) -> None:
         try:
             import urllib3
         except ImportError as error:
             raise SettingsError(f"{uri} needs the package urllib3: {error}", hint="pip install 'lakelock[hdfs]'") from error
         self._uri, self.options, self._runtime, self._errors = uri, options, runtime, urllib3.exceptions
+        self._retry_s = retry_s
         trusted = {"ca_certs": options.ca_certificate} if options.ca_certificate else {}
         timeout = urllib3.Timeout(connect=min(_CONNECT_S, options.timeout_s), read=options.timeout_s)
         self._http = urllib3.PoolManager(num_pools=1024, maxsize=64, timeout=timeout, retries=False, **trusted)  # type: ignore[arg-type]
@@ -131,7 +132,7 @@ class Cluster:
 
     def _content(self, method: str, path: str, op: str, parameters: dict[str, str], data: bytes | None, again: bool) -> bytes:
         """The answer of a data node. One that cannot be reached got nothing: the name node is asked for another one."""
-        until_s = self._runtime.monotonic_s() + RETRY_S
+        until_s = self._runtime.monotonic_s() + self._retry_s
         while True:
             place = self._sent_on(self._ask(method, path, op, parameters, again))
             why: object
@@ -152,7 +153,7 @@ class Cluster:
 
     def _ask(self, method: str, path: str, op: str, parameters: Mapping[str, str], again: bool) -> BaseHTTPResponse:
         """The answer of the active name node, found by asking each: nobody else knows which one it is."""
-        until_s = self._runtime.monotonic_s() + RETRY_S
+        until_s = self._runtime.monotonic_s() + self._retry_s
         token, user = self.options.delegation_token, self.options.user
         who = {"delegation": token} if token else {"user.name": user} if user else {}
         query = urlencode({"op": op, **parameters, **who}, quote_via=quote)

@@ -8,6 +8,10 @@ successor: an extended attribute of it, made in one atomic step by whoever comes
 decides; then the new file is renamed over the old one. Whoever finds a successor that is not in place, because its writer was
 killed in between, puts it there first. A successor that somebody has deleted will never be in place: the next attribute counts.
 
+A snapshot of the folder keeps replaced versions, and a request about one of them by its number reaches the file that has its
+name now. So an attribute names the version that it is about, and the number under the name is compared afterwards: only a
+version's own attribute and its own content count.
+
 Temporary files that a crash leaves start with a dot, so no listing shows them.
 """
 
@@ -23,7 +27,7 @@ from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import StorageError, StorageUnavailable, StorageUnsafe
 from lakelock.storage.base import Listed, Stored
 from lakelock.storage.hdfs import files
-from lakelock.storage.hdfs.cluster import Cluster, inode
+from lakelock.storage.hdfs.cluster import RETRY_S, Cluster, inode
 from lakelock.storage.hdfs.errors import ABSENT, EXISTS, Refused, refuse
 from lakelock.storage.hdfs.listing import walk
 from lakelock.storage.hdfs.options import HdfsOptions, authority
@@ -38,13 +42,25 @@ _SAME_FILE = "are the same"
 
 
 class HdfsStorage:
-    """Objects under a folder of a cluster. `options` are those of `HdfsOptions`, by name."""
+    """Objects under a folder of a cluster. `options` are those of `HdfsOptions`, by name.
 
-    def __init__(self, uri: str, options: Mapping[str, str] | None = None, *, runtime: Runtime | None = None) -> None:
+    `within_s`: how long to wait for an answer, and to repeat a request; an option `timeout_s` is taken as it is.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        runtime: Runtime | None = None,
+        within_s: float | None = None,
+    ) -> None:
         self._uri, self._runtime = uri, runtime or SystemRuntime()
         self._service = f"hdfs://{authority(uri)}"
         self._root = uri.removeprefix(self._service)
-        self._cluster = Cluster(uri, HdfsOptions.of(uri, options or {}, _user()), self._runtime)
+        waits = {} if within_s is None else {"timeout_s": str(within_s)}
+        read = HdfsOptions.of(uri, {**waits, **(options or {})}, _user())
+        self._cluster = Cluster(uri, read, self._runtime, retry_s=within_s or RETRY_S)
 
     @property
     def uri(self) -> str:
@@ -62,7 +78,8 @@ class HdfsStorage:
                 if not refused.is_one_of(ABSENT):
                     self._refuse(refused, path)
                 continue  # replaced or deleted since
-            return Stored(data, str(found.inode), found.modified_ms)
+            if self._is_now(path, found.inode):
+                return Stored(data, str(found.inode), found.modified_ms)
         raise StorageUnavailable(f"{self._service}{path} was replaced {_LOOKS} times while it was read", hint="run it again")
 
     def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> str | None:
@@ -92,9 +109,12 @@ class HdfsStorage:
         for turn in range(_SUCCESSORS):
             successor = self._successor(etag, made, turn)
             if successor == made:
-                self._put_in_place(made, path)
+                if self._is_now(path, int(etag), made):
+                    self._put_in_place(made, path)
+                elif self._is_withdrawn(temporary):
+                    return None
                 return str(made)
-            if successor is None or self._put_in_place(successor, path):
+            if successor is None or not self._is_now(path, int(etag), successor) or self._put_in_place(successor, path):
                 self._discard(temporary)
                 return None
         self._discard(temporary)
@@ -191,7 +211,7 @@ class HdfsStorage:
 
     def _successor(self, etag: str, made: int, turn: int) -> int | None:
         """Make `made` the successor of this version unless it has one; the one that it has, or None if the version is gone."""
-        name, value = f"{_SUCCESSOR}{turn}", f"0x{str(made).encode().hex()}"
+        name, value = f"{_SUCCESSOR}.{etag}.{turn}", f"0x{str(made).encode().hex()}"
         try:
             self._cluster.ask("PUT", inode(etag), "SETXATTR", {"xattr.name": name, "xattr.value": value, "flag": "CREATE"})
         except Refused as refused:
@@ -209,6 +229,8 @@ class HdfsStorage:
                 return None
             if isinstance(why, StorageUnavailable):
                 raise why from None
+            if "already exists" in why.message:  # and its version was replaced since: both requests met what has the name
+                return None
             if "XAttr" in why.message and "disabled" in why.message:
                 raise StorageUnsafe(
                     f"{self._uri}: {why.message}", hint="set dfs.namenode.xattrs.enabled=true on the name nodes"
@@ -216,6 +238,21 @@ class HdfsStorage:
             refuse(why, self._uri)
         (attribute,) = found["XAttrs"]
         return int(bytes.fromhex(attribute["value"].removeprefix("0x")))
+
+    def _is_now(self, path: str, *numbers: int) -> bool:
+        """Whether one of these files has the name."""
+        found = self._cluster.status(path)
+        return found is not None and found.inode in numbers
+
+    def _is_withdrawn(self, temporary: str) -> bool:
+        """Delete new content that was not put in place; False when it is gone, because another writer put it there.
+
+        Sent once: a repeated deletion would find its own work.
+        """
+        try:
+            return bool(self._cluster.ask("DELETE", temporary, "DELETE")["boolean"])
+        except Refused as refused:
+            self._refuse(refused, temporary)
 
     def _put_in_place(self, number: int, path: str) -> bool:
         """Rename the file over whatever has the name; False when that file is gone, because it was put there and replaced."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from os import environ
 
 from lakelock.errors import SettingsError, StorageError, StorageUnavailable
 from lakelock.settings.secrets import MASK, masked_uri
@@ -17,6 +17,10 @@ _SECRET_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _DENIED = ("401 Unauthorized", "403 Forbidden")
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
+
+
+_started_in: int | None = None
+"""The process in which obstore made its first request, and with it its threads."""
 
 
 @dataclass
@@ -33,6 +37,7 @@ def translated(uri: str, key: str, options: Mapping[str, str], *, writing: bool 
 
     answer = Answer()
     where = f"{uri}/{key}" if key else uri
+    _refuse_after_fork(where)
     try:
         yield answer
     except (known.AlreadyExistsError, known.PreconditionError, known.NotModifiedError):
@@ -75,14 +80,25 @@ def connecting(uri: str, options: Mapping[str, str]) -> Iterator[None]:
         ) from None
 
 
+def _refuse_after_fork(where: str) -> None:
+    """Raise `StorageError` in a child that was forked after a request: it would wait for obstore's threads, which it lacks."""
+    global _started_in
+    _started_in = _started_in or os.getpid()
+    if _started_in != os.getpid():
+        raise StorageError(
+            f"{where}: this process was forked from one that has used object storage, whose threads it does not have",
+            hint='start processes by spawn: multiprocessing.get_context("spawn")',
+        )
+
+
 def cleaned(error: BaseException, options: Mapping[str, str]) -> str:
     """The first line of a foreign error and the service's own code, without option values, secrets and URL queries."""
     full = str(error).strip()
     code = _CODE.search(full)
     text = (full.splitlines() or [type(error).__name__])[0].partition("<")[0] + (f"({code[1]})" if code else "")
     for name in _SECRET_ENVIRONMENT:
-        if len(environ.get(name, "")) > 3:
-            text = text.replace(environ[name], MASK)
+        if len(os.environ.get(name, "")) > 3:
+            text = text.replace(os.environ[name], MASK)
     for name, value in options.items():
         if len(value) > 3 and not name.endswith(("endpoint", "region")):
             text = text.replace(value, MASK)

@@ -14,6 +14,7 @@ from typing import IO, TYPE_CHECKING, TypedDict, cast
 from lakelock.errors import StorageUnsafe
 from lakelock.storage.base import Listed, Stored
 from lakelock.storage.keys import checked, checked_prefix, is_shown
+from lakelock.storage.objects.endpoints import check_endpoints
 from lakelock.storage.objects.errors import connecting, translated
 from lakelock.storage.objects.files import ObjectWriter, open_reader
 from lakelock.storage.objects.listing import PAGE, as_listed, is_directory_bucket, sorted_here, written_ms
@@ -43,16 +44,19 @@ class _Retrying(TypedDict):
     retry_timeout: timedelta
 
 
-_RETRIES: _Retrying = {"max_retries": 5, "retry_timeout": timedelta(seconds=60)}
+_RETRIES, _RETRY_S = 5, 60.0
 
 
 class ObjectStorage:
-    """Objects under a prefix of one bucket or container. `options` are obstore's, by name; none of them is ever shown."""
+    """Objects under a prefix of one bucket or container. `options` are obstore's, by name; none of them is ever shown.
 
-    def __init__(self, uri: str, options: Mapping[str, str] | None = None) -> None:
+    `within_s`: how long to wait for an answer, and to repeat a request; an option `timeout` is taken as it is.
+    """
+
+    def __init__(self, uri: str, options: Mapping[str, str] | None = None, *, within_s: float | None = None) -> None:
         self._uri = uri
         self._options = dict(options or {})
-        self._store = _open_store(uri, self._options)
+        self._store = _open_store(uri, self._options, within_s)
         self._list_all = sorted_here if is_directory_bucket(uri) else as_listed
 
     @property
@@ -145,16 +149,20 @@ def _etag(meta: object) -> str:
     return f"{marks.get('version') or ''} {marks.get('e_tag') or ''}"
 
 
-def _open_store(uri: str, options: Mapping[str, str]) -> ObjectStore:
+def _open_store(uri: str, options: Mapping[str, str], within_s: float | None) -> ObjectStore:
     """The obstore client of a canonical URI; nothing is contacted."""
+    check_endpoints(uri, options)
     with connecting(uri, options):
         from obstore.store import AzureStore, GCSStore, S3Store
 
         scheme, _, rest = uri.partition("://")
         bucket, _, prefix = rest.partition("/")
         client = {name: _truth(value) for name, value in options.items() if name in _CLIENT_OPTIONS}
+        if within_s is not None:
+            client.setdefault("timeout", f"{round(within_s * 1000)}ms")
+        retries: _Retrying = {"max_retries": _RETRIES, "retry_timeout": timedelta(seconds=within_s or _RETRY_S)}
         config = {name: value for name, value in options.items() if name not in _CLIENT_OPTIONS}
-        shared = {"prefix": prefix or None, "client_options": client or None, "retry_config": _RETRIES}
+        shared = {"prefix": prefix or None, "client_options": client or None, "retry_config": retries}
         if scheme == "s3":
             if is_directory_bucket(uri):
                 config.setdefault("s3_express", "true")  # its zone's own address, and a session instead of the keys
