@@ -54,9 +54,14 @@ def default_name() -> str:
 def write_archive(path: Path) -> ExecutorArchive:
     """Pack lakelock and what it needs into a new file, a gzipped tar. A file is there when it is whole, or not at all.
 
-    `InputError` where a package is not installed as a wheel is, where the file is there already, or cannot be written.
+    `InputError` where a package is not installed as a wheel is, where the file is there already, has another ending than
+    `.tar.gz` or `.tgz`, by which Spark unpacks it, or cannot be written.
     """
     path = path.absolute()
+    if not path.name.endswith((".tar.gz", ".tgz")):
+        raise InputError(f"{path.name} would not be unpacked: the archive is a gzipped tar", hint="name it .tar.gz or .tgz")
+    if not path.parent.is_dir():
+        raise InputError(f"there is no folder {path.parent}", hint="create it, or name a file elsewhere")
     if path.exists():
         raise InputError(f"{path} exists", hint="remove it, or name another file")
     packed = sorted(_needed(ROOTS).items())

@@ -47,8 +47,9 @@ def adopt_table(
         done = plan if dry_run or not plan.needed else adopt(coordinator, assume_utc=assume_utc, reason=reason)
         values = {**asdict(done), "dry_run": dry_run, "java_options": java, "lock": lock}
         out.show(values, lambda o: _print(o, done, lock, java))
-        if dry_run and done.live:
-            raise LockError(f"{len(done.live)} are using the table", hint="stop them, or wait until they have ended")
+        if dry_run and done.needed and done.live:
+            live = ", ".join(map(str, done.live))
+            raise LockError(f"the table is in use: {live}", hint="stop these writers, or wait until they have ended")
 
 
 _UNDONE = "undone: the zone is what it was; the next Java writer with hoodie.metadata.enable=true builds its metadata table"

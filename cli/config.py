@@ -8,6 +8,7 @@ import typer
 
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, location_of, resolved
 from lakelock.cli.output import Output, reporting
+from lakelock.occ.publishing.settling import is_there
 from lakelock.occ.records.lock import recorded_provider
 from lakelock.settings.resolver import Explained
 
@@ -31,12 +32,14 @@ def explain(path: TableArgument, config: ConfigOption = None, settings: SetOptio
             "settings": [asdict(row) for row in rows],
             "warnings": list(found.warnings),
         }
-        out.show(values, lambda o: _print(o, rows, found.warnings, recorded))
+        guard = f"the table is guarded by {recorded}" if recorded else "no lakelock writer has written to this table yet"
+        guard = guard if is_there(storage) else f"there is no table at {storage.uri} yet"
+        out.show(values, lambda o: _print(o, rows, found.warnings, guard))
 
 
-def _print(out: Output, rows: list[Explained], warnings: tuple[str, ...], recorded: str | None) -> None:
+def _print(out: Output, rows: list[Explained], warnings: tuple[str, ...], guard: str) -> None:
     cells = [(row.key, f"{row.value} {row.unit}".strip(), row.origin, row.doc) for row in rows]
     out.table(("setting", "value", "from", "meaning"), cells, empty="no settings")
     for warning in warnings:
         out.line(f"warning: {warning}")
-    out.line(f"the table is guarded by {recorded}" if recorded else "no lakelock writer has written to this table yet")
+    out.line(guard)

@@ -5,6 +5,7 @@ One file after the other, a batch of rows at a time: right for a small table or 
 
 from __future__ import annotations
 
+import shlex
 from typing import Annotated
 
 import typer
@@ -72,5 +73,6 @@ def restore_table(
         before = coordinator.table.timeline_of_one_moment().commits
         done = ArrowEngine(coordinator).restore(moment_of(coordinator, as_of), tag=tag)
         values = {"table": coordinator.table.storage.uri, "restored": plain(done)}
-        undo = f"; to undo this: lakelock restore {path} {before[-1].requested}"
-        out.show(values, lambda o: o.line(f"RESTORE {done.instant}: {done.files:,} files were written anew{undo}"))
+        with_config = "" if config is None else f" -c {shlex.quote(str(config))}"
+        undo = f"; to undo this: lakelock restore {shlex.quote(str(path))} {before[-1].requested}{with_config}"
+        out.show(values, lambda o: o.line(f"RESTORE {done.instant}: restored, {done.files:,} files were written anew{undo}"))

@@ -85,9 +85,9 @@ def names(columns: str | Sequence[str]) -> tuple[str, ...]:
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
-def instant_of(moment: str | datetime) -> str:
-    """A point in time as an instant time; a time without a zone is UTC."""
+def instant_of(moment: str | datetime, zone: str) -> str:
+    """A point in time as an instant time of a table whose instants are in this zone; a time without a zone is UTC."""
     if isinstance(moment, datetime):
         aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-        return as_of_time(aware.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f"))
-    return as_of_time(moment)
+        return as_of_time(aware.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f"), zone)
+    return as_of_time(moment, zone)

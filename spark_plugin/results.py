@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from lakelock.conflict import Conflict
 from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.services.restore import RESTORE
 
 T = TypeVar("T")
 
@@ -65,7 +66,7 @@ class WriteResult:
             )
             if count
         ]
-        rows = ", ".join(changes) or "no rows changed"
+        rows = ", ".join(changes) or ("restored" if self.operation == RESTORE else "no rows changed")
         waited = f", waited {self.lock_wait_s:.1f} s for the lock" if self.lock_wait_s >= 0.05 else ""
         again = f", attempt {self.attempts}" if self.attempts > 1 else ""
         if self.files_kept:

@@ -187,8 +187,11 @@ def has_zone(text: str) -> bool:
     return match is not None and match[8] is not None
 
 
-def as_of_time(text: str) -> str:
-    """The instant time that a person means: an instant time, or a date and time (UTC unless it carries an offset)."""
+def as_of_time(text: str, zone: str = "UTC") -> str:
+    """The instant time that a person means: an instant time, or a date and time (UTC unless it carries an offset).
+
+    A time is given in the table's `zone`: UTC, or LOCAL, this machine's own.
+    """
     text = text.strip()
     hint = "use an instant time such as 20261121092737397, or a time in UTC such as 2026-11-21 09:27 or 2026-11-21T09:27:37.397"
     match = _SPOKEN(text)
@@ -204,6 +207,8 @@ def as_of_time(text: str) -> str:
         if offset and offset != "Z":
             at = datetime.strptime(f"{at.isoformat()} {offset}", f"%Y-%m-%dT%H:%M:%S{'.%f' if micros else ''} %z")
             at = at.astimezone(timezone.utc).replace(tzinfo=None)
+        if zone != "UTC":
+            at = at.replace(tzinfo=timezone.utc).astimezone().replace(tzinfo=None)
         return format_instant((at - _EPOCH) // _MS)
     except (ValueError, OverflowError, CorruptTableError):
         raise InputError(f"{text!r} is neither an instant time nor a date and time", hint=hint) from None

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.occ.file_index.index import FileIndex
 from lakelock.occ.records.decisions import DecisionLog
-from lakelock.table import layout
 from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.timeline import read_timeline
 
@@ -41,7 +40,7 @@ def check_index(context: DoctorContext) -> Iterator[Check]:
         if file.instant >= newest.get(file.group, file.instant):
             strays.append(key)
     if gone:
-        hint = f"if these files are not needed, remove {layout.CHECKPOINTS}: a new checkpoint is made from the commits"
+        hint = f"restore these files from a backup, or the table to a state without them: lakelock restore {context.path} AS_OF"
         yield Check("index", "failed", f"{len(gone)} of {len(told)} files are not there as named: {_some(gone)}", hint)
     if strays:
         hint = f"late attempts of tasks left them; lakelock markers reap {context.path} removes those that are announced"

@@ -267,7 +267,7 @@ class WriteSettings(Section):
     )
     index: str = setting(
         "",
-        "The index of a table that was made without telling: bucket:16 (or bucket:16:customer), the number of buckets and, if "
+        "The index of a table that has none on record: bucket:16 (or bucket:16:customer), the number of buckets and, if "
         "not all, the key columns of its Java writers; or global, if a key is in one partition at most. The first writer "
         "records it in the table; one that lakelock created with an index has the record from its beginning",
     )

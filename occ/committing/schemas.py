@@ -108,16 +108,17 @@ def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[Commi
     """The schema to publish: mine, merged with the newest that others, of any engine, published in the window.
 
     A commit that repeats the schema of the baseline changes nothing, even if it is newer than one that changes it: its writer
-    had not seen the change. Raises `ConflictError` if the changes do not fit together.
+    had not seen the change. Raises `ConflictError` if the changes do not fit together, or if another wrote files that nobody
+    could read in my columns.
     """
+    _require_readable(base, draft, others)
     theirs, last = base, None
     for other in sorted(others, key=lambda o: o.party.completion or ""):
         found = _schema_of(other, base)
         if found != base:
             theirs, last = _together(base, found, theirs, draft, other), other
-    if last is None:
-        return draft.schema
-    schema, mine = _together(base, theirs, draft.schema, draft, last), draft.footprint.party.instant
+    schema = draft.schema if last is None else _together(base, theirs, draft.schema, draft, last)
+    mine = draft.footprint.party.instant
     later = max((o for o in others if o.party.instant > mine), key=lambda o: o.party.instant, default=None)
     published = base if later is None else _schema_of(later, base)
     if later is not None and draft.schema != base and schema != published:
@@ -125,6 +126,16 @@ def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[Commi
         detail = "readers take the columns from the commit with the latest instant, which lacks mine"
         raise _conflict(draft, later, lost, detail)
     return schema
+
+
+def _require_readable(base: TableSchema, draft: PendingCommit, others: Sequence[CommitSummary]) -> None:
+    """Raise if I rename or drop columns, which replaces all files that I have seen, and another's file would stay."""
+    if is_readable_as(base, draft.schema):
+        return
+    for other in others:
+        if not draft.footprint.touched.issuperset(other.files):
+            lost = [*changed(draft.schema.arrow, base.arrow)]
+            raise _conflict(draft, other, lost, "the other wrote files with the columns that this replaces by others")
 
 
 def _schema_of(other: CommitSummary, base: TableSchema) -> TableSchema:

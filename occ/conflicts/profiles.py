@@ -30,7 +30,11 @@ class Profile:
 PROFILES = {
     profile.name: profile
     for profile in (
-        Profile("strict", (rules.file_group, rules.partition_overwrite), (rules.append, rules.delete_read, rules.key)),
+        Profile(
+            "strict",
+            (rules.retyped, rules.file_group, rules.partition_overwrite),
+            (rules.append, rules.delete_read, rules.key),
+        ),
         Profile("hudi", (rules.file_group,)),
         Profile(
             "delta",

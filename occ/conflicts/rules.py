@@ -17,6 +17,7 @@ from lakelock.occ.conflicts.reads import Read, ReadKind
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.table.buckets import bucket_of_group
 from lakelock.table.layout import FileGroupId
+from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
 Rule = Callable[[Footprint, CommitSummary, Isolation], "Conflict | None"]
@@ -72,6 +73,17 @@ def application_transaction(mine: Footprint, other: CommitSummary, isolation: Is
         detail="another run of the same application has already applied this version",
     )
     return replace(conflict, retry_helps=theirs.version == ours.version)
+
+
+def retyped(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
+    """The other gave columns other types while I read by a condition: its files cannot be looked into in my types."""
+    if isolation.schema is None or not other.schema_json or not _at_stake(mine, other, ReadKind.ROWS):
+        return None
+    before, after = isolation.schema.arrow, TableSchema.of_commit(other.schema_json).arrow
+    columns = [field.name for field in before if field.name in after.names and field.type != after.field(field.name).type]
+    if not columns:
+        return None
+    return Conflict.over(ConflictRule.METADATA, mine.party, other.party, columns, detail="the other changed the columns' types")
 
 
 def file_group(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:

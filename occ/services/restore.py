@@ -172,7 +172,8 @@ def _as_it_was(table: OpenTable, tx: Transaction, as_of: str) -> tuple[Snapshot,
 
 def moment_of(coordinator: Coordinator, as_of: str) -> str:
     """The instant time that the name of a savepoint, an instant or a time stands for."""
-    return next((each.instant for each in coordinator.savepoints() if each.name == as_of), None) or as_of_time(as_of)
+    named = next((each.instant for each in coordinator.savepoints() if each.name == as_of), None)
+    return named or as_of_time(as_of, coordinator.properties.timezone)
 
 
 def check_moment(timeline: Timeline, as_of: str) -> None:

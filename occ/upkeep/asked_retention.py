@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from lakelock.errors import InputError
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.upkeep.clean_policy import COMMITS, HOURS, VERSIONS, Retention
+from lakelock.occ.upkeep.clean_policy import COMMITS, HOURS, READERS, VERSIONS, Retention
 from lakelock.occ.upkeep.savepoints import list_savepoints, saved_at
 from lakelock.settings import CleanSettings
 from lakelock.table.snapshot import DataFile
@@ -56,8 +56,9 @@ def _holder(table: OpenTable, timeline: Timeline, kept: Retention, keys: set[str
             remove = f"lakelock savepoint rm {table.storage.uri} {savepoint.instant}"
             return f"the savepoint {savepoint.name!r} of {savepoint.instant}", f"delete it first: {remove}"
     if kept.held_by:
-        pending = f"lakelock commits ls {table.storage.uri}"
         who = f"{kept.held_by}; nothing that was current at {kept.settled} or later may go"
-        return who, f"keep the table as of {kept.settled}, or run again later (what is pending: {pending})"
+        if READERS in kept.held_by:
+            return who, f"make sure that nobody reads the table as it was, and clean with {READERS}=0; or run again later"
+        return who, f"wait until it has ended (lakelock commits ls {table.storage.uri}), and run again"
     plans = ", ".join(str(plan) for plan in timeline.pending_clustering)
     return f"another engine's plan: {plans}", "let that engine carry it out"

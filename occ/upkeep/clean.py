@@ -43,7 +43,7 @@ WRITER = "lakelock.writer"
 """Our key for the writer that made a plan: it distinguishes our plans from those of another engine."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Cleaned:
     """What a run of the cleaner did, or would do. `instant` is that of the clean, empty where there was nothing to remove.
 
@@ -60,6 +60,13 @@ class Cleaned:
     left: int = 0
     yielded_to: str = ""
     finished: tuple[str, ...] = ()
+
+    def __repr__(self) -> str:
+        if self.yielded_to:
+            return f"clean: another engine is cleaning ({self.yielded_to}); run again when it is done"
+        left = f", {self.left:,} left for the next run" if self.left else ""
+        kept = f"; what else is old is kept for {self.held_by}" if self.held_by else ""
+        return f"clean: {self.files:,} old files, {self.size_bytes:,} bytes{left}{kept}"
 
 
 @dataclass(frozen=True)

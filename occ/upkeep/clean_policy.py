@@ -26,6 +26,7 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 
+READERS = "clean.readers_s"
 COMMITS: Final = "KEEP_LATEST_COMMITS"
 HOURS: Final = "KEEP_LATEST_BY_HOURS"
 VERSIONS: Final = "KEEP_LATEST_FILE_VERSIONS"
@@ -121,7 +122,7 @@ def _first_unsettled(
         if shown_ms is None or (oldest is not None and shown_ms + CLOCK_GRAIN_MS >= oldest[0]):
             return commit, f"{oldest[1].action} {oldest[1].requested}, which is still running" if oldest else ""
         if shown_ms > readers_since_ms:
-            return commit, "clean.readers_s, for readers that still use it"
+            return commit, f"{READERS}, for readers that still use it"
     return None, ""
 
 

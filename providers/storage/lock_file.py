@@ -70,7 +70,7 @@ class LockFile:
         except ValueError as error:
             raise CorruptTableError(
                 f"{layout.LOCK} cannot be read as a lock ({error}), so nobody can tell whether the table is locked",
-                hint="make sure that no writer runs, then break the lock by force: lakelock locks break",
+                hint="make sure that no writer runs, then break the lock by force: lakelock locks break PATH --token 0 --force",
                 key=layout.LOCK,
             ) from error
         lease, writer = fields.get("leaseMs"), fields.get("writer")

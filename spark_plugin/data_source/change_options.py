@@ -62,9 +62,12 @@ class ChangeOptions:
             raise SettingsError("a change feed tells changes, and skip_change_commits leaves them out", hint=hint)
 
 
-def position_of_text(table: OpenTable, timeline: Timeline, text: str) -> str:
-    """The position that an option means: that of a commit by its instant, a version of the feed, or a time."""
-    return position_at(table, timeline, as_of_time(text))
+def position_of_text(table: OpenTable, timeline: Timeline, text: str, zone: str) -> str:
+    """The position that an option means: that of a commit by its instant, a version of the feed, or a time.
+
+    `zone`: that of the table's instants.
+    """
+    return position_at(table, timeline, as_of_time(text, zone))
 
 
 def _feed(text: str) -> bool:

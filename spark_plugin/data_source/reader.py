@@ -32,7 +32,7 @@ def schema_of(options: Mapping[str, str], conf: Mapping[str, str]) -> StructType
     """The table's columns."""
     parsed = SourceOptions.parse(options, conf)
     with parsed.open() as table:
-        as_of = None if parsed.as_of is None else as_of_time(parsed.as_of)
+        as_of = None if parsed.as_of is None else as_of_time(parsed.as_of, table.properties.timezone)
         return spark_schema(shown_columns(table.schema(as_of), parsed))
 
 
@@ -57,7 +57,7 @@ class LakelockReader(DataSourceReader):
         parsed.changes.check_batch(parsed.as_of)
         self._columns = arrow_schema(schema)
         with parsed.open() as table:
-            as_of = None if parsed.as_of is None else as_of_time(parsed.as_of)
+            as_of = None if parsed.as_of is None else as_of_time(parsed.as_of, table.properties.timezone)
             targets = resources_of(parsed.partition, table.properties)
             self._partitions: list[InputPartition] = []
             if parsed.changes.feed:
@@ -86,7 +86,7 @@ class LakelockReader(DataSourceReader):
 def _units(table: Coordinator, schema: TableSchema, parsed: SourceOptions) -> tuple[Unit, ...]:
     timeline = table.table.timeline()
     since, until = (
-        None if text is None else position_of_text(table.table, timeline, text)
+        None if text is None else position_of_text(table.table, timeline, text, table.properties.timezone)
         for text in (parsed.changes.since, parsed.changes.until)
     )
     return feed_between(table.table, table.properties, schema, since or "", until).units

@@ -75,8 +75,9 @@ class LakelockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if since == LATEST:
                 self._first = stream.latest()
             else:
-                table = stream.table
-                self._first = stream.first(None if since is None else position_of_text(table, table.timeline(), since))
+                table, zone = stream.table, self._table.coordinator.properties.timezone
+                first = None if since is None else position_of_text(table, table.timeline(), since, zone)
+                self._first = stream.first(first)
         return self._first
 
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802

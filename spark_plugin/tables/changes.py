@@ -81,4 +81,4 @@ class TableChanges:
     def _position(self, timeline: Timeline, moment: str | datetime | int) -> str:
         if isinstance(moment, int):
             return position_of(moment)
-        return position_at(self._coordinator.table, timeline, instant_of(moment))
+        return position_at(self._coordinator.table, timeline, instant_of(moment, self._coordinator.properties.timezone))

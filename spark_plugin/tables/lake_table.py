@@ -270,7 +270,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         """
         given = ReadOptions.parse(options or {})
         moment, chosen = as_of or given.as_of, partition if partition is not None else given.partition
-        instant = None if moment is None else instant_of(moment)
+        instant = None if moment is None else instant_of(moment, self._coordinator.properties.timezone)
         shown = self._coordinator.shown(instant, query_type_of(query_type or given.query_type))
         return self._rows(shown, where, chosen, include_meta=include_meta or given.include_meta)
 

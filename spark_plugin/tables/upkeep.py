@@ -80,7 +80,8 @@ class TableUpkeep:
 
         `InputError` when there is no such commit, its files were cleaned, or the name or the commit already has a savepoint.
         """
-        return self._coordinator.savepoint(name, None if as_of is None else instant_of(as_of))
+        zone = self._coordinator.properties.timezone
+        return self._coordinator.savepoint(name, None if as_of is None else instant_of(as_of, zone))
 
     def savepoints(self) -> list[Savepoint]:
         """The savepoints, oldest commit first."""
@@ -140,7 +141,8 @@ class TableUpkeep:
             with told, closing(self._attempt(tx)) as attempt:
                 return copy_slices(attempt, copies)
 
-        moment = moment_of(self._coordinator, as_of) if isinstance(as_of, str) else instant_of(as_of)
+        zone = self._coordinator.properties.timezone
+        moment = moment_of(self._coordinator, as_of) if isinstance(as_of, str) else instant_of(as_of, zone)
         return WriteResult.of(restore(self._coordinator, moment, write, tag=tag))
 
     def _chosen_partitions(self, where: str | Column | None, partition: Targets) -> Callable[[str], bool]:

@@ -75,7 +75,9 @@ class MergedRows:
         orders = comparable(batch.column(changes.ordering).take(here)) if changes.ordering is not None else [None] * len(here)
         kept, instead = np.ones(batch.num_rows, np.bool_), []
         for place, key, order in zip(touched.tolist(), keys.take(here).to_pylist(), orders, strict=True):
-            change = unmatched.pop(key)
+            change = unmatched.pop(key, None)
+            if change is None:  # a base file may hold a key twice: a change is to its first row, as in Java
+                continue
             if changes.counts(change, Change(place, order)):
                 kept[place] = False
                 instead += [change.row] if change.row is not None else []

@@ -19,6 +19,7 @@ from lakelock.table.columns.widening import ALLOWED, keeps_text, widens
 from lakelock.table.partitioning.generated import fields_with_generated
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
+from lakelock.table.transforms import Kind
 
 OTHERWISE = (
     "rename_columns and drop_columns write the table again; for other types: "
@@ -94,6 +95,7 @@ def _first(fields: Sequence[pa.Field], given: Sequence[str], where: str) -> list
 
 def require_same_text(before: TableSchema, after: TableSchema, properties: TableProperties) -> None:
     """`SchemaError` if stored keys or partitions would not be found under what the new types make of their values."""
+    _require_same_partitions(before, after, properties)
     roles = {**dict.fromkeys(properties.partition_fields, "partition"), **dict.fromkeys(properties.record_keys, "record key")}
     for name, role in roles.items():
         old, new = (Fields(schema.arrow).find(name) for schema in (before, after))
@@ -103,6 +105,20 @@ def require_same_text(before: TableSchema, after: TableSchema, properties: Table
                 f"which are {old.type}, and not be found",
                 hint="write the rows into a new table with that type",
                 column=name,
+            )
+
+
+def _require_same_partitions(before: TableSchema, after: TableSchema, properties: TableProperties) -> None:
+    for transform in properties.transforms:
+        old, new = (Fields(schema.arrow).find(transform.source) for schema in (before, after))
+        if old is None or new is None or old.type == new.type:
+            continue
+        if not transform.takes(new.type) or (transform.kind is Kind.BUCKET and not keeps_text(old.type, new.type)):
+            raise SchemaError(
+                f"the partition {transform} is computed from {new.name}: of {new.type} it would be another one than of "
+                f"{old.type}, and stored rows would not be found",
+                hint="write the rows into a new table with that type",
+                column=new.name,
             )
 
 

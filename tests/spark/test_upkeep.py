@@ -112,7 +112,7 @@ def test_a_restore_undoes_what_came_after_and_can_be_undone(spark: SparkSession,
     wrong = stored(table)
     done = table.restore(good)
     assert stored(table) == before
-    assert repr(done).startswith(f"RESTORE {done.instant}: no rows changed (")
+    assert repr(done).startswith(f"RESTORE {done.instant}: restored (")
     assert table.history(1).first()["operation"] == "RESTORE"
     assert table.read(as_of=bad.instant).count() == len(wrong)
     table.restore(bad.instant)

@@ -207,7 +207,7 @@ class Cluster:
     def _pause(self, until_s: float, why: object) -> None:
         if self._runtime.monotonic_s() > until_s:
             raise StorageUnavailable(
-                f"{self._uri}: no name node did it: {self._shown(why)}",
+                f"{self._uri}: no name node answered: {self._shown(why)}",
                 hint="check that a name node is active, and its web address: in storage.namenodes, or in HADOOP_CONF_DIR",
             )
         self._runtime.sleep(_PAUSE_S * (0.5 + self._runtime.random()))
