@@ -281,6 +281,8 @@ class ArrowEngine:
 
 def _fitted_keys(tx: Transaction, keys: pa.Table) -> pa.Table:
     """The key and partition columns in the table's types; `SchemaError` if one is missing, or does not fit."""
+    if not isinstance(keys, pa.Table):
+        return keys  # rows of other kernels, which have no types
     properties = tx.baseline.properties
     keys = with_generated(keys, properties)
     needed = [(name, role) for name, role in properties.needed_columns if role in ("key", "partition")]

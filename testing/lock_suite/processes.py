@@ -7,6 +7,7 @@ import select
 import signal
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
 
 import pytest
@@ -17,6 +18,7 @@ from lakelock.testing.lock_processes import Worker
 from lakelock.testing.lock_suite.arena import SLACK_S, Arena, Promises, column, not_for_this, taken
 
 _CHILD_WITHIN_S = 20.0
+_LOOKS = 20
 _MEETINGS = 5
 """How often all begin at once, until they meet: beside busy cores some may be done before others have begun."""
 
@@ -172,3 +174,24 @@ class ProcessPromises(Promises):
         lease.ensure_active()
         provider.renew(lease)
         provider.release(lease)
+
+    def test_a_forked_child_that_looks_at_the_lock_leaves_its_parents_lease_alone(self, arena: Arena) -> None:
+        """Both would hear each other's answers on one connection, and a mutex that was locked at the fork stays locked."""
+        if not arena.table.forks:
+            return
+        provider = arena.writer("one", lease_s=10, runtime=SystemRuntime())
+        lease = provider.acquire(wait_s=12)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            with suppress(BaseException):
+                for _ in range(_LOOKS):
+                    provider.inspect()
+                status = 0
+            os._exit(status)
+        for _ in range(_LOOKS):
+            provider.renew(lease)
+        lease.ensure_active()
+        provider.release(lease)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0

@@ -41,11 +41,11 @@ PATIENCE_S = 10.0
 HUDI = Settings(concurrency=ConcurrencySettings(profile="hudi"), lock=QUICK.lock, heartbeat=QUICK.heartbeat)
 
 
-def new_table(storage: Storage) -> None:
+def new_table(storage: Storage, columns: pa.Schema = SCHEMA, partition_by: Sequence[str] = ("month",)) -> None:
     runtime = SystemRuntime()
-    schema = TableSchema.from_arrow(SCHEMA)
+    schema = TableSchema.from_arrow(columns)
     properties = TableProperties.new(
-        "t", record_keys=("id",), partition_fields=("month",), create_schema=schema.to_avro_json("t")
+        "t", record_keys=("id",), partition_fields=tuple(partition_by), create_schema=schema.to_avro_json("t")
     )
     create_table(storage, properties, runtime)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.errors import ConflictError, DuplicateKeyError, InputError
+from lakelock.errors import ConflictError, DuplicateKeyError, InputError, SchemaError
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.rewriting.kernels import ArrowKernels
@@ -141,3 +143,29 @@ def test_a_condition_that_draws_lots_is_refused_before_any_work(engine, storage)
 def test_a_value_that_reads_like_a_lot_is_none(engine, name):
     engine.insert(rows((name, 1, "1"), ("b", 2, "1")))
     assert engine.delete(pc.field("id") == name).rows_deleted == 1
+
+
+def test_keys_of_a_delete_are_brought_into_the_tables_types() -> None:
+    storage, schema = MemoryStorage(), pa.schema([("id", pa.decimal128(10, 2)), ("v", pa.int64())])
+    new_table(storage, schema, partition_by=())
+    engine = ArrowEngine(writer(storage))
+    engine.insert(pa.table([[Decimal("1.50"), Decimal(2)], [1, 2]], schema=schema))
+    assert engine.delete(pa.table({"ID": [Decimal("1.5")]})).rows_deleted == 1
+    with pytest.raises(SchemaError, match="id"):
+        engine.delete(pa.table({"id": ["2"]}))
+    with pytest.raises(SchemaError, match="'id' is missing"):
+        engine.delete(pa.table({"v": [2]}))
+    assert engine.read().column("v").to_pylist() == [2]
+
+
+@pytest.mark.parametrize("write", ["insert", "upsert", "overwrite_partitions"])
+def test_a_row_that_is_a_deletion_to_hudis_writers_is_refused(write: str) -> None:
+    storage = MemoryStorage()
+    schema = SCHEMA.append(pa.field("_hoodie_is_deleted", pa.bool_()))
+    new_table(storage, schema)
+    engine = ArrowEngine(writer(storage))
+    engine.insert(pa.table([["a", "b"], [1, 2], ["1", "1"], [False, None]], schema=schema))
+    with pytest.raises(SchemaError, match="Hudi's writers delete") as refused:
+        getattr(engine, write)(pa.table([["a"], [1], ["1"], [True]], schema=schema))
+    assert "table.delete" in refused.value.hint
+    assert engine.read().num_rows == 2

@@ -16,7 +16,7 @@ from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.settings import HeartbeatSettings
-from lakelock.storage import Storage
+from lakelock.storage import Storage, Stored
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
@@ -534,3 +534,31 @@ def test_tasks_do_not_revive_a_job_that_others_may_have_taken_for_dead(
         task.ensure_alive()
     assert SharedHeartbeat.join(storage, job.record, runtime) is None
     assert Heartbeat.resume(storage, job.record, runtime) is None
+
+
+def test_a_heartbeat_is_as_old_as_the_first_attempt_to_make_it(runtime: ManualRuntime) -> None:
+    """The file may be that of the first, whose reply came too late."""
+
+    class Slow(CountingStorage):
+        """Its first answer and the reads after it get lost."""
+
+        lost = 4
+
+        def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> str | None:
+            made = super().put_if_absent(key, data, durable=durable)
+            self._answer()
+            return made
+
+        def get(self, key: str) -> Stored | None:
+            self._answer()
+            return super().get(key)
+
+        def _answer(self) -> None:
+            if self.lost:
+                self.lost -= 1
+                runtime.advance(20)
+                raise StorageUnavailable("no answer", hint="")
+
+    heartbeat = started(Slow(MemoryStorage()), runtime)
+    assert heartbeat.age_s() >= 80
+    heartbeat.stop(delete=True)

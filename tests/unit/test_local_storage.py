@@ -292,3 +292,32 @@ def test_a_deleted_table_folder_is_made_again_by_the_next_write(storage: LocalSt
     storage.put_if_absent("p/q/r/k", b"x")
     shutil.rmtree(storage.root)
     assert storage.put_if_absent("p/q/r/k", b"x") is not None
+
+
+def test_a_child_that_was_forked_during_a_replacement_keeps_nobody_from_the_next(
+    storage: LocalStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the open lock file, too."""
+    etag, read, children = storage.put_if_absent("a/k", b"1") or "", local_files.read_stored, list[int]()
+    reading, writing = os.pipe()
+
+    def forking(path: str) -> Any:
+        if not children:
+            child = os.fork()
+            if child == 0:
+                os.close(writing)
+                os.read(reading, 1)  # until the parent has done
+                os._exit(0)
+            children.append(child)
+        return read(path)
+
+    monkeypatch.setattr(local_files, "read_stored", forking)
+    try:
+        second = storage.put_if_match("a/k", b"2", etag)
+        assert second is not None and storage.put_if_match("a/k", b"3", second) is not None
+        assert children
+    finally:
+        os.close(writing)
+        for child in children:
+            os.waitpid(child, 0)
+        os.close(reading)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler
@@ -14,10 +14,13 @@ from typing import Any, Literal
 from lakelock.testing.servers.http_front import in_threads
 from lakelock.testing.servers.service import LOOPBACK
 
-Trouble = Literal["lost reply", "lost request", "late", "throttled"]
+Trouble = Literal["lost reply", "lost request", "late", "throttled", "unknown table"]
 
 _SHOWN_HEADERS = ("content-type", "x-amz-target", "authorization", "x-amz-date")
-_THROTTLED = {"__type": "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException", "message": "slow down"}
+_REFUSALS: Mapping[str | None, Mapping[str, str]] = {
+    "unknown table": {"__type": "com.amazonaws.dynamodb.v20120810#ResourceNotFoundException", "message": "not found"},
+    "throttled": {"__type": "com.amazonaws.dynamodb.v20120810#ProvisionedThroughputExceededException", "message": "slow down"},
+}
 
 
 @dataclass
@@ -89,8 +92,9 @@ def _handler(proxy: Proxy) -> type[BaseHTTPRequestHandler]:
             headers = {name: value for name, value in self.headers.items() if name.lower() in _SHOWN_HEADERS}
             rule = proxy.rule_for(self.headers["x-amz-target"].partition(".")[2], json.loads(body))
             trouble = rule.trouble if rule else None
-            if trouble == "throttled":
-                return self.answer(400, [("content-type", "application/x-amz-json-1.0")], json.dumps(_THROTTLED).encode())
+            if trouble in _REFUSALS:
+                said = json.dumps(_REFUSALS[trouble]).encode()
+                return self.answer(400, [("content-type", "application/x-amz-json-1.0")], said)
             if trouble == "late":
                 proxy.late.append((headers, body))
             if trouble in ("late", "lost request"):

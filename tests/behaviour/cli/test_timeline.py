@@ -68,3 +68,13 @@ def test_texts_of_a_table_that_an_attacker_made_are_shown_and_not_run() -> None:
 def test_bars_that_overlap_are_in_different_lanes_and_those_of_a_writer_together() -> None:
     bars = [bar("1", 0, 10), bar("2", 5, 15, "other"), bar("3", 6, 12), bar("4", 11, 20)]
     assert lanes_of(bars) == {"1": 0, "3": 1, "4": 0, "2": 2}
+
+
+def test_the_data_needs_no_page_and_a_page_that_cannot_be_written_is_said(storage: LocalStorage, path: str) -> None:
+    insert(writer(storage), storage, "month=1", "f")
+    ended = run("timeline", path, "--json")
+    assert ended.code == 0 and len(ended.json["transactions"]) == 1
+    for html in ("/nowhere/page.html", path):
+        ended = run("timeline", path, "--html", html)
+        assert ended.code != 0 and "cannot write" in ended.err and "Traceback" not in ended.err
+    assert "add --html FILE" in run("timeline", path).err

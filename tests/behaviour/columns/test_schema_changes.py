@@ -16,6 +16,7 @@ from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.schema import TableSchema
+from lakelock.table.schema_changes.alterations import Alteration
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import HUDI, QUICK, SCHEMA, leftovers, new_table, writer
 
@@ -195,3 +196,32 @@ def test_the_text_of_a_schema_that_does_not_change_is_said_again_character_by_ch
 
 def newest_schema(storage: MemoryStorage) -> str:
     return writer(storage).schema().as_found
+
+
+@pytest.mark.parametrize("profile", ["strict", "hudi"])
+def test_a_column_is_not_added_behind_a_later_instant_that_repeats_the_old_ones(storage: MemoryStorage, profile: str) -> None:
+    """Hudi's readers would take the columns from it, and not see mine."""
+    mine = writer(storage, Settings.resolve({"write.merge_schema": True, "concurrency.profile": profile}).settings)
+    tx = mine.begin("INSERT")
+    ArrowEngine(writer(storage)).insert(rows(("n", 3, "3")))
+    with pytest.raises(ConflictError, match="readers take the columns"):
+        insert_in(mine, tx, rows(("c", 4, "1", 40), schema=COUNTED))
+    ArrowEngine(mine).insert(rows(("c", 4, "1", 40), schema=COUNTED))
+    latest = max(writer(storage).table.timeline().commits, key=lambda i: i.requested)
+    assert latest.requested == writer(storage).history(1)[0].instant
+    assert stored(storage, "count") == {"a": (None,), "b": (None,), "n": (None,), "c": (40,)}
+
+
+def test_rows_of_a_column_that_was_widened_meanwhile_are_read_anew() -> None:
+    storage, schema = MemoryStorage(), pa.schema([("id", pa.string()), ("v", pa.float32()), ("month", pa.string())])
+    new_table(storage, schema)
+    mine, other = ArrowEngine(writer(storage)), ArrowEngine(writer(storage))
+    mine.insert(pa.table([["a"], [1.0], ["1"]], schema=schema))
+    tx = mine.coordinator.begin("DELETE")
+    other.alter(Alteration(widen={"v": pa.float64()}))
+    other.insert(pa.table([["b"], [1.00000000001], ["1"]], names=schema.names))
+    with pytest.raises(ConflictError, match="types") as caught:
+        mine.delete_where_in(tx, pc.field("v") > 1.0)
+    assert (caught.value.conflict.rule, caught.value.conflict.retry_helps) == (ConflictRule.METADATA, True)
+    mine.delete(pc.field("v") > 1.0)
+    assert list(stored(storage, "v")) == ["a"]

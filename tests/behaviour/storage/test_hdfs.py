@@ -39,7 +39,7 @@ def decided(hdfs: Hdfs, storage: HdfsStorage, key: str, data: bytes) -> str:
     new, old = client.status(temporary), client.status(path)
     assert new is not None and old is not None
     value = f"0x{str(new.inode).encode().hex()}"
-    successor = {"xattr.name": "user.lakelock.successor0", "xattr.value": value, "flag": "CREATE"}
+    successor = {"xattr.name": f"user.lakelock.successor.{old.inode}.0", "xattr.value": value, "flag": "CREATE"}
     client.ask("PUT", inode(old.inode), "SETXATTR", successor)
     return temporary
 
@@ -186,3 +186,63 @@ def test_an_address_that_is_not_the_web_interface_is_said(hdfs: Hdfs) -> None:
     storage = HdfsStorage(f"{hdfs.root}/t", {"namenodes": f"http://127.0.0.1:{hdfs.port}"})
     with pytest.raises(StorageError, match="does not answer as a name node.*not the correct port for the web interface"):
         storage.get("k")
+
+
+@pytest.mark.in_ci
+def test_a_version_that_a_snapshot_keeps_cannot_be_replaced_again(hdfs: Hdfs, hdfs_table: Make) -> None:
+    """The name node takes its number for the file that has its name by now."""
+    mine = hdfs_table()
+    other = HdfsStorage(mine.uri, hdfs.options)
+    first = mine.put_if_absent("folder/k", b"one") or ""
+    snapshot(hdfs, mine)
+    late = Late(mine, hdfs, lambda: other.put_if_match("folder/k", b"two", first))
+    assert late.put_if_match("folder/k", b"lost", first) is None
+    found = mine.get("folder/k")
+    assert found is not None and found.data == b"two"
+    assert mine.put_if_match("folder/k", b"three", found.etag) is not None
+    assert [each.name for each in cluster(hdfs).entries(path_of(mine, "folder"))] == ["k"]
+
+
+@pytest.mark.in_ci
+def test_a_read_beside_a_replacement_gives_one_version_whole(
+    hdfs: Hdfs, hdfs_table: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mine = hdfs_table()
+    first = mine.put_if_absent("folder/k", b"one") or ""
+    snapshot(hdfs, mine)
+    other, read, replaced = HdfsStorage(mine.uri, hdfs.options), Cluster.read, list[bool]()
+
+    def reading(of: Cluster, path: str, start: int, length: int) -> bytes:
+        if not replaced:
+            replaced.append(other.put_if_match("folder/k", b"the second one", first) is not None)
+        return read(of, path, start, length)
+
+    monkeypatch.setattr(Cluster, "read", reading)
+    found = mine.get("folder/k")
+    assert replaced == [True]
+    assert found is not None and found.data == b"the second one" and found.etag != first
+
+
+class Late(HdfsStorage):
+    """A writer that is overtaken when it has written the new content, and not yet put it in place."""
+
+    def __init__(self, storage: HdfsStorage, hdfs: Hdfs, overtake: Callable[[], object]) -> None:
+        super().__init__(storage.uri, hdfs.options, runtime=Overtaken(overtake))
+
+
+class Overtaken(SystemRuntime):
+    """Its process is overtaken when it names a temporary file."""
+
+    def __init__(self, overtake: Callable[[], object]) -> None:
+        self._overtake = overtake
+
+    def uuid(self) -> str:
+        self._overtake()
+        return super().uuid()
+
+
+def snapshot(hdfs: Hdfs, storage: HdfsStorage) -> None:
+    """Make a snapshot of the table's folder."""
+    root = path_of(storage, "k").rpartition("/")[0]
+    cluster(hdfs).ask("PUT", root, "ALLOWSNAPSHOT")
+    cluster(hdfs).ask("PUT", root, "CREATESNAPSHOT")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -157,3 +160,50 @@ def test_storage_that_lists_out_of_order_is_refused(
     monkeypatch.setattr(obstore, "list", lambda *which, **how: [page[::-1] for page in listed(*which, **how)])
     with pytest.raises(StorageUnsafe, match="order"):
         list(storage.list(""))
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["localhost:9000", "localhost", "http//localhost", "http://localhost:99999", "http://localhost:9/ ", "", "http://"],
+)
+def test_an_endpoint_that_is_no_url_is_a_settings_error_before_any_request(endpoint: str) -> None:
+    """obstore itself would panic, which is no `Exception`."""
+    with pytest.raises(SettingsError, match="not the URL of a server") as refused:
+        ObjectStorage("s3://lake/t", {**S3_OPTIONS, "endpoint": endpoint})
+    assert refused.value.details["key"] == "storage.endpoint"
+
+
+def test_an_endpoint_in_the_environment_is_checked_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "localhost:9000")
+    with pytest.raises(SettingsError, match="AWS_ENDPOINT_URL is 'localhost:9000'"):
+        ObjectStorage("s3://lake/t")
+
+
+def test_an_answer_is_waited_for_only_so_long_where_that_is_asked() -> None:
+    """Of a lock next to the table: a renewal that hears nothing leaves time for the next one."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        endpoint = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        storage = ObjectStorage("s3://lake/t", {**S3_OPTIONS, "endpoint": endpoint}, within_s=0.3)
+        began_s = time.monotonic()
+        with pytest.raises(StorageUnavailable):
+            storage.get("k")
+        assert time.monotonic() - began_s < 5
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_a_forked_child_is_told_to_be_spawned_instead(s3_table: Callable[[], ObjectStorage]) -> None:
+    """obstore's threads are not in it, so that any request would wait for ever."""
+    storage = s3_table()
+    storage.put("k", b"1")
+    child = os.fork()
+    if child == 0:
+        status = 1
+        with suppress(BaseException):
+            try:
+                storage.get("k")
+            except StorageError as error:
+                status = 0 if "spawn" in error.hint and not isinstance(error, StorageUnavailable) else 2
+        os._exit(status)
+    _, status = os.waitpid(child, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert storage.get("k") is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from random import Random
 
 import pytest
@@ -181,3 +182,13 @@ def test_a_dead_holder_may_be_broken_without_force_once_its_lease_was_watched(wo
     world.runtime.advance(LEASE_S * 1.02)
     operator.break_lock(lease.token)
     assert operator.inspect().holder is None
+
+
+def test_a_table_that_was_just_created_may_not_be_known_yet(troubled: World) -> None:
+    """DescribeTable is eventually consistent."""
+    assert troubled.proxy is not None
+    uri = f"dynamodb://new-{os.getpid()}/flights"
+    provider = troubled.writer("one", proxied=True, lock__provider=uri, dynamodb__create_table=True)
+    troubled.proxy.plan = [Rule(operation("DescribeTable"), "unknown table", times=2)]
+    provider.release(take(provider, wait_s=30))
+    assert troubled.proxy.operations.count("CreateTable") == 1

@@ -270,3 +270,10 @@ def test_a_merge_does_what_a_loop_over_the_rows_would_do(spark: SparkSession, pa
         .execute()
     )
     assert content(made) == oracle(stored, source, 3)
+
+
+def test_a_row_with_a_null_in_its_key_equals_none_and_is_inserted(spark: SparkSession, table: LakeTable) -> None:
+    merge = table.merge(rows(spark, (1, "a", 11, "x"), (7, None, 70, "new")), ON)
+    result = merge.when_matched_update({"v": "source.v"}).when_not_matched_insert_all().execute()
+    assert (result.rows_updated, result.rows_inserted) == (1, 1)
+    assert (7, None, 70, "new") in content(table)

@@ -327,3 +327,16 @@ def test_of_two_transactions_with_one_number_the_slower_one_does_nothing(
         faster = other.insert(rows(spark, (9, "z", 2)), txn_app_id="load", txn_version=1)
     assert tx.result is not None and tx.result.already_applied and tx.result.instant == faster.instant
     assert [row for row in content(table) if row[1] == "z"] == [(9, "z", 2)]
+
+
+def test_a_delete_of_keys_that_the_transaction_has_just_inserted_is_refused(spark: SparkSession, table: LakeTable) -> None:
+    """It would look for them in the table as it was, and find nothing to delete."""
+    before = content(table)
+    with pytest.raises(TransactionStateError, match="the second cannot see the first"), table.transaction() as tx:
+        tx.insert(rows(spark, (9, "a", 90)))
+        tx.delete(rows(spark, (9, "a", 90)).select("id", "p"))
+    assert content(table) == before
+    with table.transaction() as tx:
+        tx.insert(rows(spark, (9, "a", 90)))
+        tx.delete(rows(spark, (3, "b", 0)).select("id", "p"))
+    assert content(table) == sorted([(1, "a", 10), (2, "a", 20), (9, "a", 90)], key=str)

@@ -16,6 +16,7 @@ from lakelock.settings import (
     WriteSettings,
     settings_reference,
 )
+from lakelock.settings.secrets import masked_uri
 
 
 @pytest.fixture
@@ -205,3 +206,30 @@ def test_a_missing_file_is_an_error_not_a_default(tmp_path: Path) -> None:
         Settings.resolve(file=tmp_path / "gone.toml")
     with pytest.raises(SettingsError, match="cannot read"):
         Settings.resolve(file=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "guess"),
+    [("s3.endpoint", "storage.endpoint"), ("lock.lease", "lock.lease_s"), ("lock.timeout_s", None), ("zookeeper.time", None)],
+)
+def test_the_guess_is_one_of_the_section_that_was_named(name: str, guess: str | None) -> None:
+    with pytest.raises(SettingsError) as refused:
+        Settings.resolve({name: "1"})
+    assert refused.value.message.endswith(f'did you mean "{guess}"?' if guess else "(option)")
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("redis://lake:s3c#ret@redis.corp:6379/0", "redis://lake:***@redis.corp:6379/0"),
+        ("redis://u:s3c/r?et@h/0?key=a@b", "redis://u:***@h/0?key=a@b"),
+        ("redis:u:secret@h", "redis:u:***@h"),
+        ("valkeys:/u:secret@h", "valkeys:/u:***@h"),
+        ("redis://u:pass word@h", "redis://u:***@h"),
+        ("redis://h1:6379,h2:6379/0?key=a@b", "redis://h1:6379,h2:6379/0?key=a@b"),
+        ("abfss://c@account.dfs.core.windows.net/at=12:00@x", "abfss://c@account.dfs.core.windows.net/at=12:00@x"),
+        ("at http://u:p@h:1/ and redis://a:b@c", "at http://u:***@h:1/ and redis://a:***@c"),
+    ],
+)
+def test_no_password_is_shown_whatever_characters_it_has(uri: str, shown: str) -> None:
+    assert masked_uri(uri) == shown

@@ -15,6 +15,7 @@ import pytest
 
 from lakelock.errors import CorruptTableError, StorageError
 from lakelock.settings import WriteSettings
+from lakelock.table.base_files.column_ranges import column_ranges
 from lakelock.table.base_files.key_range import KeyRange, java_order
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp, Written, repeating_columns, sequence_numbers
@@ -270,3 +271,15 @@ def test_a_file_without_meta_columns_is_refused() -> None:
     pq.write_table(pa.table({"id": ["a"]}), output)
     with pytest.raises(CorruptTableError, match="lacks Hudi's meta columns"):
         BaseFile(output, "f")
+
+
+def test_values_that_python_does_not_have_are_stored_without_a_range() -> None:
+    """A day after the year 9999, as `9999-12-31 23:59:59` is in UTC west of it, and text that is not UTF-8."""
+    late = pa.array([253_402_300_800_000_000], pa.timestamp("us", "UTC"))
+    odd = pa.Array.from_buffers(pa.string(), 1, [None, pa.array([0, 2], pa.int32()).buffers()[1], pa.py_buffer(b"\xffa")])
+    written = pa.table({"at": late, "text": odd, "v": [7]})
+    made = io.BytesIO()
+    pq.write_table(written, made)
+    found = column_ranges(pq.read_metadata(made), written.schema, most=8)
+    assert (found["at"].least, found["text"].least, found["v"].least) == (None, None, 7)
+    assert found["at"].nulls == found["text"].nulls == 0

@@ -16,6 +16,8 @@ from lakelock.table.partitioning.generated import with_generated
 from lakelock.table.properties import TRANSFORMS, TableProperties
 from lakelock.table.pruning.derived import sharpened
 from lakelock.table.pruning.predicates import Answers, BeginsWith, Comparison, IsNull, Known, Not, Operator, Or, Predicate
+from lakelock.table.schema import TableSchema
+from lakelock.table.schema_changes.alterations import require_same_text
 from lakelock.table.statistics import Value
 from lakelock.table.transforms import parsed_transform, parsed_transforms, partition_columns, split_columns
 
@@ -187,3 +189,22 @@ def test_a_condition_on_the_source_rules_partitions_out() -> None:
     late = sharpened(Comparison("at", ">", datetime(2026, 2, 1, 5, tzinfo=UTC)), [day])
     for known, possible in ((january, False), (february, True)):
         assert (Answers.TRUE in late.answers(lambda name, known=known: known if name == "at_day" else Known())) is possible
+
+
+def test_no_time_says_nothing_of_the_day_that_a_row_may_have_brought_with_it() -> None:
+    assert sharpened(IsNull("at"), parsed_transforms("days(at)")) == IsNull("at")
+
+
+@pytest.mark.parametrize(
+    ("transform", "before", "after"),
+    [("bucket(4, n)", pa.int32(), pa.float64()), ("years(n)", pa.date32(), pa.string())],
+)
+def test_the_source_of_a_partition_keeps_a_type_that_makes_the_same_partitions(
+    transform: str, before: pa.DataType, after: pa.DataType
+) -> None:
+    made = parsed_transforms(transform)
+    properties = TableProperties.new("t", ["id"], [made[0].name], transforms=made)
+    old, new = (TableSchema.from_arrow(pa.schema([("id", pa.int64()), ("n", kind)])) for kind in (before, after))
+    with pytest.raises(SchemaError, match="stored rows would not be found"):
+        require_same_text(old, new, properties)
+    require_same_text(old, old, properties)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import time
+from datetime import datetime, timezone
+
 import pytest
 
 from lakelock.errors import CorruptTableError, InputError
@@ -17,6 +20,7 @@ from lakelock.table.instants import (
     later_than,
     parse_file_name,
     parse_instant,
+    time_of,
 )
 from lakelock.table.timeline import Timeline, read_timeline
 
@@ -243,3 +247,16 @@ def test_the_timeline_is_one_listing_without_the_archive() -> None:
         storage.put(layout.timeline(name), b"x")
     timeline = read_timeline(storage)
     assert [i.requested for i in timeline.instants] == [at(1), at(2)]
+
+
+def test_a_time_is_told_in_the_zone_of_the_tables_instants(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "America/New_York")
+    time.tzset()
+    try:
+        assert as_of_time("2026-11-21 09:27", "LOCAL") == "20261121042700000"
+        assert as_of_time("20261121092737397", "LOCAL") == "20261121092737397"
+        shown = time_of("20261121042700000", "LOCAL")
+        assert shown == datetime(2026, 11, 21, 9, 27, tzinfo=timezone.utc)
+    finally:
+        monkeypatch.undo()
+        time.tzset()

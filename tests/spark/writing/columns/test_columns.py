@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +14,10 @@ from pyspark.sql import functions as F
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, InputError, SchemaError
+from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.transaction import Transaction
 from lakelock.spark_plugin import LakeTable
+from tests.sizes import in_ci
 from tests.spark.sparks import since_spark_4
 
 PLACE = "struct<street: string, floor: int>"
@@ -221,3 +225,54 @@ def test_a_table_says_when_it_is_made_which_columns_it_stores_as_int(spark: Spar
     made.insert(narrow)
     assert made.read().dtypes == [("id", "int"), ("small", "int")]
     assert made.read().head() == narrow.head()
+
+
+@pytest.mark.parametrize(
+    ("profile", "meanwhile", "lost"),
+    [
+        ("strict", "delete", "readers take the columns"),
+        *in_ci(("hive", "append", "wrote files with the columns"), ("hudi", "append", "wrote files with the columns")),
+    ],
+)
+def test_a_rename_that_others_would_undo_begins_again(
+    spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch, profile: str, meanwhile: str, lost: str
+) -> None:
+    """A later instant repeats the old columns, or a file with them would stay."""
+    other, commit, done = LakeTable.for_path(spark, table.path), Transaction.commit, list[str]()
+    appended = other.transaction()
+    if meanwhile == "append":
+        appended.__enter__().insert(old(spark, 9).withColumn("p", F.lit("new")))
+
+    def second(tx: Transaction, *given: Any, **more: Any) -> Committed:
+        if not done:
+            done.append(meanwhile)
+            if meanwhile == "append":
+                appended.__exit__(None, None, None)
+            else:
+                other.delete("id = 77")
+        return commit(tx, *given, **more)
+
+    monkeypatch.setattr(Transaction, "commit", second)
+    mine = LakeTable.for_path(spark, table.path, options={"concurrency.profile": profile})
+    result = mine.rename_columns({"n": "count"})
+    assert result.attempts == 2 and lost in str(result.conflicts[0])
+    assert "n" not in table.read().columns
+    assert {row["id"]: row["count"] for row in table.read().collect()} == {
+        key: key for key in (1, 2, 3, *((9,) if meanwhile == "append" else ()))
+    }
+
+
+def test_names_mean_the_columns_of_the_table_in_whatever_case(spark: SparkSession, table: LakeTable) -> None:
+    """Also fields of structs, and the columns of conditions and merges, which still open no other file than they have to."""
+    table.update({"place": F.col("PLACE").withField("Street", F.lit("new"))}, "ID = 1")
+    table.sql("UPDATE `table` SET stops = array(named_struct('STREET', 'x', 'Floor', 1)) WHERE id = 2")
+    found = shown(table.read())
+    assert found[1]["place"] == Row(street="new", floor=7) and found[2]["stops"] == [Row(street="x", floor=1)]
+    table.insert(old(spark, 4).withColumn("p", F.lit("b")))
+    assert len(table.read("P = 'b' and Id = 4").inputFiles()) == 1
+    with table.transaction() as tx:
+        source = spark.createDataFrame([(4, "b", 40)], "id int, p string, n int")
+        merge = tx.merge(source, "target.ID = source.id and target.P = source.p").when_matched_update({"n": "source.n"})
+        merge.execute()
+        table.insert(old(spark, 5).withColumn("p", F.lit("c")))
+    assert shown(table.read())[4]["n"] == 40

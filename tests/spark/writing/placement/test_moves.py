@@ -210,3 +210,20 @@ def test_the_first_writer_that_is_told_records_the_index_in_an_existing_table(sp
     assert content(plain) == [(1, "a", 13, 4)]
     with pytest.raises(TableError, match="has the index global, and bucket:4:id was given"):
         opened(spark, plain, **{"write.index": "bucket:4"}).insert(rows(spark, (2, "a", 1, 1)))
+
+
+def test_a_merge_stores_no_key_twice(spark: SparkSession, table: LakeTable) -> None:
+    """Not of two new rows in different partitions, nor of a condition that equates the partition in another case."""
+
+    def merge(on: str, *values: tuple[object, ...]) -> None:
+        made = table.merge(rows(spark, *values), on).when_matched_update({"v": "source.v"})
+        made.when_not_matched_insert_all().execute()
+
+    before = content(table)
+    with pytest.raises(DuplicateKeyError, match="several new rows have the same key.*: 70"):
+        merge("target.id = source.id", *((70, partition, 7, 1) for partition in "ab"))
+    with pytest.raises(InputError, match="equates the partition, too"):
+        merge("target.Id = source.id and target.P = source.p", (1, "z", 11, 2))
+    assert content(table) == before
+    merge("target.id = source.id", (70, "a", 7, 1), (71, "b", 7, 1))
+    assert len(content(table)) == len(before) + 2
