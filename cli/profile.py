@@ -20,9 +20,9 @@ def profile(
         typer.Option("--require", help="Refuse writers with a weaker profile than this.", show_default=False),
     ] = None,
     isolation: Annotated[
-        Literal["Serializable", "WriteSerializable"],
-        typer.Option("--isolation", help="With --require delta: refuse writers with a weaker level."),
-    ] = "Serializable",
+        Literal["Serializable", "WriteSerializable"] | None,
+        typer.Option("--isolation", help="With --require delta: refuse writers with a weaker level.  [default: Serializable]"),
+    ] = None,
     release: Annotated[bool, typer.Option("--release", help="Admit writers with any profile.")] = False,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -30,13 +30,15 @@ def profile(
 ) -> None:
     """Show or change the weakest profile that writers of a table may have."""
     with reporting(as_json) as out:
+        if isolation and not require:
+            raise SettingsError("--isolation says which level of delta is required", hint="add --require delta")
         if require and release:
             raise SettingsError("--require and --release contradict each other", hint="give one of them")
         if require:
-            ConcurrencySettings(profile=require, isolation=isolation).check_together()
+            ConcurrencySettings(profile=require, isolation=isolation or "Serializable").check_together()
         with opened(path, config, settings, lock=bool(require or release)) as coordinator:
             if require or release:
-                coordinator.require_profile(require or "", isolation if require else "")
+                coordinator.require_profile(require or "", (isolation or "Serializable") if require else "")
             storage = coordinator.table.storage
             guard = recorded_guard(storage)
             required = guard.profile if guard else ""

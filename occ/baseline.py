@@ -94,7 +94,7 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
     raise TransactionError(
         f"could not allocate an instant on {table.storage.uri} in {BEGIN_ATTEMPTS} attempts: "
         "others commit faster than this can begin",
-        hint="run again; if it persists, check that this machine's clock is right: lakelock doctor",
+        hint=f"run again; if it persists, check that this machine's clock is right: lakelock doctor {table.storage.uri}",
     )
 
 

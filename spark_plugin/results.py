@@ -47,6 +47,7 @@ class WriteResult:
 
     @property
     def redone(self) -> int:
+        """The attempts that were lost to conflicts."""
         return self.attempts - 1
 
     def as_dict(self) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""What `lakelock doctor` says about Spark on this machine, without starting it: its version, pandas, connector and Java.
+"""What `lakelock doctor` says about Spark on this machine, without starting it: version, pandas, workers, connector, Java.
 
 Spark's own settings (`spark.jars`, `--packages`) are not known here; they may bring what is missing, so it is only a warning.
 """
@@ -9,6 +9,8 @@ import importlib
 import os
 import pkgutil
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
@@ -22,6 +24,7 @@ OLDEST_PYSPARK, OLDEST_WITH_DATA_SOURCES = (3, 5), (4, 0)
 OLDEST_PANDAS, NEWEST_PANDAS = (2, 2), 2
 _INSTALL = "pip install 'lakelock[spark]'"
 _HADOOP = "hadoop-client-api-"
+_PYTHON_WITHIN_S = 20.0
 
 
 def check_spark(context: DoctorContext) -> Iterator[Check]:
@@ -32,6 +35,7 @@ def check_spark(context: DoctorContext) -> Iterator[Check]:
         return
     yield judge_pyspark(pyspark)
     yield judge_pandas(_installed("pandas"))
+    yield from judge_workers_python(os.environ.get("PYSPARK_PYTHON", "python3"))
     java = shutil.which("java", path=_java_path())
     if java is None:
         yield Check(
@@ -61,6 +65,21 @@ def judge_pandas(found: str | None) -> Check:
         said = f"pandas {found}: PySpark is made for pandas 2 and warns of this one on every call"
         return Check("spark", "warning", said, _INSTALL)
     return Check("spark", "ok", f"pandas {found}")
+
+
+def judge_workers_python(name: str) -> Iterator[Check]:
+    """Whether the Python that Spark's workers would run on this machine has lakelock."""
+    found = shutil.which(name) or name
+    if os.path.dirname(found) == os.path.dirname(sys.executable):
+        return
+    try:
+        done = subprocess.run([found, "-c", "import lakelock, pyarrow"], capture_output=True, timeout=_PYTHON_WITHIN_S)
+        works = done.returncode == 0
+    except (OSError, subprocess.TimeoutExpired):
+        works = False
+    if not works:
+        said = f"Spark's workers would run {found} on this machine, which cannot import lakelock"
+        yield Check("spark", "warning", said, f"activate the environment, or export PYSPARK_PYTHON={sys.executable}")
 
 
 def judge_connector(scheme: str, jars: Sequence[str] | None) -> Iterator[Check]:

@@ -226,7 +226,8 @@ class Commit:
                     return self._deciding.conclude(decided, timeline, lease)
         raise TransactionError(
             f"{baseline.instant}: others took the decision number in each of {table.settings.decisions.slot_attempts} attempts",
-            hint="run again; if this persists, check that the lock provider really excludes: lakelock doctor",
+            hint="run again; if this persists, check that the lock provider really excludes: "
+            f"lakelock doctor {table.storage.uri}",
         )
 
     def _validate(self, timeline: Timeline, others: Sequence[CommitSummary]) -> list[FileCheck]:

@@ -76,8 +76,8 @@ def application_transaction(mine: Footprint, other: CommitSummary, isolation: Is
 
 
 def retyped(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
-    """The other gave columns other types while I read by a condition: its files cannot be looked into in my types."""
-    if isolation.schema is None or not other.schema_json or not _at_stake(mine, other, ReadKind.ROWS):
+    """The other wrote in other types while I read by a condition: its files cannot be looked into in mine."""
+    if isolation.schema is None or not other.schema_json or not other.files or not _at_stake(mine, other, ReadKind.ROWS):
         return None
     before, after = isolation.schema.arrow, TableSchema.of_commit(other.schema_json).arrow
     columns = [field.name for field in before if field.name in after.names and field.type != after.field(field.name).type]

@@ -182,7 +182,7 @@ def check_moment(timeline: Timeline, as_of: str) -> None:
     if timeline.first_active and as_of < timeline.first_active:
         raise InputError(
             f"the table cannot be restored to {as_of}: what was committed before {timeline.first_active} is archived",
-            hint=f"restore to {timeline.first_active} or later, or to a savepoint: lakelock savepoint",
+            hint=f"restore to {timeline.first_active} or later, or to a savepoint: lakelock savepoint ls PATH",
         )
     if not first or as_of < first:
         raise InputError(

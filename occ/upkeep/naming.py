@@ -35,7 +35,7 @@ def sync_catalog(table: OpenTable, name: str = "") -> Synced:
     properties, settings = read_properties(table.storage), table.settings
     wanted = name or table.observed.name or settings.catalog.table
     if not wanted:
-        raise InputError("the table has no name in a catalog", hint='give one: register("sales.orders"), or set catalog.table')
+        raise InputError("the table has no name in a catalog", hint="give one, such as sales.orders, or set catalog.table")
     found = TableName.parse(wanted, properties.name)
     catalog = open_catalog(settings, table.runtime, table.writer.user)
     try:

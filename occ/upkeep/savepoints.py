@@ -213,8 +213,9 @@ def delete_savepoint(table: OpenTable, name: str) -> Savepoint:
         known = list_savepoints(table)
         found = next((s for s in known if name in (s.name, s.instant)), None)
         if found is None:
-            there = ", ".join(repr(s.name) for s in known) or "none"
-            raise InputError(f"there is no savepoint {name!r}", hint=f"there are: {there}")
+            there = ", ".join(repr(s.name) for s in known)
+            hint = f"there are: {there}" if there else "the table has no savepoint"
+            raise InputError(f"there is no savepoint {name!r}", hint=hint)
         instant = next(i for i in table.timeline().savepoints if i.requested == found.instant and i.is_completed)
         # As in Java, the completed file goes first: a killed deletion leaves a savepoint that is not completed.
         table.storage.delete([layout.timeline(instant.file_name)])

@@ -82,7 +82,7 @@ class NewPlaces:
         `WriteFailed` if the rows are not those whose keys were looked up.
         """
         if self.looked_up is not None:
-            self.looked_up.require(keyed.keys.filter(self._equal_something(keyed.rows)).combine_chunks())
+            self.looked_up.require(keyed.keys.filter(self._can_match(keyed.rows)).combine_chunks())
         if self.in_buckets:
             return self._by_bucket(keyed, drawn)
         routes, counts = np.zeros(len(keyed), np.int32), Counter[tuple[str, int]]()
@@ -95,7 +95,7 @@ class NewPlaces:
             rows_of[partition, None] = drawn[at]
         return routes, counts, NewRows.of(rows_of)
 
-    def _equal_something(self, rows: pa.Table) -> pa.ChunkedArray:
+    def _can_match(self, rows: pa.Table) -> pa.ChunkedArray:
         """Whether each row has no null where its key is looked up: one that has equals no stored row, so nobody looks."""
         properties = self.context.properties
         names = (*properties.record_keys, *(() if properties.keys_span_partitions else properties.partition_fields))

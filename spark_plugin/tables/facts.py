@@ -65,6 +65,7 @@ class TableFacts:
 
     @property
     def path(self) -> str:
+        """The table's URI in its one spelling."""
         return self._coordinator.table.storage.uri
 
     def register(self, name: str = "") -> Synced:

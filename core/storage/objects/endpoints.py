@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from urllib.parse import urlsplit
 
 from lakelock.errors import SettingsError
@@ -21,7 +21,7 @@ _VARIABLES = {
 
 def check_endpoints(uri: str, options: Mapping[str, str]) -> None:
     """`SettingsError` for an option or variable of this store that is not the URL of a server."""
-    for name, address in _endpoints(uri.partition(":")[0], options):
+    for name, address in _endpoints(uri.partition(":")[0], options).items():
         if not _is_url(address):
             raise SettingsError(
                 f"{name} is {masked_uri(address)!r}, which is not the URL of a server",
@@ -30,13 +30,12 @@ def check_endpoints(uri: str, options: Mapping[str, str]) -> None:
             )
 
 
-def _endpoints(scheme: str, options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    for name, value in options.items():
-        if name.lower().endswith(_ENDINGS) and name.lower() not in _FLAGS:
-            yield f"storage.{name}", value
-    for variable in _VARIABLES.get(scheme, ()):
-        if variable in os.environ:
-            yield variable, os.environ[variable]
+def _endpoints(scheme: str, options: Mapping[str, str]) -> dict[str, str]:
+    """The addresses by where they are given: the options' go first."""
+    named = [name for name in options if name.lower().endswith(_ENDINGS) and name.lower() not in _FLAGS]
+    if named:
+        return {f"storage.{name}": options[name] for name in named}
+    return {variable: os.environ[variable] for variable in _VARIABLES.get(scheme, ()) if variable in os.environ}
 
 
 def _is_url(address: str) -> bool:

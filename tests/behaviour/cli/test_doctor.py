@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
 
 from lakelock.cli.doctor.checks import examine
 from lakelock.cli.doctor.context import Check, DoctorContext
-from lakelock.cli.doctor.spark import broken_neighbours, check_spark, judge_connector, judge_pandas, judge_pyspark
+from lakelock.cli.doctor.spark import (
+    broken_neighbours,
+    check_spark,
+    judge_connector,
+    judge_pandas,
+    judge_pyspark,
+    judge_workers_python,
+)
 from lakelock.cli.output import Exit
 from lakelock.settings import Settings
 from lakelock.storage import Storage
@@ -21,6 +29,12 @@ from lakelock.testing import ManualRuntime
 from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import insert, new_table
 from tests.faulty_storage import Fault, FaultyStorage, Rule, Wrapped
+
+
+@pytest.fixture(autouse=True)
+def own_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's workers run the Python of the tests."""
+    monkeypatch.setenv("PYSPARK_PYTHON", sys.executable)
 
 
 class TestDoctor:
@@ -190,6 +204,16 @@ class TestSpark:
         found = judge_pandas(version)
         assert found.status == status
         assert (found.hint == "pip install 'lakelock[spark]'") == (status != "ok")
+
+    def test_workers_whose_python_lacks_lakelock_are_a_warning_with_what_to_export(self, tmp_path: Path) -> None:
+        other = tmp_path / "python3"
+        other.write_text("#!/bin/sh\nexit 1\n")
+        other.chmod(0o755)
+        (found,) = judge_workers_python(str(other))
+        assert (found.status, sys.executable in found.hint) == ("warning", True)
+        (found,) = judge_workers_python(str(tmp_path / "nothing"))
+        assert "cannot import lakelock" in found.found
+        assert list(judge_workers_python(sys.executable)) == []
 
     def test_a_connector_that_spark_lacks_is_a_warning_with_the_artifact_of_its_hadoop(self) -> None:
         (found,) = judge_connector("s3", ["hadoop-client-api-3.5.0.jar", "zstd-jni-1.5.jar"])
