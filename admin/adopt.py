@@ -81,12 +81,12 @@ def adopt(coordinator: Coordinator, *, assume_utc: bool = False, reason: str = "
     plan = plan_adoption(coordinator, assume_utc=assume_utc)
     if not plan.needed:
         return plan
-    _refuse_live(table, plan.live)
+    refuse_live(table, plan.live)
     if table.provider is not None:
         ensure_recorded(table.storage, table.provider, table.runtime.uuid())
     with _acting(table, "adopt", reason), table.locked(operation="adopt") as lease:
         plan = _planned(table, live_users(coordinator, held_by_me=True), assume_utc)
-        _refuse_live(table, plan.live)
+        refuse_live(table, plan.live)
         if lease is not None:
             lease.ensure_active()
         _record(table.storage)
@@ -102,7 +102,7 @@ def undo(coordinator: Coordinator, *, reason: str = "") -> Mapping[str, str | No
     since, whose instant is in UTC.
     """
     table = coordinator.table
-    _refuse_live(table, live_users(coordinator, held_by_me=False))
+    refuse_live(table, live_users(coordinator, held_by_me=False))
     with _acting(table, "undo adopt", reason), table.locked(operation="undo adopt") as lease:
         stored = table.storage.get(layout.ADOPTED)
         if stored is None:
@@ -185,7 +185,8 @@ def _completed(storage: Storage) -> list[str]:
     return [instant.completion for instant in read_timeline(storage).instants if instant.completion]
 
 
-def _refuse_live(table: OpenTable, live: tuple[str, ...]) -> None:
+def refuse_live(table: OpenTable, live: tuple[str, ...]) -> None:
+    """`LockError` that names those who use the table."""
     if live:
         raise LockError(
             f"{table.storage.uri} is being used, so it is not changed: {'; '.join(live[:5])}",

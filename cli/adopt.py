@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from lakelock.admin.adopt import Adoption, adopt, java_options, plan_adoption, undo
+from lakelock.admin.adopt import Adoption, adopt, java_options, plan_adoption, refuse_live, undo
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import ReasonOption, YesOption, commit_lock
 from lakelock.cli.output import Output, reporting
-from lakelock.errors import LockError, SettingsError
+from lakelock.errors import SettingsError
 from lakelock.table import layout
 
 
@@ -47,9 +47,8 @@ def adopt_table(
         done = plan if dry_run or not plan.needed else adopt(coordinator, assume_utc=assume_utc, reason=reason)
         values = {**asdict(done), "dry_run": dry_run, "java_options": java, "lock": lock}
         out.show(values, lambda o: _print(o, done, lock, java))
-        if dry_run and done.needed and done.live:
-            live = ", ".join(map(str, done.live))
-            raise LockError(f"the table is in use: {live}", hint="stop these writers, or wait until they have ended")
+        if dry_run and done.needed:
+            refuse_live(coordinator.table, done.live)
 
 
 _UNDONE = "undone: the zone is what it was; the next Java writer with hoodie.metadata.enable=true builds its metadata table"

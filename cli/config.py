@@ -11,6 +11,7 @@ from lakelock.cli.output import Output, reporting
 from lakelock.occ.publishing.settling import is_there
 from lakelock.occ.records.lock import recorded_provider
 from lakelock.settings.resolver import Explained
+from lakelock.storage import Storage
 
 app = typer.Typer(no_args_is_help=True, help="Which settings are in effect.")
 
@@ -32,9 +33,15 @@ def explain(path: TableArgument, config: ConfigOption = None, settings: SetOptio
             "settings": [asdict(row) for row in rows],
             "warnings": list(found.warnings),
         }
-        guard = f"the table is guarded by {recorded}" if recorded else "no lakelock writer has written to this table yet"
-        guard = guard if is_there(storage) else f"there is no table at {storage.uri} yet"
-        out.show(values, lambda o: _print(o, rows, found.warnings, guard))
+        out.show(values, lambda o: _print(o, rows, found.warnings, _guard(storage, recorded)))
+
+
+def _guard(storage: Storage, recorded: str | None) -> str:
+    if recorded:
+        return f"the table is guarded by {recorded}"
+    if is_there(storage):
+        return "no lakelock writer has written to this table yet"
+    return f"there is no table at {storage.uri} yet"
 
 
 def _print(out: Output, rows: list[Explained], warnings: tuple[str, ...], guard: str) -> None:

@@ -34,11 +34,12 @@ def profile(
             raise SettingsError("--isolation says which level of delta is required", hint="add --require delta")
         if require and release:
             raise SettingsError("--require and --release contradict each other", hint="give one of them")
+        wanted = isolation or "Serializable"
         if require:
-            ConcurrencySettings(profile=require, isolation=isolation or "Serializable").check_together()
+            ConcurrencySettings(profile=require, isolation=wanted).check_together()
         with opened(path, config, settings, lock=bool(require or release)) as coordinator:
             if require or release:
-                coordinator.require_profile(require or "", (isolation or "Serializable") if require else "")
+                coordinator.require_profile(require or "", wanted if require else "")
             storage = coordinator.table.storage
             guard = recorded_guard(storage)
             required = guard.profile if guard else ""

@@ -176,15 +176,15 @@ class ForkSafeMutex(AbstractContextManager[object]):
 
 def process_identity() -> tuple[str, int, str]:
     """Host name, process id and user name of this process."""
-    user = os.environ.get("USER") or os.environ.get("LOGNAME") or _login_name()
-    return socket.gethostname(), os.getpid(), user
+    user = os.environ.get("USER") or os.environ.get("LOGNAME") or login_name()
+    return socket.gethostname(), os.getpid(), user or str(os.getuid() if hasattr(os, "getuid") else "unknown")
 
 
-def _login_name() -> str:
-    """As the system knows this user, who has no variable that says it: in a container, or in cron."""
+def login_name() -> str:
+    """As the system knows this user, whatever variables say; empty for a user without a name."""
     try:
         import pwd
 
         return pwd.getpwuid(os.getuid()).pw_name
     except (ImportError, KeyError):
-        return str(os.getuid() if hasattr(os, "getuid") else "unknown")
+        return ""

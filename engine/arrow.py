@@ -32,12 +32,10 @@ from lakelock.occ.shown import QueryType, Shown
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.table.change_feed.units import FeedMode
-from lakelock.table.columns.fields import spelled
-from lakelock.table.columns.fitting import conform
 from lakelock.table.keys.generated import require_key
 from lakelock.table.partitioning.generated import with_generated
 from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels
-from lakelock.table.schema import TableSchema, check_write, require_columns
+from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes.alterations import Alteration
 from lakelock.table.snapshot import DataFile
 
@@ -165,7 +163,9 @@ class ArrowEngine:
     def delete_keys_in(self, tx: Transaction, keys: pa.Table, memory: Memory | None = None) -> Committed:
         """Delete the rows with these keys as the only write of a transaction that may have read before."""
         _require_partitions_apart(tx, "a delete by keys")
-        batch = self._batch_of(tx, tx.schema, _fitted_keys(tx, keys), memory)
+        properties = tx.baseline.properties
+        fitted = self._kernels.fitted_keys(with_generated(keys, properties), tx.schema, properties)
+        batch = self._batch_of(tx, tx.schema, fitted, memory)
         keyed = batch.by_partition()
         tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))
         known = batch.tagged(keyed).known
@@ -277,21 +277,6 @@ class ArrowEngine:
 
     def _batch_of(self, tx: Transaction, schema: TableSchema, rows: pa.Table | None, memory: Memory | None = None) -> Batch:
         return Batch(self._coordinator, self._kernels, tx, schema, rows, memory or Memory())
-
-
-def _fitted_keys(tx: Transaction, keys: pa.Table) -> pa.Table:
-    """The key and partition columns in the table's types; `SchemaError` if one is missing, or does not fit."""
-    if not isinstance(keys, pa.Table):
-        return keys  # rows of other kernels, which have no types
-    properties = tx.baseline.properties
-    keys = with_generated(keys, properties)
-    needed = [(name, role) for name, role in properties.needed_columns if role in ("key", "partition")]
-    require_columns(keys.column_names, needed)
-    names = dict.fromkeys(name for name, _ in needed)
-    chosen = keys.select([spelled(name, keys.column_names) for name in names]).rename_columns([*names])
-    columns = TableSchema(pa.schema([field for field in tx.schema.arrow if field.name in names]))
-    check_write(columns, chosen.schema)
-    return conform(chosen, columns.arrow)
 
 
 def _require_partitions_apart(tx: Transaction, what: str) -> None:

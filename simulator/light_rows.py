@@ -90,6 +90,9 @@ class LightKernels:
         assert missing == "keep"
         return schema, rows
 
+    def fitted_keys(self, rows: Lines, schema: TableSchema, properties: TableProperties) -> Lines:
+        return rows
+
     def keyed(self, rows: Lines, properties: TableProperties) -> Lines:
         return rows
 

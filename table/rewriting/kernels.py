@@ -19,6 +19,7 @@ from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.restamp import restamp
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp, Written
 from lakelock.table.buckets import BucketIndex
+from lakelock.table.columns.fields import spelled
 from lakelock.table.columns.fitting import conform
 from lakelock.table.index.bucket_hash import by_bucket
 from lakelock.table.index.search import tag
@@ -67,6 +68,10 @@ class Kernels(Protocol):
         self, rows: Rows, schema: TableSchema, properties: TableProperties, *, merge: bool, missing: MissingColumns
     ) -> tuple[TableSchema, Rows]:
         """The same for rows of which some replace stored ones; with "keep" they lack afterwards what they lack now."""
+        ...
+
+    def fitted_keys(self, rows: Rows, schema: TableSchema, properties: TableProperties) -> Rows:
+        """The key and partition columns in the table's types; `SchemaError` if one is missing, or does not fit."""
         ...
 
     def keyed(self, rows: Rows, properties: TableProperties) -> KeyedRows: ...
@@ -152,6 +157,14 @@ class ArrowKernels:
         require_columns(rows.column_names, properties.needed_columns)
         wanted = check_write(schema, rows.schema, merge, missing)
         return wanted, conform(rows, columns_of_upserts(wanted, rows.schema, missing).arrow)
+
+    def fitted_keys(self, rows: pa.Table, schema: TableSchema, properties: TableProperties) -> pa.Table:
+        needed = [(name, role) for name, role in properties.needed_columns if role in ("key", "partition")]
+        require_columns(rows.column_names, needed)
+        names = dict.fromkeys(name for name, _ in needed)
+        chosen = rows.select([spelled(name, rows.column_names) for name in names]).rename_columns([*names])
+        columns = TableSchema(pa.schema([field for field in schema.arrow if field.name in names]))
+        return self.fitted(chosen, columns, merge=False)[1]
 
     def keyed(self, rows: pa.Table, properties: TableProperties) -> Keyed:
         return Keyed.of(rows, properties)

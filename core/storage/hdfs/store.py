@@ -18,12 +18,11 @@ Temporary files that a crash leaves start with a dot, so no listing shows them.
 from __future__ import annotations
 
 import os
-import pwd
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from typing import IO, NoReturn
 
-from lakelock.clock import Runtime, SystemRuntime
+from lakelock.clock import Runtime, SystemRuntime, login_name
 from lakelock.errors import StorageError, StorageUnavailable, StorageUnsafe
 from lakelock.storage.base import Listed, Stored
 from lakelock.storage.hdfs import files
@@ -59,7 +58,7 @@ class HdfsStorage:
         self._service = f"hdfs://{authority(uri)}"
         self._root = uri.removeprefix(self._service)
         waits = {} if within_s is None else {"timeout_s": str(within_s)}
-        read = HdfsOptions.of(uri, {**waits, **(options or {})}, _user())
+        read = HdfsOptions.of(uri, {**waits, **(options or {})}, os.environ.get("HADOOP_USER_NAME") or login_name())
         self._cluster = Cluster(uri, read, self._runtime, retry_s=within_s or RETRY_S)
 
     @property
@@ -109,12 +108,12 @@ class HdfsStorage:
         for turn in range(_SUCCESSORS):
             successor = self._successor(etag, made, turn)
             if successor == made:
-                if self._is_now(path, int(etag), made):
+                if self._is_now(path, found.inode, made):
                     self._put_in_place(made, path)
                 elif self._is_withdrawn(temporary):
                     return None
                 return str(made)
-            if successor is None or not self._is_now(path, int(etag), successor) or self._put_in_place(successor, path):
+            if successor is None or not self._is_now(path, found.inode, successor) or self._put_in_place(successor, path):
                 self._discard(temporary)
                 return None
         self._discard(temporary)
@@ -284,11 +283,3 @@ class HdfsStorage:
             except Refused:
                 return
             folder = folder.rpartition("/")[0]
-
-
-def _user() -> str:
-    """Whom Hadoop's own client takes this process for; empty for a user without a name."""
-    try:
-        return os.environ.get("HADOOP_USER_NAME") or pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return ""

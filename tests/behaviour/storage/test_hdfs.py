@@ -195,7 +195,8 @@ def test_a_version_that_a_snapshot_keeps_cannot_be_replaced_again(hdfs: Hdfs, hd
     other = HdfsStorage(mine.uri, hdfs.options)
     first = mine.put_if_absent("folder/k", b"one") or ""
     snapshot(hdfs, mine)
-    late = Late(mine, hdfs, lambda: other.put_if_match("folder/k", b"two", first))
+    overtaken = Overtaken(lambda: other.put_if_match("folder/k", b"two", first))
+    late = HdfsStorage(mine.uri, hdfs.options, runtime=overtaken)
     assert late.put_if_match("folder/k", b"lost", first) is None
     found = mine.get("folder/k")
     assert found is not None and found.data == b"two"
@@ -223,15 +224,8 @@ def test_a_read_beside_a_replacement_gives_one_version_whole(
     assert found is not None and found.data == b"the second one" and found.etag != first
 
 
-class Late(HdfsStorage):
-    """A writer that is overtaken when it has written the new content, and not yet put it in place."""
-
-    def __init__(self, storage: HdfsStorage, hdfs: Hdfs, overtake: Callable[[], object]) -> None:
-        super().__init__(storage.uri, hdfs.options, runtime=Overtaken(overtake))
-
-
 class Overtaken(SystemRuntime):
-    """Its process is overtaken when it names a temporary file."""
+    """A process that is overtaken when it names a temporary file: it has looked, and not yet put anything in place."""
 
     def __init__(self, overtake: Callable[[], object]) -> None:
         self._overtake = overtake

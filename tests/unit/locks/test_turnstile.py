@@ -35,42 +35,37 @@ class Interrupting(SystemRuntime):
         return self.made
 
 
-def enter(turnstile: Turnstile, interrupted: list[bool]) -> None:
-    try:
-        turnstile.enter(5)
-    except KeyboardInterrupt:
-        interrupted.append(True)
+def waiter(turnstile: Turnstile, wait_s: float, interrupted: list[bool]) -> Thread:
+    """A thread that waits for its turn, and says that it was interrupted."""
+
+    def enter() -> None:
+        try:
+            turnstile.enter(wait_s)
+        except KeyboardInterrupt:
+            interrupted.append(True)
+
+    thread = Thread(target=enter)
+    thread.start()
+    return thread
 
 
 def test_an_interrupt_gives_the_turn_that_has_come_to_the_next() -> None:
     runtime, interrupted = Interrupting(), list[bool]()
     turnstile = Turnstile(runtime)
     assert turnstile.enter(0)
-    waiter = Thread(target=enter, args=(turnstile, interrupted))
-    waiter.start()
+    waiting = waiter(turnstile, 5, interrupted)
     assert runtime.made.waiting.wait(5)
     turnstile.leave()
-    waiter.join(5)
+    waiting.join(5)
     assert interrupted == [True]
     assert turnstile.enter(0)
 
 
 def test_an_interrupt_before_the_turn_leaves_the_queue() -> None:
-    runtime = Interrupting()
-    turnstile = Turnstile(runtime)
-    assert turnstile.enter(0)
     interrupted: list[bool] = []
-    waiter = Thread(target=lambda: interrupted.append(raised(turnstile)))
-    waiter.start()
-    waiter.join(5)
+    turnstile = Turnstile(Interrupting())
+    assert turnstile.enter(0)
+    waiter(turnstile, 0.01, interrupted).join(5)
     assert interrupted == [True]
     turnstile.leave()
     assert turnstile.enter(0)
-
-
-def raised(turnstile: Turnstile) -> bool:
-    try:
-        turnstile.enter(0.01)
-    except KeyboardInterrupt:
-        return True
-    return False
