@@ -54,6 +54,9 @@ def move(bookings: ArrowEngine, seats: ArrowEngine, booking: str, chance: float)
     with transaction(bookings, seats) as tx:
         (mine,) = tx[bookings].read(pc.field("booking") == booking).to_pylist()
         free = tx[seats].read(pc.field("booking") == FREE).to_pylist()
+        # The tables are begun one after the other, so another move of this booking may have come between: then its own seat
+        # still looks free, and the commit is rejected.
+        free = [row for row in free if (row["flight"], row["seat"]) != (mine["flight"], mine["seat"])]
         there = sorted(free, key=lambda row: (row["flight"], row["seat"]))[int(chance * len(free))]
         tx[bookings].upsert(_rows(BOOKINGS_SCHEMA, [(booking, there["flight"], there["seat"])]))
         changed = [(mine["flight"], mine["seat"], FREE), (there["flight"], there["seat"], booking)]
