@@ -256,7 +256,7 @@ class ArrowEngine:
         """The rows as of now, while nobody in PESSIMISTIC mode writes into the partitions that they are from."""
         coordinator = self._coordinator
         named = resources_of(partition, coordinator.properties)
-        with coordinator.data.holding(coordinator.data.request("SELECT", named)):
+        with coordinator.data.holding_for("SELECT", named):
             yield self._read_shown(coordinator.shown(), named, where)
 
     def read_in(self, tx: Transaction, where: Condition | None = None) -> pa.Table:

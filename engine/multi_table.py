@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.memory import Memory
-from lakelock.errors import InputError, SnapshotTooOld
+from lakelock.errors import InputError, SnapshotTooOld, TransactionStateError
+from lakelock.occ.locking.nesting import block_of
 from lakelock.occ.multi_table.cut import timelines_of_one_moment
 from lakelock.occ.multi_table.locks import locked_for_writes
 from lakelock.occ.multi_table.participant import Participant
@@ -68,10 +69,14 @@ class ArrowTransaction:
         self.committed: tuple[Committed, ...] = ()
 
     def __enter__(self) -> ArrowTransaction:
+        if self._tx is not None:
+            raise TransactionStateError("this transaction was used before", hint="call transaction(...) for a new one")
         coordinators = [engine.coordinator for engine in self._engines]
         with ExitStack() as stack:
             stack.enter_context(locked_for_writes(coordinators))
             self._tx = MultiTableTransaction.begin(coordinators, application=self._application, tag=self._tag)
+            for part in self._tx.parts:
+                stack.enter_context(block_of(part.instant))
             self._held = stack.pop_all()
         return self
 

@@ -1,7 +1,7 @@
 """The beginning of a transaction: an instant of its own, and what it has seen.
 
-The order of the steps is the protocol (docs/concepts.md, step 1): look at the log and note its head, and start the heartbeat;
-then the requested file; then list the timeline. What the log's head had decided must be visible in that listing, else it is
+The order of the steps is the protocol (docs/concepts.md, step 1): list the log and note its head, and start the heartbeat; then
+the requested file; then list the timeline. What the log's head had decided must be visible in that listing, else it is
 published and the beginning starts over. The window is whatever was decided after the noted head and is not visible in that
 listing.
 """
@@ -59,22 +59,21 @@ class Baseline:
 
 
 def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, Heartbeat]:
-    """Take an instant and a baseline; the heartbeat runs. Raises `TableError` before any write if the table refuses."""
+    """Take an instant and a baseline; the heartbeat runs. `TableError` if the table must not be written: nothing stays then."""
     for _ in range(BEGIN_ATTEMPTS):
-        properties, numbers = table.at_once(partial(current_properties, table), table.log.numbers)
-        check_writable(properties)
         instant = later_than(table.runtime.now_ms(), table.observed.newest_time or None)
-        view, heartbeat = _look_and_beat(table, numbers, instant, operation)
-        if heartbeat is None or not _take_instant(table, heartbeat, instant, action):
+        properties, numbers, heartbeat = _note_and_beat(table, instant, operation)
+        # What is noted here is older than the instant, whatever the look at the log shows that is made beside it.
+        first = max([table.log.known_boundary, *numbers[-1:]])
+        view = _take_instant(table, heartbeat, instant, action, numbers) if heartbeat is not None else None
+        if heartbeat is None or view is None:
             table.observed.time_seen(instant)
             continue
-        head, first = newest_commit(view), _noted_head(view)
-        reached(Step.REQUESTED)
-        try:
-            timeline = table.timeline()
-        except BaseException:
+        if view.boundary > first:
             give_up(table, heartbeat, instant, action)
-            raise
+            continue
+        timeline = _begun(table, heartbeat, instant, action)
+        head = newest_commit(view)
         if head is not None and shown_fate(timeline, head.instant) is InstantFate.PENDING:
             give_up(table, heartbeat, instant, action)
             with table.locked(operation=operation):
@@ -89,8 +88,9 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
             continue
         reached(Step.BEGUN)
         table.emit(EventKind.BEGAN, instant, operation, commits=len(timeline.commits), decision=view.head)
-        made = Baseline(instant, action.value, operation, first, timeline, properties, view.reservations)
-        return made, heartbeat
+        if view.decisions and view.decisions[-1].kind is DecisionKind.PREPARE:
+            first -= 1  # it stays in the window: nobody waits here for its outcome
+        return Baseline(instant, action.value, operation, first, timeline, properties, view.reservations), heartbeat
     raise TransactionError(
         f"could not allocate an instant on {table.storage.uri} in {BEGIN_ATTEMPTS} attempts: "
         "others commit faster than this can begin",
@@ -98,63 +98,103 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
     )
 
 
-def _noted_head(view: LogView) -> int:
-    """The number before the window. A prepare at the head stays in the window: nobody waits here for its outcome."""
-    prepared = bool(view.decisions) and view.decisions[-1].kind is DecisionKind.PREPARE
-    return view.head - 1 if prepared else view.head
+def _note_and_beat(table: OpenTable, instant: str, operation: str) -> tuple[TableProperties, list[int], Heartbeat | None]:
+    """The properties, the numbers of the log, and the heartbeat: None when the instant is somebody else's. No error leaves one.
 
-
-def _look_and_beat(table: OpenTable, numbers: Sequence[int], instant: str, operation: str) -> tuple[LogView, Heartbeat | None]:
-    """Look at the log, and take the instant by a heartbeat: None when it is somebody else's. After an error nothing beats.
-
-    What the heartbeat keeps from being collected begins at the window or one number before it: it does not wait for the look
-    that tells whether the head is a prepare.
+    What it keeps from being collected begins at the window or one number before it, since the head may be a prepare. A process
+    that has seen the log goes by that, and waits for no answer; but not for long, or it would keep what nobody needs.
     """
-    record = HeartbeatRecord(
-        instant=instant,
-        writer=table.writer,
-        operation=operation,
-        first=max(table.log.known_boundary, numbers[-1] - 1 if numbers else 0),
-        interval_s=table.settings.heartbeat.interval_s,
-        tolerable_misses=table.settings.heartbeat.tolerable_misses,
-    )
     started: list[Heartbeat] = []
 
-    def beat() -> None:
+    def beat(newest: int) -> None:
+        record = HeartbeatRecord(
+            instant=instant,
+            writer=table.writer,
+            operation=operation,
+            first=max(table.log.known_boundary, newest - 1),
+            interval_s=table.settings.heartbeat.interval_s,
+            tolerable_misses=table.settings.heartbeat.tolerable_misses,
+        )
         heartbeat = Heartbeat.start(table.storage, record, table.runtime)
         if heartbeat is not None:
             started.append(heartbeat)
             reached(Step.HEARTBEAT_STARTED)
 
+    known = table.log.newest
+    properties_now = partial(current_properties, table)
     try:
-        view, _ = table.at_once(partial(table.log.look, listed=numbers), beat)
-        table.ensure_same_lock(view)
+        if known:
+            properties, numbers, _ = table.at_once(properties_now, table.log.numbers, partial(beat, known))
+        else:
+            properties, numbers = table.at_once(properties_now, table.log.numbers)
+        check_writable(properties)
+        newest = numbers[-1] if numbers else 0
+        if not known:
+            beat(newest)
+        elif started and newest - known > table.settings.decisions.collect_above:
+            started.pop().stop(delete=True)
+            beat(newest)
     except BaseException:
         for heartbeat in started:
             heartbeat.stop(delete=True)
         raise
-    return view, started[0] if started else None
+    return properties, numbers, started[0] if started else None
 
 
-def _take_instant(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action) -> bool:
-    """Put the requested file of an instant that has a heartbeat; False when the instant is somebody else's."""
-    content = requested_replace_bytes() if action is Action.REPLACE_COMMIT else b""
+def _take_instant(
+    table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action, numbers: Sequence[int]
+) -> LogView | None:
+    """Put the requested file of an instant that has a heartbeat, and look at the log; None when it is somebody else's."""
+    made: list[bool] = []
+
+    def put() -> None:
+        content = requested_replace_bytes() if action is Action.REPLACE_COMMIT else b""
+        made.append(table.storage.put_if_absent(requested_key(instant, action), content) is not None)
+        reached(Step.REQUESTED)
+
     try:
-        made = table.storage.put_if_absent(requested_key(instant, action), content)
+        _, view = table.at_once(put, partial(table.log.look, listed=numbers))
+        table.ensure_same_lock(view)
     except BaseException:
-        # The file may exist. The heartbeat goes stale, and whoever finds the writer dead removes both.
+        if made == [True]:
+            give_up(table, heartbeat, instant, action)
+        # Else the file may exist. The heartbeat goes stale, and whoever finds the writer dead removes both.
+        heartbeat.stop(delete=made == [False])
+        raise
+    if made == [True]:
+        return view
+    heartbeat.stop(delete=True)
+    return None
+
+
+def _begun(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action) -> Timeline:
+    """The timeline, listed after the requested file; beside that the inflight file, which never stands without the other."""
+    made: list[bool] = []
+
+    def put() -> None:
+        table.storage.put_if_absent(inflight_key(instant, action), b"")
+        made.append(True)
+        reached(Step.INFLIGHT)
+
+    try:
+        timeline, _ = table.at_once(table.timeline, put)
+    except BaseException:
+        if made:
+            give_up(table, heartbeat, instant, action)
         heartbeat.stop(delete=False)
         raise
-    if made is None:
-        heartbeat.stop(delete=True)
-    return made is not None
+    return timeline
 
 
 def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action) -> None:
-    """Give up an instant that has written and decided nothing. The next writer removes what cannot be removed now."""
+    """Give up an instant that has written and decided nothing. The next writer removes what cannot be removed now.
+
+    The inflight file goes first: Java's rollback fails, and with it each of its writers, where that stands alone.
+    """
     table.observed.time_seen(instant)
     heartbeat.stop(delete=False)
     with suppress(LakelockError):
+        table.storage.delete([inflight_key(instant, action)])
         table.storage.delete([requested_key(instant, action)])
         reached(Step.GIVEN_UP)
         heartbeat.stop(delete=True)

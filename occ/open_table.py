@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, TypeVar, overload
@@ -13,6 +13,7 @@ from lakelock.errors import CorruptTableError, LakelockError, ProviderMismatch, 
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.file_index.index import FileIndex
+from lakelock.occ.held_lock import HeldLock
 from lakelock.occ.observations import Observations
 from lakelock.occ.records.decisions import DecisionLog, LogView
 from lakelock.occ.records.lock import compare_locks
@@ -65,6 +66,9 @@ class OpenTable:
 
     @overload
     def at_once(self, one: Callable[[], A], two: Callable[[], B], three: Callable[[], C], /) -> tuple[A, B, C]: ...
+
+    @overload
+    def at_once(self, *calls: Callable[[], Any]) -> tuple[Any, ...]: ...
 
     def at_once(self, *calls: Callable[[], Any]) -> tuple[Any, ...]:
         """Make requests that do not depend on each other at the same time: all of them, before the first error is raised.
@@ -170,21 +174,47 @@ class OpenTable:
     def emit(self, kind: EventKind, instant: str = "", operation: str = "", **facts: object) -> None:
         self.events.emit(Event(kind, self.storage.uri, instant, operation, facts))
 
+    @property
+    def is_likely_alone(self) -> bool:
+        """Whether the lock is likely to be as this process left it, so that what is asked while it is taken counts."""
+        return self.provider is None or self.provider.last_release != ""
+
     @contextmanager
     def locked(self, instant: str = "", operation: str = "") -> Iterator[Lease | None]:
         """Hold the table's commit lock; `LockTimeout` after `lock.wait_s`. The lease is renewed while the block runs."""
-        if self.provider is None:
-            yield None
-            return
-        began_s = self.runtime.monotonic_s()
-        lease = self.provider.acquire(wait_s=self.settings.lock.wait_s)
+        with self.holding(instant, operation) as held:
+            yield held.lease
+
+    @contextmanager
+    def holding(self, instant: str = "", operation: str = "", beside: Sequence[Callable[[], Any]] = ()) -> Iterator[HeldLock]:
+        """As `locked`; `beside` are requests that are made while the lock is taken. The first error of them all is raised."""
+        held, renewals = HeldLock(since_s=self.runtime.monotonic_s()), ExitStack()
+        last_release = "" if self.provider is None else self.provider.last_release
         try:
-            waited_s = round(self.runtime.monotonic_s() - began_s, 3)
-            self.emit(EventKind.LOCKED, instant, operation, waited_s=waited_s, token=lease.token)
-            with renewing(self.provider, lease, self.runtime, self.settings.lock.renew_s, self.events):
-                yield lease
+            with renewals:
+                take = partial(self._take, held, renewals, last_release, instant, operation)
+                held.answers = self.at_once(*beside, take)[:-1]
+                yield held
         finally:
-            self._release(self.provider, lease)
+            self.at_once(partial(self._give_back, held), *held.beside_release)
+
+    def _take(self, held: HeldLock, renewals: ExitStack, last_release: str, instant: str, operation: str) -> None:
+        """Take the lock. `last_release`: the provider's before anything was asked beside it."""
+        provider, asked_s = self.provider, held.since_s
+        if provider is None:
+            return
+        lease = held.lease = provider.acquire(wait_s=self.settings.lock.wait_s)
+        held.undisturbed = last_release != "" and lease.follows == last_release
+        held.since_s = self.runtime.monotonic_s()
+        held.waited_s = held.since_s - asked_s
+        self.emit(EventKind.LOCKED, instant, operation, waited_s=round(held.waited_s, 3), token=lease.token)
+        renewals.enter_context(renewing(provider, lease, self.runtime, self.settings.lock.renew_s, self.events))
+
+    def _give_back(self, held: HeldLock) -> None:
+        if self.provider is not None and held.lease is not None:
+            self._release(self.provider, held.lease)
+        for call in held.once_released:
+            call()
 
     def _release(self, provider: LockProvider, lease: Lease) -> None:
         """Release without ever hiding what happened under the lock: a lease that cannot be released runs out."""

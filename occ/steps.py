@@ -18,11 +18,11 @@ class Step(str, Enum):
 
     HEARTBEAT_STARTED = "heartbeat-started"
     REQUESTED = "requested"
+    INFLIGHT = "inflight"
     FINISHED_FOR_ANOTHER = "finished-for-another"
     ABORTED_FOR_ANOTHER = "aborted-for-another"
     GIVEN_UP = "given-up"
     BEGUN = "begun"
-    INFLIGHT = "inflight"
     CLAIMED = "claimed"
     MARKED = "marked"
     FILE_OPENED = "file-opened"

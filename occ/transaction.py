@@ -11,7 +11,7 @@ A commit that conflicts may also be set aside: it never commits, and its files s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
 
@@ -55,6 +55,8 @@ class Transaction(Work):
     Use it as a context manager: an exception inside the block aborts it, and so does leaving the block without `commit`.
     """
 
+    _markers: MarkerSet | None = None
+
     def commit(
         self,
         stats: Sequence[WriteStat],
@@ -77,8 +79,7 @@ class Transaction(Work):
             with self.phases.during(Phase.VALIDATE):
                 self._touched.write_to({*(stat.partition_path or "" for stat in stats), *(replaced or ())})
                 commit = self._prepare(stats, schema, replaced)
-                markers, ahead = self._table.at_once(partial(self._reconcile, stats), commit.ahead)
-                decision = commit.run(ahead)
+                decision = commit.run(partial(self._reconcile, stats), self._tidy_up)
         except (CommitOutcomeUnknown, IllegalTransition):
             self.state = TransactionState.UNKNOWN
             self._heartbeat.stop(delete=False)
@@ -102,8 +103,6 @@ class Transaction(Work):
                     raise lost.with_traceback(error.__traceback__) from error.__cause__
             raise
         self.state = TransactionState.COMMITTED
-        self._heartbeat.stop(delete=False)
-        tidy_up(self._table, self.instant, self.operation, markers, self._touched.announced.claimed)
         if self.reserved.own is not None:
             self.reserved.own.end()
         result = Committed.of(
@@ -114,15 +113,20 @@ class Transaction(Work):
         after_commit(self._table, decision.number)
         return result
 
-    def _reconcile(self, stats: Sequence[WriteStat]) -> MarkerSet:
-        """Remove the announced files that are not part of the commit; returns the markers."""
+    def _reconcile(self, stats: Sequence[WriteStat]) -> None:
+        """Remove the announced files that are not part of the commit, and note the markers."""
         self.check_alive()
         storage = self._table.storage
-        markers = direct.listed(storage, self.instant)
+        markers = self._markers = direct.listed(storage, self.instant)
         self.reconciled = True
         remove_uncounted(storage, markers, files_to_delete(markers, stats))
         reached(Step.RECONCILED)
-        return markers
+
+    def _tidy_up(self, more: Iterable[str] = ()) -> None:
+        """After the publication: remove what announced the transaction, and `more`."""
+        self._heartbeat.stop(delete=False)
+        keys = self._markers.keys if self._markers is not None else ()
+        tidy_up(self._table, self.instant, self.operation, keys, self._touched.announced.claimed, more)
 
     def _prepare(
         self, stats: Sequence[WriteStat], schema: TableSchema | None, replaced: Mapping[str, Sequence[str]] | None
@@ -186,7 +190,7 @@ class Transaction(Work):
         self.state = TransactionState.UNKNOWN if self._decision.may_be_committed else TransactionState.REJECTED
         disturbed = disturbed or not self._heartbeat.alive()
         self._heartbeat.stop(delete=False)
-        evidence = reason.splitlines()[0] if reason else "aborted"
+        evidence = self.end_reason = reason.splitlines()[0] if reason else "aborted"
         claims = self._touched.announced.own_claims(disturbed=disturbed)
         target = RollbackTarget(self.instant, Action(self.baseline.action), self.operation, evidence, claims)
         self.state = withdraw(self._table, target, self._decision, disturbed=disturbed, lost=self._lost)

@@ -10,7 +10,7 @@ from lakelock.data_locks import Resource
 from lakelock.errors import ConflictError, LakelockError, TransactionStateError
 from lakelock.events import EventKind
 from lakelock.markers.heartbeat import Heartbeat
-from lakelock.occ.baseline import Baseline, inflight_key
+from lakelock.occ.baseline import Baseline
 from lakelock.occ.certainty import OwnDecision
 from lakelock.occ.claiming import Claiming
 from lakelock.occ.conflicts.profiles import rejection
@@ -22,11 +22,9 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.ending import TransactionState
 from lakelock.occ.redo import Redo
 from lakelock.occ.reserving.waiting import OthersReservations
-from lakelock.occ.steps import Step, reached
 from lakelock.occ.touched import Touched
 from lakelock.occ.write_context import WriteContext
 from lakelock.table.eligibility import check_files
-from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes.alterations import require_same_text
@@ -53,9 +51,11 @@ class Work:
         self._began_s = table.runtime.monotonic_s()
         self.phases = Phases(table.runtime)
         """Where its time goes."""
-        self._inflight = False
+        self._writing = False
         self._decision = own or OwnDecision()
         self._lost: BaseException | None = None
+        self.end_reason = ""
+        """Why it was withdrawn, once it was."""
         self.extra: dict[str, str] = {}
         """What else the commit's extra metadata says, for people."""
         self.redo = Redo()
@@ -140,16 +140,14 @@ class Work:
         return self._touched.announced.claimed
 
     def write_context(self, schema: TableSchema | None = None) -> WriteContext:
-        """What executors need to write files of this transaction; picklable. Marks the instant as inflight.
+        """What executors need to write files of this transaction; picklable.
 
         `SchemaError` if the `schema`, the table's after this transaction, spells stored keys or partitions otherwise.
         """
         self._ensure_open()
         require_same_text(self.schema, schema or self.schema, self.baseline.properties)
-        if not self._inflight:
-            self._table.storage.put_if_absent(inflight_key(self.instant, Action(self.baseline.action)), b"")
-            self._inflight = True
-            reached(Step.INFLIGHT)
+        if not self._writing:
+            self._writing = True
             self._emit(EventKind.WRITING)
         return WriteContext.of(self._table, self.baseline, schema or self.schema)
 

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple
 from datetime import datetime, timezone
+from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.admin.lock_rows import LockRow
 from lakelock.admin.shown_locks import explained_locks, shown_locks
 from lakelock.data_locks import LockRequest
+from lakelock.errors import InputError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.data_locking import DataLocking, holding_together
 from lakelock.occ.locking.targets import Targets, resources_of
@@ -41,7 +43,7 @@ class LockedReads:
         """
         coordinator = self._coordinator
         named = resources_of(partition, coordinator.properties)
-        with coordinator.data.holding(coordinator.data.request("SELECT", named)):
+        with coordinator.data.holding_for("SELECT", named):
             yield self._rows(coordinator.shown(), None, partition, include_meta=include_meta)
 
     @contextmanager
@@ -53,7 +55,7 @@ class LockedReads:
         """
         coordinator = self._coordinator
         targets = resources_of(partition, coordinator.properties)
-        with coordinator.data.holding(coordinator.data.request(operation, targets)):
+        with coordinator.data.holding_for(operation, targets):
             yield
 
     def _lock_request(self, operation: str, partition: Targets = None) -> tuple[DataLocking, LockRequest]:
@@ -90,8 +92,19 @@ def locked_together(*statement: tuple[LockedReads, str] | tuple[LockedReads, str
     selects from t1. Each part names a table, an operation and, where they are known, its partitions. Inside, reads and writes
     that need no other locks do not wait. How long the request waits is set by `data_locks.*` of the first table.
     """
-    with holding_together([table._lock_request(*what) for table, *what in statement]):
+    with holding_together([_requested(part) for part in statement]):
         yield
+
+
+def _requested(part: Any) -> tuple[DataLocking, LockRequest]:
+    """What one part of a statement needs; `InputError` if it names no table and operation."""
+    match part:
+        case (LockedReads() as table, str(operation), *partition) if len(partition) < 2:
+            return table._lock_request(operation, *partition)
+    raise InputError(
+        f"{part!r} is no part of a statement",
+        hint='each part names a table and an operation: locked_together((orders, "SELECT"), (stock, "INSERT", "p=1"))',
+    )
 
 
 def _cells(row: LockRow) -> tuple[object, ...]:

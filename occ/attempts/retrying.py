@@ -19,7 +19,7 @@ from lakelock.occ.attempts.turns import Turns
 from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.early.waiting import wait_for
-from lakelock.occ.locking.nesting import running_on
+from lakelock.occ.locking.nesting import is_open_here, running_on
 from lakelock.occ.locking.targets import Targets, resources_of
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
@@ -125,6 +125,7 @@ def _attempts(
             if applied is not None:
                 return replace(applied, attempts=attempt)
             if isinstance(error, ConflictError):
+                _refuse_own_block(error)
                 conflicts.append(error.conflict)
             # A service that was faster has only moved the rows: what it costs is not this write's fault.
             by_service = moved < MOST_MOVES and isinstance(error, ConflictError) and error.conflict.other.operation in SERVICES
@@ -185,6 +186,15 @@ def _rejects(error: LakelockError, tx: Transaction) -> bool:
         mine = error.conflict.mine
         return (mine.instant, mine.writer) == (tx.instant, tx.party.writer)
     return error.details.get("instant") == tx.instant
+
+
+def _refuse_own_block(error: ConflictError) -> None:
+    """`TransactionStateError` if the other side is a block that this thread is in: it would wait for itself."""
+    if is_open_here(error.conflict.other.instant):
+        raise TransactionStateError(
+            f"{error.conflict.mine} collides with {error.conflict.other}, in whose block it is: it would wait for its own end",
+            hint="write with the transaction of the block (tx.upsert, tx[table].upsert), or after the block",
+        ) from error
 
 
 def _note(error: LakelockError, text: str) -> None:

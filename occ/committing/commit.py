@@ -29,6 +29,7 @@ from lakelock.occ.conflicts.window import commits_since, possibly_archived
 from lakelock.occ.foreign.late_starters import LateStarter, late_starters
 from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
 from lakelock.occ.foreign.single_writer import notice_second_writer
+from lakelock.occ.held_lock import HeldLock
 from lakelock.occ.locking.lock_use import LockUse
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.phases import Phase, Phases
@@ -45,6 +46,9 @@ from lakelock.storage.counted import counting
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.timeline import Timeline
+
+Look = tuple[Timeline, TableProperties, LogView]
+"""The table and its log as they are under the lock."""
 
 LOOK_ROUNDS = 5
 """How often a commit steps out of the lock to look into files, or to wait, before it does so under the lock instead."""
@@ -80,34 +84,38 @@ class Commit:
         self._noticed = table.provider is not None
         self._ahead: tuple[int, ...] = ()
 
-    def run(self, ahead: tuple[int, ...]) -> Decision:
-        """Commit after a look `ahead`, and return the published decision.
+    def run(self, take_stock: Callable[[], object], tidy_up: Callable[[], object]) -> Decision:
+        """Commit, and return the published decision. `take_stock` goes before the decision, `tidy_up` after the publication.
 
         Raises `ConflictError`, `RolledBackError` or `CommitOutcomeUnknown`.
         """
-        instant = self._baseline.instant
-        round_number = 0
+        instant, table, round_number = self._baseline.instant, self._table, 0
+        ahead: tuple[int, ...] = ()
+        # A look that is made while the lock is taken counts as one under it, if nobody else has held the lock since before.
+        beside = (take_stock, *self._questions()) if table.is_likely_alone and not table.observed.foreign_writers else ()
+        if not beside:
+            _, ahead = table.at_once(take_stock, self.ahead)
         while round_number <= LOOK_ROUNDS:
             try:
-                with self.lock.locked(instant, self._draft.operation) as lease:
+                with self.lock.holding(instant, self._draft.operation, beside) as held:
                     reached(Step.LOCKED)
-                    result = self._under_lock(lease, ahead, may_look=round_number == LOOK_ROUNDS)
+                    look = self._look_beside(held) if beside else self._look(ahead)
+                    result = self._under_lock(held.lease, look, may_look=round_number == LOOK_ROUNDS)
+                    if isinstance(result, Decision):
+                        held.once_released.append(partial(reached, Step.UNLOCKED))
+                        held.beside_release.append(tidy_up)
+                        return result
             except LeaseLost:
                 if self._deciding.may_be_in_log or round_number == LOOK_ROUNDS:
                     raise
-                round_number += 1
-                ahead = self.ahead()
-                continue
-            if isinstance(result, Decision):
-                reached(Step.UNLOCKED)
-                return result
+                result = []
             if isinstance(result, Reservation):
                 self._reserved.wait_for(result)
             else:
-                for look in result:
-                    self._answer(look)
+                for question in result:
+                    self._answer(question)
                 round_number += 1
-            ahead = self.ahead()
+            beside, ahead = (), self.ahead()
         raise TransactionError(
             f"{instant}: others kept committing while this looked at what they changed, {LOOK_ROUNDS} times in a row",
             hint="run again when fewer writers commit",
@@ -146,7 +154,8 @@ class Commit:
         """
         reached(Step.LOCKED)
         with counting(self.lock.tally):
-            result = self._under_lock(lease, self._ahead if puts else None, may_look=True, may_wait=False)
+            look = self._look(self._ahead if puts else None)
+            result = self._under_lock(lease, look, may_look=True, may_wait=False)
         assert isinstance(result, Decision), "whatever had to be looked at was looked at"
         return result
 
@@ -162,7 +171,21 @@ class Commit:
             self._others.update((instant, other) for instant, other in found.items() if other.is_foreign)
         return ahead
 
-    def _look(self, ahead: tuple[int, ...] | None) -> tuple[Timeline, TableProperties, LogView]:
+    def _questions(self) -> tuple[Callable[[], object], ...]:
+        """What a look asks for, the numbers of new decisions last."""
+        table = self._table
+        numbers = partial(table.log.numbers, self._baseline.first)
+        return table.timeline, partial(current_properties, table), table.log.read_boundary, numbers
+
+    def _look_beside(self, held: HeldLock) -> Look:
+        """The look that was made while the lock was taken if it counts, else one that is made now."""
+        timeline, properties, boundary, numbers = held.answers[-4:]
+        if not held.undisturbed or numbers or boundary.number > self._baseline.first:
+            return self._look(None)
+        view = self._table.log.look(after=self._baseline.first, newest=None, listed=(), judged_by=boundary)
+        return timeline, properties, view
+
+    def _look(self, ahead: tuple[int, ...] | None) -> Look:
         """The table and its log as they are under the lock. With `ahead` the log is not listed where nothing has come since."""
         table, first = self._table, self._baseline.first
         properties_now = partial(current_properties, table)
@@ -183,12 +206,13 @@ class Commit:
         return timeline.completed_instants <= known.union(self._others, self._baseline.timeline.completed_instants)
 
     def _under_lock(
-        self, lease: Lease | None, ahead: tuple[int, ...] | None, *, may_look: bool, may_wait: bool = True
+        self, lease: Lease | None, look: Look, *, may_look: bool, may_wait: bool = True
     ) -> Decision | Reservation | list[FileCheck | LateStarter]:
         table, baseline = self._table, self._baseline
+        seen: Look | None = look
         for _ in range(table.settings.decisions.slot_attempts):
-            timeline, properties, view = self._look(ahead)
-            ahead = None
+            timeline, properties, view = seen or self._look(None)
+            seen = None
             table.ensure_same_lock(view)
             if view.boundary > baseline.first:
                 return self._deciding.by_timeline(timeline)
@@ -211,8 +235,8 @@ class Commit:
             looks += late_starters(table, timeline, baseline.instant, self._answers)
             if looks and not may_look:
                 return looks
-            for look in looks:
-                self._answer(look)
+            for question in looks:
+                self._answer(question)
             reservation = self._reserved.in_the_way(view.reservations, self._draft.footprint.all_partitions)
             if may_wait and reservation is not None:
                 return reservation

@@ -22,6 +22,9 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.lock import compare_locks, recorded_provider
 from lakelock.providers import renewing
 
+LARGER_REQUESTS = 5
+"""How often a read asks for more locks, because others have made partitions while it waited."""
+
 
 @dataclass(frozen=True)
 class _Held:
@@ -99,6 +102,21 @@ class DataLocking:
         self.ensure_same_service()
         with self._acquired(request, _alive()) as lease, _noted([_Held(self.table.storage.uri, request, lease)]):
             yield lease
+
+    @contextmanager
+    def holding_for(self, operation: Operation | str, targets: tuple[Resource, ...]) -> Iterator[DataLease | None]:
+        """Hold what the operation locks while the block runs, by the partitions that there are once it is granted.
+
+        A read locks the partitions that it reads. Whoever held the locks before may have made others, so a request that turns
+        out to be too small is given back and made again, a few times at most.
+        """
+        for at in range(LARGER_REQUESTS):
+            request = self.request(operation, targets)
+            with self.holding(request) as lease:
+                enough = lease is None or at + 1 == LARGER_REQUESTS or covers(request, self.request(operation, targets))
+                if enough:
+                    yield lease
+                    return
 
     def lacks(self, request: LockRequest) -> bool:
         """Whether this thread must request it: locking is on, and no enclosing block holds all of it."""

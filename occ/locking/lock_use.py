@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
+from lakelock.occ.held_lock import HeldLock
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.phases import Phase, Phases
-from lakelock.providers.base import Lease
 from lakelock.storage.counted import Tally, counting
 
 
@@ -24,18 +25,16 @@ class LockUse:
     _since_s: float | None = None
 
     @contextmanager
-    def locked(self, instant: str, operation: str) -> Iterator[Lease | None]:
-        """Hold the table's commit lock, and count."""
-        runtime = self.table.runtime
-        asked_s = runtime.monotonic_s()
+    def holding(self, instant: str, operation: str, beside: Sequence[Callable[[], Any]] = ()) -> Iterator[HeldLock]:
+        """Hold the table's commit lock, and count; see `OpenTable.holding`."""
         try:
-            with ExitStack() as held:
+            with ExitStack() as stack:
                 with self.phases.during(Phase.LOCK_WAIT):
-                    lease = held.enter_context(self.table.locked(instant, operation))
-                self._since_s = runtime.monotonic_s()
-                self.wait_s += self._since_s - asked_s
+                    lock = stack.enter_context(self.table.holding(instant, operation, beside))
+                self._since_s = lock.since_s
+                self.wait_s += lock.waited_s
                 with counting(self.tally):
-                    yield lease
+                    yield lock
         finally:
             self._held_s, self._since_s = self.held_s, None
 

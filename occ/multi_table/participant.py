@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TypeVar
 
 from lakelock.errors import ConflictError, RolledBackError, TableError
 from lakelock.events import EventKind
-from lakelock.markers.direct import MarkerSet
 from lakelock.occ.baseline import give_up
 from lakelock.occ.certainty import News
 from lakelock.occ.committing.commit import Commit
@@ -23,7 +22,7 @@ from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import Decision
 from lakelock.occ.records.outcomes import TableInstant, TransactionName
-from lakelock.occ.recovery.ending import TransactionState, tidy_up
+from lakelock.occ.recovery.ending import TransactionState
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.run import after_commit
@@ -42,7 +41,6 @@ class Participant(Transaction):
     _written: tuple[Sequence[WriteStat], TableSchema | None, Mapping[str, Sequence[str]] | None] | None = None
     _name: TransactionName | None = None
     _preparing: Preparing | None = None
-    _markers: MarkerSet | None = None
     _commit: Commit | None = None
     _decided: Decision | None = None
 
@@ -102,7 +100,7 @@ class Participant(Transaction):
         self._touched.write_to({*(stat.partition_path or "" for stat in stats), *(replaced or ())})
         if self.writes:
             self.extra[keys.TRANSACTION] = name.to_json()
-            self._markers = self._reconcile(stats)
+            self._reconcile(stats)
         self._commit = self._prepare(stats, schema, replaced)
         self._commit.look_ahead()
 
@@ -130,10 +128,12 @@ class Participant(Transaction):
                 table=self.uri,
             )
 
-    def locked(self) -> AbstractContextManager[Lease | None]:
+    @contextmanager
+    def locked(self) -> Iterator[Lease | None]:
         """Hold the table's commit lock."""
         assert self._commit is not None
-        return self._commit.lock.locked(self.instant, self.operation)
+        with self._commit.lock.holding(self.instant, self.operation) as held:
+            yield held.lease
 
     def prepare(self, lease: Lease | None) -> None:
         """Validate, and in a table that is written put the prepare. Hold the table's lock. Raises as a commit does."""
@@ -162,9 +162,7 @@ class Participant(Transaction):
         assert self._decided is not None and self._commit is not None and self._written is not None
         stats, decision, commit = self._written[0], self._decided, self._commit
         self.state = TransactionState.COMMITTED
-        self._heartbeat.stop(delete=False)
-        markers = self._markers or MarkerSet(self.instant, frozenset(), ())
-        tidy_up(self._table, self.instant, self.operation, markers, self._touched.announced.claimed, more)
+        self._tidy_up(more)
         result = Committed.of(decision, stats, kept=0, lock=commit.lock, took_s=self.took_s(), phases=self.phases.told())
         self._emit(EventKind.COMMITTED, **result.facts)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
@@ -182,7 +180,7 @@ class Participant(Transaction):
 
     def end_unwritten(self) -> None:
         """Take the instant back: nothing was written in this table. Never raises."""
-        if self._inflight or self._touched.announced.claimed:
+        if self._writing or self._touched.announced.claimed:
             self.abort("nothing was written")
             return
         self.state = TransactionState.REJECTED

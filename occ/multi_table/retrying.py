@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TypeVar
 
-from lakelock.errors import ConflictError, RolledBackError
+from lakelock.errors import ConflictError, InputError, RolledBackError
 from lakelock.events import EventKind
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.locking.nesting import running_on
 from lakelock.occ.multi_table.transaction import MultiTableTransaction
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.records.commit_keys import AppTransaction, uris_over
 from lakelock.retry import Backoff
+from lakelock.table.archive import completed_write
+from lakelock.table.commit_metadata import CommitMetadata
 
 T = TypeVar("T")
 
@@ -25,7 +29,8 @@ def run_over(
     """Call `function` with a new transaction over the tables, and commit it; again after a conflict that a retry can resolve.
 
     At most `retry.attempts` times, by the settings of the first table. If the application has applied its version, in any of
-    the tables, this returns None: its transaction is in all of them or in none. Every other error passes through.
+    the tables, this returns None: its transaction is in all of them or in none. `InputError` if that was a transaction over
+    other tables. The function may begin no other transaction on these (`TransactionStateError`). Other errors pass through.
     """
     first = coordinators[0].table
     policy = first.settings.retry
@@ -34,11 +39,14 @@ def run_over(
         tx: MultiTableTransaction | None = None
         try:
             with MultiTableTransaction.begin(coordinators, application=application, tag=tag) as tx:
-                result = function(tx)
+                with ExitStack() as running:
+                    for each in coordinators:
+                        running.enter_context(running_on(each.table.storage.uri))
+                    result = function(tx)
                 tx.commit()
             return result
         except (ConflictError, RolledBackError) as error:
-            if application is not None and any(each.applied_by(application) is not None for each in coordinators):
+            if application is not None and _has_applied(coordinators, application):
                 return None
             helps = not isinstance(error, ConflictError) or error.conflict.retry_helps
             if not helps or attempt == policy.attempts:
@@ -50,3 +58,22 @@ def run_over(
             )
             first.runtime.sleep(wait_s)
     raise AssertionError("the last attempt returns or raises")
+
+
+def _has_applied(coordinators: Sequence[Coordinator], application: AppTransaction) -> bool:
+    """Whether these tables have the version already. `InputError` if it was applied by a transaction over other tables."""
+    mine = [each.table.storage.uri for each in coordinators]
+    for each in coordinators:
+        party = each.applied_by(application)
+        if party is None:
+            continue
+        commit = completed_write(each.table.storage, each.table.timeline(), party.instant)
+        over = [] if commit is None else uris_over(CommitMetadata.from_bytes(commit.data, party.instant).extra)
+        if over and set(over) != set(mine):
+            raise InputError(
+                f"{application} is applied in {each.table.storage.uri} already, by a transaction over {', '.join(over)}, and "
+                f"this one is over {', '.join(mine)}: it would be taken for the same, and skipped",
+                hint="write all tables in one function, or give each its own stream (its own checkpoint)",
+            )
+        return True
+    return False

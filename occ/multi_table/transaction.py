@@ -11,7 +11,7 @@ The order of the steps is that of `docs/adr/0021`. The locks make it fair; safet
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack
+from functools import partial
 from types import TracebackType
 
 from lakelock.errors import (
@@ -31,22 +31,27 @@ from lakelock.occ.multi_table.outcome import Told, decide, judge
 from lakelock.occ.multi_table.participant import Participant
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.publishing.fate import InstantFate
+from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.outcomes import MOST_TABLES, TransactionName, Verdict
 from lakelock.occ.recovery.ending import TransactionState, outcome_unknown
 from lakelock.occ.steps import Step, reached
 from lakelock.table import layout
 
+CUT_ROUNDS = 5
+"""How often the tables that others have written to are begun anew, so that all of them are read as of one moment."""
+
 
 class MultiTableTransaction:
     """One open transaction over several tables. Not for use by several threads at once.
 
     Use it as a context manager: an exception inside the block aborts it, and so does leaving the block without `commit`.
-    `parts` are its transactions on the single tables, in the order in which the tables were given.
+    `parts` are its transactions on the single tables, in the order in which the tables were given. `of_one_moment`: what they
+    read is the state of all tables at one moment.
     """
 
-    def __init__(self, parts: Sequence[Participant], own: OwnDecision) -> None:
-        self.parts, self._own = tuple(parts), own
+    def __init__(self, parts: Sequence[Participant], own: OwnDecision, *, of_one_moment: bool) -> None:
+        self.parts, self._own, self._of_one_moment = tuple(parts), own, of_one_moment
         self.name: TransactionName | None = None
         """What it is called in all tables, once it commits to more than one."""
 
@@ -70,15 +75,30 @@ class MultiTableTransaction:
                 f"a transaction over several tables needs different ones, at most {MOST_TABLES}: {', '.join(uris) or 'none'}",
                 hint="name each table once",
             )
-        own = OwnDecision()
-        with ExitStack() as begun:
-            parts = []
+        own, parts = OwnDecision(), dict[str, Participant]()
+
+        def begin(each: Coordinator) -> None:
+            part = each.begin_as(Participant, operation, application=application, tag=tag, own=own)
+            part.extra[keys.OVER] = "\n".join(uris)
+            parts[part.uri] = part
+
+        try:
             for each in coordinators:
-                part = each.begin_as(Participant, operation, application=application, tag=tag, own=own)
-                begun.callback(part.end_unwritten)
-                parts.append(part)
-            begun.pop_all()
-        return cls(parts, own)
+                begin(each)
+            for _ in range(CUT_ROUNDS):
+                moved = _moved([parts[uri] for uri in uris])
+                for each in coordinators:
+                    if each.table.storage.uri in moved:
+                        parts[each.table.storage.uri].end_unwritten()
+                        begin(each)
+                if not moved:
+                    break
+        except BaseException:
+            for part in parts.values():
+                if part.state is TransactionState.OPEN:
+                    part.end_unwritten()
+            raise
+        return cls([parts[uri] for uri in uris], own, of_one_moment=not moved)
 
     @property
     def state(self) -> TransactionState:
@@ -99,14 +119,15 @@ class MultiTableTransaction:
         ended = [part for part in self.parts if part.state not in (TransactionState.OPEN, TransactionState.WRITTEN)]
         if ended:
             self.abort("a part of it had ended before")
+            why = f": {ended[0].end_reason}" if ended[0].end_reason else ""
             raise TransactionStateError(
-                f"this transaction has ended in {ended[0].uri}, where it is {ended[0].state.value}",
+                f"this transaction has ended in {ended[0].uri}, where it is {ended[0].state.value}{why}",
                 hint="begin a new transaction",
             )
         in_order = sorted(self.parts, key=lambda part: part.uri)
         writing = [part for part in in_order if part.writes]
         reading = [part for part in in_order if not part.writes and part.has_read]
-        if len(writing) + len(reading) < 2 or not writing:
+        if len(writing) + len(reading) < 2 or (not writing and self._of_one_moment):
             return self._commit_one(writing)
         try:
             committed = self._commit_all(writing, reading)
@@ -130,13 +151,13 @@ class MultiTableTransaction:
             self._take_back()
 
     def _commit_all(self, writing: Sequence[Participant], reading: Sequence[Participant]) -> tuple[Committed, ...]:
-        home = writing[0]
+        home = (*writing, *reading)[0]
         name = TransactionName(
             f"{home.instant}-{home.table.runtime.uuid()}",
             tuple(part.where for part in writing),
             tuple(part.uri for part in reading),
         )
-        self.name = name
+        self.name = name if writing else None
         for part in writing:
             part.refuse_foreign()
         for part in (*writing, *reading):
@@ -151,6 +172,8 @@ class MultiTableTransaction:
             for lease in leases.values():
                 if lease is not None:
                     lease.ensure_active()
+            if not writing:
+                return ()
             self._decide_and_publish(home, writing, name)
         reached(Step.UNLOCKED)
         # Until every table shows the commit somebody may need the outcome; it goes with what is left in its home.
@@ -249,3 +272,20 @@ class MultiTableTransaction:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         if self.state is TransactionState.OPEN:
             self.abort("" if error is None else str(error) or type(error).__name__)
+
+
+def _moved(parts: Sequence[Participant]) -> frozenset[str]:
+    """The tables in which something was decided or completed after the transaction began there. Two listings for each.
+
+    Where nothing was, each table is now as its baseline shows it, and was when the last of them was begun.
+    """
+    if len(parts) < 2:
+        return frozenset()
+    looks = [look for part in parts for look in (part.table.timeline, partial(part.table.log.numbers, part.baseline.first))]
+    found = parts[0].table.at_once(*looks)
+    pairs = zip(parts, found[::2], found[1::2], strict=True)
+    return frozenset(
+        part.uri
+        for part, timeline, decided in pairs
+        if decided or timeline.completed_instants != part.baseline.timeline.completed_instants
+    )

@@ -26,6 +26,8 @@ KEPT = "lakelock.kept"
 """How many of the commit's files are copies of those of an attempt before that was rejected; absent for none."""
 TRANSACTION = "lakelock.transaction"
 """The transaction over several tables that the commit is part of: its id, and its tables with their instants."""
+OVER = "lakelock.over"
+"""The tables over which the transaction was begun that the commit is part of, whether or not it wrote to all of them."""
 RESTORED = "lakelock.restored"
 """The instant time as of which a restore made the table what it was."""
 
@@ -50,3 +52,8 @@ class AppTransaction:
             return cls(values.text("id"), values.integer("version"))
         except (KeyError, ValueError):
             return None
+
+
+def uris_over(extra: Mapping[str, str]) -> tuple[str, ...]:
+    """The tables over which the transaction of a commit was begun; none for a commit to one table."""
+    return tuple(extra[OVER].split("\n")) if extra.get(OVER) else ()

@@ -161,6 +161,8 @@ class DecisionLog:
         self._storage, self._runtime, self._parallel = storage, runtime, parallel
         self._known: dict[int, Decision] = {}
         self.known_boundary = 0
+        self.newest = 0
+        """The greatest number that this process has met; 0 if it has not looked yet."""
 
     def look(
         self, *, after: int = 0, newest: int | None = 1, listed: Sequence[int] | None = None, judged_by: Boundary | None = None
@@ -199,7 +201,9 @@ class DecisionLog:
     def numbers(self, after: int = 0) -> list[int]:
         """The numbers above `after`, sorted. One listing."""
         listed = self._storage.list(layout.DECISIONS, start_after=layout.decision(after))
-        return sorted(layout.decision_number(item.key) for item in listed)
+        numbers = sorted(layout.decision_number(item.key) for item in listed)
+        self.newest = max([self.newest, *numbers[-1:]])
+        return numbers
 
     def _records(self, numbers: Sequence[int], newest: int | None) -> dict[int, Decision | None]:
         wanted = [n for n in numbers if n > self.known_boundary]

@@ -92,12 +92,12 @@ def tidy_up(
     table: OpenTable,
     instant: str,
     operation: str,
-    markers: MarkerSet,
+    markers: Iterable[str],
     claimed: Iterable[FileGroupId],
-    more: Iterable[str] = (),
+    more: Iterable[str],
 ) -> None:
     """After the commit: remove heartbeat, markers, claims and `more` in one request. The next writer sweeps what remains."""
-    leftovers = [layout.heartbeat(instant), *markers.keys, *map(layout.claim, sorted(claimed)), *more]
+    leftovers = [layout.heartbeat(instant), *markers, *map(layout.claim, sorted(claimed)), *more]
     try:
         table.storage.delete(leftovers)
     except LakelockError as error:

@@ -54,7 +54,9 @@ def find_dead(
     )
     pending = {i.requested: Action(i.action) for i in timeline.pending}
     services = {i.requested for i in timeline.pending_services}
-    if any(judged[instant].is_foreign for instant in pending if instant in judged):
+    foreign = {instant for instant in pending if instant in judged and judged[instant].is_foreign}
+    # The heartbeats were listed after the timeline: one that is missing may be that of a writer that has finished since.
+    if foreign and not table.observed.foreign_writers and foreign & {i.requested for i in table.timeline().pending}:
         table.observed.met_foreign()
     table.observed.known_ours = frozenset(instant for instant, liveness in judged.items() if not liveness.is_foreign)
     return [

@@ -68,11 +68,17 @@ class StorageLockProvider(PollingProvider):
     def identity(self) -> str:
         return f"storage:{layout.LOCK}"
 
+    @property
+    def last_release(self) -> str:
+        own = self._own_release
+        return own[1] if own is not None and self._alone else ""
+
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
         remembered, self._own_release = self._own_release, None
         if remembered is not None and self._alone:
             lease = self._take(attempt, *remembered)
             if lease is not None:
+                lease.follows = remembered[1]
                 return lease
             self._alone = False
         found = self._storage.get(layout.LOCK)

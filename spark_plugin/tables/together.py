@@ -8,7 +8,8 @@ from types import TracebackType
 
 from pyspark.sql import Column, DataFrame
 
-from lakelock.errors import InputError, SnapshotTooOld
+from lakelock.errors import InputError, SnapshotTooOld, TransactionStateError
+from lakelock.occ.locking.nesting import block_of
 from lakelock.occ.multi_table.cut import timelines_of_one_moment
 from lakelock.occ.multi_table.locks import locked_for_writes
 from lakelock.occ.multi_table.participant import Participant
@@ -47,12 +48,16 @@ class TablesTransaction:
         return self._tx.name.id if self._tx is not None and self._tx.name is not None else ""
 
     def __enter__(self) -> TablesTransaction:
+        if self._tx is not None:
+            raise TransactionStateError("this transaction was used before", hint="call transaction(...) for a new one")
         for table in self._tables:
             require_running(table._spark)
         coordinators = [table._coordinator for table in self._tables]
         with ExitStack() as stack:
             stack.enter_context(locked_for_writes(coordinators))
             self._join(stack.enter_context(MultiTableTransaction.begin(coordinators)))
+            for part in self._parts:
+                stack.enter_context(block_of(part.instant))
             self._held = stack.pop_all()
         return self
 
@@ -65,10 +70,11 @@ class TablesTransaction:
 
     def __getitem__(self, table: LakeTable) -> LakeTransaction:
         """The transaction on one of the tables that this was begun with."""
-        for mine, block in zip(self._tables, self._blocks, strict=True):
-            if mine is table:
-                return block
-        raise InputError("this table is not part of the transaction", hint="name it in transaction(...)")
+        if self._tx is None:
+            raise TransactionStateError(
+                "this transaction has not begun", hint="use it in its block: with transaction(orders, stock) as tx:"
+            )
+        return self._blocks[_place(table, self._tables, "transaction")]
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._tx is not None
@@ -111,7 +117,27 @@ def transaction(*tables: LakeTable) -> TablesTransaction:
     In PESSIMISTIC mode all of them are locked from the beginning, together. `TableError` for a table that another engine
     writes, too, unless `transaction.allow_foreign` is set.
     """
-    return TablesTransaction(tables)
+    return TablesTransaction(_checked(tables, "transaction"))
+
+
+def _checked(tables: Sequence[object], call: str) -> tuple[LakeTable, ...]:
+    """The arguments of a call; `InputError` if one is no `LakeTable`."""
+    for table in tables:
+        if not isinstance(table, LakeTable):
+            raise InputError(
+                f"{call} takes tables, and was given {type(table).__name__}", hint=f"name each one: {call}(orders, stock)"
+            )
+    return tuple(table for table in tables if isinstance(table, LakeTable))
+
+
+def _place(table: object, tables: Sequence[LakeTable], call: str) -> int:
+    """Which of the tables this one is, by where it lies."""
+    (wanted,) = _checked([table], call)
+    uris = [each._coordinator.table.storage.uri for each in tables]
+    uri = wanted._coordinator.table.storage.uri
+    if uri not in uris:
+        raise InputError(f"{uri} is not part of the {call}, which is over {', '.join(uris)}", hint=f"name it in {call}(...)")
+    return uris.index(uri)
 
 
 class TablesSnapshot:
@@ -121,10 +147,7 @@ class TablesSnapshot:
         self._tables, self._shown = tuple(tables), tuple(shown)
 
     def __getitem__(self, table: LakeTable) -> TableOfSnapshot:
-        for mine, shown in zip(self._tables, self._shown, strict=True):
-            if mine is table:
-                return TableOfSnapshot(table, shown)
-        raise InputError("this table is not part of the snapshot", hint="name it in snapshot(...)")
+        return TableOfSnapshot(table, self._shown[_place(table, self._tables, "snapshot")])
 
 
 class TableOfSnapshot:
@@ -140,6 +163,7 @@ class TableOfSnapshot:
 
 def snapshot(*tables: LakeTable) -> TablesSnapshot:
     """Several tables as of one moment: each transaction over several of them shows in all, or in none. Writes nothing."""
+    tables = _checked(tables, "snapshot")
     for look in range(_LOOKS):
         timelines = timelines_of_one_moment([table._coordinator.table for table in tables])
         try:
@@ -169,6 +193,8 @@ def tables_batch(
     The function is called again, with a new transaction, after a conflict (`retry.*`), and not at all for a batch that the
     tables have already: the query's id and the batch's number are part of the commit.
     """
+
+    tables = _checked(tables, "tables_batch")
 
     def with_function(function: Callable[[TablesTransaction, DataFrame], object]) -> Callable[[DataFrame, int], None]:
         def write(df: DataFrame, batch_id: int) -> None:

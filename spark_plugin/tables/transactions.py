@@ -14,6 +14,7 @@ from lakelock.data_locks import Resource
 from lakelock.errors import InputError
 from lakelock.occ.attempts.retrying import applied_instead, run, with_retries
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.locking.nesting import block_of
 from lakelock.occ.locking.targets import Targets, resources_of, target_of_condition
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
@@ -99,6 +100,7 @@ class TableTransactions:
         coordinator.ensure_same_provider()
         stack.enter_context(coordinator.data.writing(operation, targets))
         tx = coordinator.begin(operation, application=application)
+        stack.enter_context(block_of(tx.instant))
         tx.keep_within(targets)
         return tx
 

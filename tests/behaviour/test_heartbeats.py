@@ -213,7 +213,7 @@ def test_a_beat_under_way_cannot_bring_the_file_back_after_stop(tmp_path: Path) 
         leave.wait(0.3)
 
     storage = FaultyStorage(LocalStorage(tmp_path), [Rule(op="put", fault=None, meanwhile=wait)])
-    heartbeat = started(storage, system, interval_s=0.03)
+    heartbeat = started(storage, system, interval_s=0.03, misses=1000)
     assert entered.wait(5)
     heartbeat.stop(delete=True)
     assert storage.get(heartbeat.key) is None

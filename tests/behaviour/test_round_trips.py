@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from threading import Barrier, get_ident
 from typing import TypeVar
 
 import pyarrow as pa
 import pytest
 
+from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.errors import StorageUnavailable
+from lakelock.errors import ConflictError, StorageUnavailable
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
-from tests.behaviour.tables import SCHEMA, leftovers, memory_table, new_file, new_table, writer
+from tests.behaviour.tables import SCHEMA, insert, leftovers, memory_table, new_file, new_table, put_file, writer
 from tests.faulty_storage import CountingStorage, FaultyStorage, Rule, Wrapped
 from tests.round_trips import RoundTrips, SideBySide
 
@@ -27,7 +28,7 @@ def rows(*numbers: int, month: str) -> pa.Table:
     return pa.table([[f"k{n}" for n in numbers], list(numbers), [month] * len(numbers)], schema=SCHEMA)
 
 
-def test_an_insert_of_one_row_waits_for_15_requests_one_after_the_other_and_an_upsert_for_19():
+def test_an_insert_of_one_row_waits_for_10_requests_one_after_the_other_and_an_upsert_for_14():
     storage = RoundTrips(memory_table())
     runtime = SideBySide(storage)
     with Coordinator.open(StorageLocation(storage.uri), Settings(), runtime=runtime, storage=storage) as coordinator:
@@ -39,7 +40,7 @@ def test_an_insert_of_one_row_waits_for_15_requests_one_after_the_other_and_an_u
             before = storage.waited_for
             assert write(rows(1, month=month)).files == 1
             waited_for.append(storage.waited_for - before)
-    assert waited_for[2:] == [15, 19]
+    assert waited_for[2:] == [10, 14]
 
 
 class Meeting(Wrapped):
@@ -63,13 +64,50 @@ class Meeting(Wrapped):
 def test_requests_that_do_not_depend_on_each_other_are_under_way_at_the_same_time():
     storage = Meeting(memory_table())
     with writer(storage, Settings()) as coordinator:
-        storage.meet(("get", layout.PROPERTIES), ("list", layout.DECISIONS))
-        tx = coordinator.begin("INSERT")
-        assert not storage.missing
-        stat = new_file(tx, storage, "a")
-        storage.meet(("list", layout.TIMELINE), ("get", layout.PROPERTIES), ("get", layout.DECISIONS_BOUNDARY))
+        for asked_of_the_lock in ("put_if_absent", "put_if_match"):
+            storage.meet(("get", layout.PROPERTIES), ("list", layout.DECISIONS))
+            tx = coordinator.begin("INSERT")
+            assert not storage.missing
+            stat = new_file(tx, storage, "a")
+            storage.meet(("list", layout.TIMELINE), ("get", layout.PROPERTIES), ("get", layout.DECISIONS_BOUNDARY))
+            if asked_of_the_lock == "put_if_match":  # the second time nobody else is expected at the lock
+                storage.meet(*storage.missing, (asked_of_the_lock, layout.LOCK), ("list", layout.DECISIONS))
+            tx.commit([stat])
+            assert not storage.missing
+
+
+class OneByOne(SystemRuntime):
+    """Makes calls one after the other that could be made at the same time."""
+
+    def gather(self, calls: Sequence[Callable[[], T]], *, limit: int) -> list[T]:
+        return [call() for call in calls]
+
+
+def test_a_look_that_was_made_beside_the_lock_is_made_again_if_somebody_else_has_held_it():
+    inner = memory_table()
+    storage = FaultyStorage(inner)
+    mine, other = writer(storage, Settings(), runtime=OneByOne()), writer(inner, Settings())
+    insert(mine, storage, "month=1", "a")
+    tx, theirs = mine.begin("UPSERT"), other.begin("UPSERT")
+    stat, first = put_file(tx, storage, "month=1", "a", token="0-1-0"), put_file(theirs, inner, "month=1", "a", token="0-2-0")
+    # The lock is asked for last, so the look is over by then.
+    storage.plan = [Rule("put_if_match", layout.LOCK, 1, None, meanwhile=lambda: theirs.commit([first]))]
+    with pytest.raises(ConflictError) as caught:
         tx.commit([stat])
-        assert not storage.missing
+    assert caught.value.conflict.other.instant == theirs.instant
+
+
+def test_a_look_that_was_made_while_another_thread_held_the_lock_is_made_again():
+    inner = memory_table()
+    storage = FaultyStorage(inner)
+    mine = writer(storage, Settings(), runtime=OneByOne())
+    insert(mine, storage, "month=1", "a")
+    tx, theirs = mine.begin("UPSERT"), mine.begin("UPSERT")
+    stat, first = put_file(tx, storage, "month=1", "a", token="0-1-0"), put_file(theirs, inner, "month=1", "a", token="0-2-0")
+    storage.plan = [Rule("list", layout.DECISIONS, 1, None, meanwhile=lambda: theirs.commit([first]))]
+    with pytest.raises(ConflictError) as caught:
+        tx.commit([stat])
+    assert caught.value.conflict.other.instant == theirs.instant
 
 
 def test_a_transaction_that_cannot_look_at_the_log_leaves_no_heartbeat():

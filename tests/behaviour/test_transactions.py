@@ -369,13 +369,17 @@ def test_a_decided_commit_whose_writer_died_is_published_by_the_next_writer(stor
 def test_a_lock_that_grants_everybody_still_loses_no_update(storage, monkeypatch):
     from contextlib import contextmanager
 
+    from lakelock.occ.held_lock import HeldLock
     from lakelock.occ.open_table import OpenTable
 
     @contextmanager
-    def everybody(self, instant="", operation=""):
-        yield None
+    def everybody(self, instant="", operation="", beside=()):
+        held = HeldLock(answers=tuple(call() for call in beside), undisturbed=False)
+        yield held
+        for call in held.beside_release:
+            call()
 
-    monkeypatch.setattr(OpenTable, "locked", everybody)
+    monkeypatch.setattr(OpenTable, "holding", everybody)
     insert(writer(storage), storage, "month=1", "a")
     slow = FaultyStorage(storage)
     one, two = writer(storage).begin("UPSERT"), writer(slow).begin("UPSERT")

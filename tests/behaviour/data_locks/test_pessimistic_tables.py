@@ -151,3 +151,25 @@ def test_tables_that_are_not_locked_are_left_out_and_at_least_one_is_named(table
         assert held(off) == [] and held(on) == ["S on the table, X on month=1"]
     with pytest.raises(InputError, match="no table to lock"), holding_together([]):
         pytest.fail("there was nothing to hold")
+
+
+def test_a_partition_that_appeared_while_a_reader_waited_for_its_locks_is_locked_too(
+    tables: tuple[MemoryStorage, MemoryStorage],
+) -> None:
+    storage = tables[0]
+    first, other = writer(storage, LOCKED, "first"), writer(storage, LOCKED, "other")
+    asked = Recorder()
+    reader = ArrowEngine(writer(storage, LOCKED, "reader", asked))
+    ArrowEngine(first).insert(ROW)
+
+    def read() -> list[str]:
+        with reader.reading() as rows:
+            assert sorted(rows.column("month").to_pylist()) == ["1", "9"]
+            return [lock for each in held(other) for lock in each.split(", ")]
+
+    with ThreadPoolExecutor(1) as pool:
+        with first.data.holding(first.data.request("INSERT OVERWRITE")):
+            reading = pool.submit(read)
+            eventually(lambda: len(first.data.locks.inspect()) > 1, saying="the reader waits for its locks")
+            ArrowEngine(writer(storage, QUICK)).insert(ROW.set_column(2, "month", pa.array(["9"])))
+        assert "S on month=9" in reading.result(timeout=60)

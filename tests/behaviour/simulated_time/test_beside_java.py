@@ -6,6 +6,7 @@ import pytest
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, CorruptTableError
+from lakelock.events import EventKind
 from lakelock.occ.baseline import inflight_key
 from lakelock.occ.recovery.reaper import reap
 from lakelock.occ.recovery.rollback import RollbackOutcome
@@ -99,6 +100,22 @@ def test_beside_another_engine_a_rollback_has_a_heartbeat_until_it_is_recorded(s
     coordinator.begin("INSERT").abort()
     assert watched.seen == [True, True]
     assert list(storage.list(layout.HEARTBEATS)) == []
+
+
+@pytest.mark.parametrize("ends", [True, False], ids=["of lakelock, which ends", "of Java, which goes on"])
+def test_only_a_writer_that_is_still_pending_without_a_heartbeat_is_another_engines(storage, runtime, ends):
+    """Heartbeats are listed after the timeline, and one that is missing may have ended in between."""
+    other = writer(storage, runtime).begin("INSERT") if ends else None
+    if other is None:
+        Peer(storage).begin(Action.COMMIT)
+
+    def end(event):
+        if event.kind is EventKind.BEGAN and other is not None:
+            other.commit([put_file(other, storage, "month=1", "b")])
+
+    mine = writer(storage, runtime, QUICK, end)
+    mine.begin("INSERT").abort()
+    assert mine.table.observed.foreign_writers is not ends
 
 
 def test_alone_a_rollback_has_no_heartbeat(storage, runtime):

@@ -88,6 +88,20 @@ def test_lakelock_removes_a_java_job_that_died_half_way_and_leaves_a_live_one_al
     assert table.traces(dead) == [] and table.pending() == []
 
 
+@pytest.mark.in_ci
+@pytest.mark.parametrize("step", ["requested", "inflight", "begun"])
+def test_java_removes_a_writer_that_died_as_it_began(table: Shared, step: str) -> None:
+    """Java cannot remove an inflight file that stands without the requested one."""
+    with lakelock_writer(table, ("a", 100, "eu"), crash_at=step):
+        (dead,) = table.pending()
+    table.agree()
+    table.age(dead)
+    table.java_write("upsert", ("c", 30, "ap"))
+    table.put(("c", 30, "ap"))
+    assert table.traces(dead) == [] and table.pending() == []
+    table.agree()
+
+
 @pytest.mark.skipif(not FULL, reason="a second JVM: make interop FULL=1")
 def test_a_killed_jvm_leaves_nothing_that_lakelock_does_not_remove(table: Shared, tmp_path: Path) -> None:
     from lakelock.testing.servers.fetched.java_hudi import java_hudi

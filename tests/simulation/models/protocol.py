@@ -110,16 +110,21 @@ class Model:
         match mine.at:
             case "look" if rules.first_before_requested or who in world.pending:
                 after = "look-read" if rules.boundary_after_reading else "look-boundary"
-                yield _as(world, me, mine._replace(at=after, log=world.log))
+                yield _as(world, me, mine._replace(at=after, log=world.log, first=_head(world.log, 0)))
             case "look":
                 yield _as(world._replace(pending=world.pending | {who}), me, mine)
             case "look-read":
                 yield _as(world, me, mine._replace(at="look-boundary", log=_read(mine.log, world.log)))
+                yield from self._request(world, me, mine)
             case "look-boundary":
-                after = "request" if rules.first_before_requested else "timeline"
-                first = _head(mine.log, world.boundary)
                 log = mine.log if rules.boundary_after_reading else _read(mine.log, world.log)
-                yield _as(world, me, mine._replace(at=after, first=first, log=log))
+                if world.boundary > mine.first:
+                    yield self._begin_again(world._replace(pending=world.pending - {who}), me, who)
+                else:
+                    after = "timeline" if who in world.pending else "request"
+                    counts = tuple(entry if number > world.boundary else None for number, entry in enumerate(log, 1))
+                    yield _as(world, me, mine._replace(at=after, log=counts))
+                yield from self._request(world, me, mine)
             case "request":
                 yield _as(world._replace(pending=world.pending | {who}), me, mine._replace(at="timeline"))
             case "timeline":
@@ -186,6 +191,11 @@ class Model:
                 gone = world._replace(files=world.files - {who}, pending=world.pending - {who})
                 yield _as(gone, me, mine._replace(at="end", seen=frozenset()))
 
+    def _request(self, world: World, me: int, mine: Agent) -> Iterator[World]:
+        """The requested file is put beside the look, so it may come at any time once the head is noted."""
+        if mine.who not in world.pending:
+            yield _as(world._replace(pending=world.pending | {mine.who}), me, mine)
+
     def _baseline(self, world: World, me: int, mine: Agent) -> World:
         who = mine.who
         head = mine.log[mine.first - 1] if mine.log and 0 < mine.first <= len(mine.log) else None
@@ -196,11 +206,13 @@ class Model:
         return _as(written, me, Agent("ahead", who, first=mine.first, seen=seen))
 
     def _finish_and_begin_again(self, world: World, me: int, mine: Agent) -> World:
-        who = mine.who
         head = mine.log[mine.first - 1]
         assert head is not None
         if head[1] in world.pending and head[1] not in world.published:
             world = _publish(world, head[1])
+        return self._begin_again(world, me, mine.who)
+
+    def _begin_again(self, world: World, me: int, who: int) -> World:
         return _as(world, me, Agent("look", who + 2) if who < 2 else Agent("end", who))
 
     def _timeline_at_commit(self, world: World, me: int, mine: Agent, *, after: str = "list") -> World:

@@ -9,7 +9,7 @@ import pytest
 from tests.simulation.models.protocol import Model, Rules
 from tests.simulation.models.protocol_search import explore
 
-MOST_STATES = 1_500_000
+MOST_STATES = 3_000_000
 
 
 @pytest.mark.slow
