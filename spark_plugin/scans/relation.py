@@ -25,6 +25,8 @@ from lakelock.table.instants import parse_instant
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import Value
 
+WHOLE = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
+"""Options of a reader that never leaves rows out, whatever the session's configuration says."""
 _CLASS = "SnapshotFiles"
 _compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """The compiled class of each JVM that this process has talked to."""
@@ -44,7 +46,7 @@ def relation_over(
     """A frame over at least one file. `Py4JError` or `TypeError` if this Spark's internal classes differ from the known ones.
 
     The values of the columns of `by` come from there, all others from the files. No request goes to storage: a file that
-    is gone fails the job that reads it, even if the session ignores missing files.
+    is gone or damaged fails the job that reads it, even if the session ignores such files.
     """
     relation = _Relation(spark, root, files, schema)
     return relation.partitioned(by) if by is not None else relation.plain()
@@ -76,7 +78,7 @@ class _Relation:
         option = java_class(self._spark, "scala.Option")
         none = option.apply(None)
         # Spark treats indexes over the same folder as equal; any difference between two snapshots has to be in the options.
-        parameters = {**options, "ignoreMissingFiles": "false", "lakelock.files": self._digest()}
+        parameters = {**options, **WHOLE, "lakelock.files": self._digest()}
         given = self._python.toScalaMap(parameters)
         columns = self._java(self._schema)
         roots = self._python.toSeq([java_class(self._spark, "org.apache.hadoop.fs.Path")(self._root)])

@@ -120,8 +120,7 @@ class TableUpkeep:
         def write(tx: Transaction, joins: Sequence[Join], ensure_wanted: Callable[[], None]) -> Sequence[WriteStat]:
             told = outcome_told(self._spark, tx, self._coordinator.table.storage.uri)
             with told, closing(self._attempt(tx)) as attempt:
-                what = f"joining {sum(len(join.sources) for join in joins)} files"
-                return attempt.written(join_files(attempt, joins, columns), what, check=now_and_then(ensure_wanted))
+                return join_files(attempt, joins, columns, now_and_then(ensure_wanted))
 
         chosen = self._chosen_partitions(where, partition)
         return optimize(self._coordinator, write, partitions=chosen, sort_by=columns, sizes=sizes, tag=tag)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
-from itertools import groupby
+from itertools import groupby, islice
 
 import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakelock.engine.file_tasks import move_rows
+from lakelock.errors import WriteFailed
 from lakelock.occ.services.optimize import Join
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.session.versions import file_place
@@ -19,32 +20,65 @@ from lakelock.spark_plugin.writing.attempt import Attempt, column
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
 from lakelock.spark_plugin.writing.routing import values_for
+from lakelock.storage import Storage
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.base_files.writer import CONSTANT
 from lakelock.table.columns.fitting import conform
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.rewriting.kernels import ARROW
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
+from lakelock.table.snapshot import DataFile
 
 _FILE, _JOIN = "_lakelock_file", "_lakelock_join"
 
 
 @dataclass(frozen=True)
 class JoinPlan:
-    """What a task needs; the numbers of its joins arrive as rows."""
+    """What a task needs; the numbers of its joins arrive as rows. `rows` are those of each join, where they are sorted."""
 
     context: WriteContext
     joins: tuple[Join, ...]
+    rows: tuple[int, ...] = ()
 
 
-def join_files(attempt: Attempt, joins: Sequence[Join], sort_by: Sequence[str]) -> DataFrame:
-    """The reports of the tasks that write these joins, one task for each."""
+def join_files(
+    attempt: Attempt, joins: Sequence[Join], sort_by: Sequence[str], check: Callable[[], None]
+) -> tuple[WriteStat, ...]:
+    """Write these joins, one task for each. `check` is called now and then, and raises to stop. `WriteFailed` if Spark gave
+    other rows than the old files have, which must not be committed."""
+    what = f"joining {sum(len(join.sources) for join in joins)} files"
     plan = JoinPlan(attempt.context(), tuple(joins))
     if not sort_by:
         numbers = attempt.spark.range(0, len(joins), 1, len(joins))
-        return numbers.mapInArrow(reporting(REPORT_SCHEMA, partial(join_stage, plan)), REPORTS_ONLY)
+        frame = numbers.mapInArrow(reporting(REPORT_SCHEMA, partial(join_stage, plan)), REPORTS_ONLY)
+        return attempt.written(frame, what, check=check)
+    plan = replace(plan, rows=_stored_rows(attempt, joins))
     stage = reporting(REPORT_SCHEMA, partial(sorted_stage, plan))
-    return _in_order(attempt, joins, sort_by).mapInArrow(stage, REPORTS_ONLY)
+    stats = attempt.written(_in_order(attempt, joins, sort_by).mapInArrow(stage, REPORTS_ONLY), what, check=check)
+    ensure_all_written(sum(plan.rows), stats)
+    return stats
+
+
+def ensure_all_written(rows: int, stats: Sequence[WriteStat]) -> None:
+    """`WriteFailed` unless so many rows were written."""
+    written = sum(stat.num_writes or 0 for stat in stats)
+    if written != rows:
+        raise WriteFailed(
+            f"the files to join have {rows:,} rows, and Spark gave {written:,} of them: nothing was committed",
+            hint="look for a setting of the session that makes Spark leave rows out, such as spark.sql.files.ignore*",
+        )
+
+
+def _stored_rows(attempt: Attempt, joins: Sequence[Join]) -> tuple[int, ...]:
+    """How many rows the files of each join have, by their footers."""
+    reads = [partial(_footer_rows, attempt.storage, file) for join in joins for file in join.sources]
+    counts = iter(attempt.runtime.gather(reads, limit=attempt.context().requests_at_once))
+    return tuple(sum(islice(counts, len(join.sources))) for join in joins)
+
+
+def _footer_rows(storage: Storage, file: DataFile) -> int:
+    with BaseFile(storage.open_input(file.key, size_bytes=file.size_bytes), file.key) as base:
+        return base.rows
 
 
 def _in_order(attempt: Attempt, joins: Sequence[Join], sort_by: Sequence[str]) -> DataFrame:
@@ -84,7 +118,7 @@ def _sorted(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Write
     for number, rows in groupby(pieces, key=lambda piece: piece[0]):
         join = plan.joins[number]
         stored = (_stamped(plan, batch) for _, batch in rows)
-        yield from move_rows(plan.context, join.partition, stored, task, file_rows=_file_rows(plan, join))
+        yield from move_rows(plan.context, join.partition, stored, task, file_rows=max(1, -(-plan.rows[number] // join.files)))
 
 
 def _by_join(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -94,15 +128,6 @@ def _by_join(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         count = sum(1 for _ in same)
         yield number, batch.slice(start, count)
         start += count
-
-
-def _file_rows(plan: JoinPlan, join: Join) -> int:
-    """How many rows each of the new files gets. Reads the footer of each old one once."""
-    storage, rows = plan.context.location.open(), 0
-    for file in join.sources:
-        with BaseFile(storage.open_input(file.key), file.key) as base:
-            rows += base.rows
-    return max(1, -(-rows // join.files))
 
 
 def _stamped(plan: JoinPlan, batch: pa.RecordBatch) -> pa.Table:

@@ -1,0 +1,91 @@
+"""What a session is configured to does not change which rows a table has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from lakelock.errors import LakelockError, WriteFailed
+from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin.scans import by_name
+from lakelock.spark_plugin.writing.services.joining import ensure_all_written
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.snapshot import DataFile
+
+FAILURES = (PySparkException, Py4JJavaError, LakelockError)
+
+
+@contextmanager
+def configured(spark: SparkSession, **confs: str) -> Iterator[None]:
+    """The session with these confs, whose names have underscores for dots."""
+    named = {name.replace("__", "."): value for name, value in confs.items()}
+    for name, value in named.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name in named:
+            spark.conf.unset(name)
+
+
+def rows(spark: SparkSession, first: int) -> DataFrame:
+    return spark.range(first, first + 1000).selectExpr("id", "id * 7 as v").coalesce(1)
+
+
+@pytest.fixture
+def damaged(spark: SparkSession, path: str) -> LakeTable:
+    """A table of three files, one of which has a page that cannot be read."""
+    table = LakeTable.create(spark, path, schema="id long, v long", key="id", options={"upkeep.auto": "false"})
+    for first in (0, 1000, 2000):
+        table.insert(rows(spark, first))
+    file = sorted(Path(path).glob("*.parquet"))[1]
+    group = pq.ParquetFile(file).metadata.row_group(0)
+    columns = [group.column(number) for number in range(group.num_columns)]
+    page = next(column for column in columns if column.path_in_schema == "v")
+    with file.open("r+b") as data:
+        data.seek(page.dictionary_page_offset or page.data_page_offset)
+        data.write(b"\xff" * 100)
+    return table
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        lambda table: table.read().agg({"v": "sum"}).collect(),
+        lambda table: table.update({"v": "v + 1"}, "v % 2 = 0"),
+        lambda table: table.optimize(sort_by="v"),
+    ],
+)
+def test_a_damaged_file_is_an_error_and_never_fewer_rows(
+    spark: SparkSession, damaged: LakeTable, use: Callable[[LakeTable], object]
+) -> None:
+    with configured(spark, spark__sql__files__ignoreCorruptFiles="true"):
+        with pytest.raises(FAILURES):
+            use(damaged)
+        assert damaged.history().count() == 3
+        assert damaged.read().select("id").count() == 3000
+
+
+def test_a_damaged_file_is_an_error_also_where_spark_lists_once_more(spark: SparkSession, damaged: LakeTable) -> None:
+    root = damaged.path.removeprefix("file://")
+    names = [(file.name, file.stat().st_size) for file in Path(root).glob("*.parquet")]
+    files = [file for file in (DataFile.parse(*each) for each in names) if file]
+    with configured(spark, spark__sql__files__ignoreCorruptFiles="true"), pytest.raises(FAILURES):
+        by_name.read_files(spark, f"file:{root}", files, damaged.schema).agg({"v": "sum"}).collect()
+
+
+def test_files_are_not_replaced_by_fewer_rows_than_they_have() -> None:
+    stats = [WriteStat("a", "a.parquet", "", num_writes=2), WriteStat("b", "b.parquet", "", num_writes=3)]
+    ensure_all_written(5, stats)
+    for rows in (4, 6, 5000):
+        with pytest.raises(WriteFailed, match=f"have {rows:,} rows, and Spark gave 5 of them: nothing was committed"):
+            ensure_all_written(rows, stats)
+    with pytest.raises(WriteFailed):
+        ensure_all_written(1, [])
