@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakelock.errors import StorageError
-from lakelock.spark_plugin.scans.relation import WHOLE
+from lakelock.spark_plugin.scans.relation import AS_STORED
 from lakelock.spark_plugin.session.versions import condition_of
 from lakelock.table.snapshot import DataFile
 
@@ -45,7 +45,7 @@ def read_files(spark: SparkSession, root: str, files: Sequence[DataFile], schema
 
 
 def _frame(spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType) -> DataFrame:
-    reader = spark.read.schema(schema).options(recursiveFileLookup="true", **WHOLE)
+    reader = spark.read.schema(schema).options(recursiveFileLookup="true", **AS_STORED)
     if len(files) <= FEW_FILES or len(files) > MANY_FILES:
         return reader.parquet(*(_escaped(f"{root}/{file.key}") for file in files))
     names = "{" + ",".join(file.name for file in files) + "}"

@@ -25,8 +25,17 @@ from lakelock.table.instants import parse_instant
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import Value
 
-WHOLE = {"ignoreMissingFiles": "false", "ignoreCorruptFiles": "false"}
-"""Options of a reader that never leaves rows out, whatever the session's configuration says."""
+AS_STORED = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+"""Options of a reader that gives all rows as they are, whatever the session's configuration says.
+
+A file whose footer names the Spark that wrote it, as those of Java Hudi's row writers do, also tells the calendar of its dates,
+and Spark goes by that. No other writer of Hudi's files uses the calendar of before 1582.
+"""
 _CLASS = "SnapshotFiles"
 _compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
 """The compiled class of each JVM that this process has talked to."""
@@ -78,7 +87,7 @@ class _Relation:
         option = java_class(self._spark, "scala.Option")
         none = option.apply(None)
         # Spark treats indexes over the same folder as equal; any difference between two snapshots has to be in the options.
-        parameters = {**options, **WHOLE, "lakelock.files": self._digest()}
+        parameters = {**options, **AS_STORED, "lakelock.files": self._digest()}
         given = self._python.toScalaMap(parameters)
         columns = self._java(self._schema)
         roots = self._python.toSeq([java_class(self._spark, "org.apache.hadoop.fs.Path")(self._root)])

@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.errors import LakelockError, WriteFailed
 from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.scans import by_name
 from lakelock.spark_plugin.writing.services.joining import ensure_all_written
 from lakelock.table.commit_metadata import WriteStat
@@ -89,3 +90,42 @@ def test_files_are_not_replaced_by_fewer_rows_than_they_have() -> None:
             ensure_all_written(rows, stats)
     with pytest.raises(WriteFailed):
         ensure_all_written(1, [])
+
+
+OLD = "select 1L as id, date'0500-03-01' as d, timestamp'1200-02-02 01:02:03' as at, timestamp_ntz'0001-01-01 00:00:00' as n"
+AS_TEXT = ["cast(d as string)", "cast(at as string)", "cast(n as string)"]
+
+
+@pytest.mark.parametrize("mode", ["LEGACY", "EXCEPTION"])
+@pytest.mark.parametrize("vectorized", ["true", "false"])
+def test_old_dates_are_those_that_were_written_whatever_the_session_says(
+    spark: SparkSession, path: str, mode: str, vectorized: str
+) -> None:
+    old = spark.sql(OLD)
+    expected = old.selectExpr(*AS_TEXT).collect()
+    table = LakeTable.create(spark, path, schema=old.schema, key="id")
+    for number in (1, 2):
+        table.insert(old.withColumn("id", old["id"] * number))
+    with configured(
+        spark,
+        spark__sql__parquet__datetimeRebaseModeInRead=mode,
+        spark__sql__parquet__int96RebaseModeInRead=mode,
+        spark__sql__parquet__enableVectorizedReader=vectorized,
+    ):
+        assert table.read().where("id = 1").selectExpr(*AS_TEXT).collect() == expected
+        assert table.read().where("d = date'0500-03-01'").count() == 2
+        table.optimize(sort_by="d")
+        table.upsert(table.read().where("id = 2"))
+    assert table.read().where("id = 2").selectExpr(*AS_TEXT).collect() == expected
+
+
+def test_a_file_that_tells_its_calendar_is_read_by_it(spark: SparkSession, path: str) -> None:
+    old = spark.sql(OLD).coalesce(1)
+    with configured(spark, spark__sql__parquet__datetimeRebaseModeInWrite="LEGACY"):
+        old.write.parquet(path)
+    (written,) = Path(path).glob("*.parquet")
+    file = DataFile.parse("f-0_0-0-0_20261101000000000.parquet", written.stat().st_size)
+    assert file is not None
+    written.rename(Path(path) / file.name)
+    found = read_files(spark, f"file:{path}", [file], old.schema)
+    assert found.selectExpr(*AS_TEXT).collect() == old.selectExpr(*AS_TEXT).collect()
