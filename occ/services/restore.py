@@ -24,7 +24,7 @@ from lakelock.occ.upkeep.savepoints import saved_at
 from lakelock.table.archive import read_commit
 from lakelock.table.buckets import bucket_of, bucket_of_group
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.instants import as_of_time
+from lakelock.table.instants import as_of_time, format_instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema_changes.evolution import is_readable_as
@@ -161,7 +161,7 @@ def _as_it_was(table: OpenTable, tx: Transaction, as_of: str) -> tuple[Snapshot,
     timeline = tx.baseline.timeline
     saved = saved_at(table, timeline, as_of) if as_of < timeline.first_active else None
     if saved is None:
-        check_moment(timeline, as_of)
+        check_moment(timeline, as_of, table.runtime.now_ms())
         then = read_snapshot(table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests)
         return then, Expected.of(_commits(table, timeline).items(), as_of)
     then = Snapshot(tuple(sorted(filter(None, map(DataFile.parse, saved)))))
@@ -176,9 +176,16 @@ def moment_of(coordinator: Coordinator, as_of: str) -> str:
     return named or as_of_time(as_of, coordinator.properties.timezone)
 
 
-def check_moment(timeline: Timeline, as_of: str) -> None:
-    """`InputError` unless the active timeline has everything that happened since."""
+def check_moment(timeline: Timeline, as_of: str, now_ms: int) -> None:
+    """`InputError` unless the active timeline has everything that happened since, and the moment has come."""
     first = min((instant.requested for instant in timeline.commits), default="")
+    now = format_instant(now_ms)
+    if as_of > max(now, timeline.newest_time):
+        newest = max((instant.requested for instant in timeline.commits), default="")
+        raise InputError(
+            f"the table cannot be restored to {as_of}: that is later than now, which is {now} in UTC",
+            hint=f"its newest instant is {newest}; table.history() lists all" if newest else "it has no commit now",
+        )
     if timeline.first_active and as_of < timeline.first_active:
         raise InputError(
             f"the table cannot be restored to {as_of}: what was committed before {timeline.first_active} is archived",

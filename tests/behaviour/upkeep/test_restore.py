@@ -74,6 +74,14 @@ def test_what_an_optimize_joined_is_there_as_before(engine):
     assert stored(engine) == before
 
 
+def test_a_moment_that_has_not_come_is_refused(engine):
+    newest = engine.coordinator.history(1)[0].instant
+    with pytest.raises(InputError, match="restored to 20620101000000000: that is later than now, which is 20") as late:
+        engine.restore("20620101000000000")
+    assert f"its newest instant is {newest}" in late.value.hint
+    assert len(engine.coordinator.history()) == 2
+
+
 def test_an_unknown_or_early_moment_is_refused(engine):
     with pytest.raises(InputError, match="it had no commit then"):
         engine.restore("20200101000000000")
