@@ -84,9 +84,12 @@ class Retention:
 
 
 def retention(settings: CleanSettings, timeline: Timeline, shown: Shown, now_ms: int, wall_ms: int) -> Retention:
-    """What the settings, running transactions and readers need. `now_ms` is the storage's time, `wall_ms` names instants."""
+    """What the settings, running transactions and readers need. `now_ms` is the storage's time, `wall_ms` this machine's.
+
+    Hours are counted back from the earlier of the two: a machine whose clock is ahead removes nothing too early.
+    """
     commits = timeline.commits
-    wanted, action = _wanted(settings, timeline, wall_ms)
+    wanted, action = _wanted(settings, timeline, min(now_ms, wall_ms))
     unsettled, why = _first_unsettled(commits, timeline, shown, now_ms - round(settings.readers_s * 1000))
     settled = unsettled.requested if unsettled is not None else _NEVER
     if unsettled is not None and (settings.policy == VERSIONS or (wanted and settled < wanted)):
@@ -96,14 +99,14 @@ def retention(settings: CleanSettings, timeline: Timeline, shown: Shown, now_ms:
     return Retention(settings.policy, wanted, action, settled, wanted=wanted)
 
 
-def _wanted(settings: CleanSettings, timeline: Timeline, wall_ms: int) -> tuple[str, str]:
+def _wanted(settings: CleanSettings, timeline: Timeline, now_ms: int) -> tuple[str, str]:
     """The earliest instant that the policy keeps, and its action; nothing where all is kept, or the policy names none."""
     commits = timeline.commits
     if settings.policy == COMMITS and len(commits) > settings.keep_commits:
         first = commits[-settings.keep_commits]
         return first.requested, first.action
     if settings.policy == HOURS and commits:
-        since = format_instant(max(0, wall_ms - round(settings.keep_hours * HOUR_MS)))
+        since = format_instant(max(0, now_ms - round(settings.keep_hours * HOUR_MS)))
         if since < timeline.first_active:
             return since, Action.COMMIT.value
         first = next((i for i in commits if i.requested >= since), commits[-1])

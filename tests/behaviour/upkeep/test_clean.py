@@ -9,11 +9,14 @@ from dataclasses import replace
 import pytest
 
 from lakelock.errors import InputError, SnapshotTooOld, StorageUnavailable
+from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import CheckpointSettings, CleanSettings, ListingSettings
+from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
 from lakelock.table.instants import Action, format_instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
+from lakelock.testing import ManualRuntime
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import Recorder, put_file
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
@@ -53,6 +56,18 @@ def test_hours_keep_what_the_table_looked_like_that_long_ago() -> None:
     table.runtime.advance(100 * 3600)
     table.coordinator().clean()
     assert table.slices() == late[-2:], "the newest commit is kept, and what it replaced"
+
+
+@pytest.mark.parametrize("days", [8, -8])
+def test_a_machine_whose_clock_is_wrong_removes_nothing_too_early(days: int) -> None:
+    table = keeping(policy="KEEP_LATEST_BY_HOURS", keep_hours=168)
+    written = table.write_many(4)
+    wrong = ManualRuntime(start_ms=table.runtime.now_ms() + days * 86_400_000)
+    with Coordinator.open(
+        StorageLocation(table.storage.uri), table.settings, runtime=wrong, storage=table.storage
+    ) as coordinator:
+        assert coordinator.clean().files == 0
+    assert table.slices() == written
 
 
 def test_versions_keep_so_many_files_of_each_group() -> None:
