@@ -174,8 +174,13 @@ def _change(table: OpenTable, changes: Mapping[str, str | None]) -> None:
 
 
 def _record(storage: Storage) -> None:
-    """What `undo` needs. It is written before anything changes, and again by a second attempt."""
+    """What `undo` needs. It is written before anything changes.
+
+    A later run, such as one after another that was killed, finds the table in UTC already: the record of the zone stays.
+    """
     zone = _current(storage)[0].values.get(TIMEZONE)
+    if zone == "UTC" and storage.get(layout.ADOPTED) is not None:
+        return
     newest = max(_completed(storage), default="")
     storage.put(layout.ADOPTED, json.dumps({"format": FORMAT, "zone": zone, "newest": newest}).encode())
 

@@ -138,7 +138,11 @@ def test_what_else_keeps_lakelock_from_writing_is_said_and_nothing_is_changed(ta
     assert (table / ".hoodie/metadata").exists()
 
 
-def test_a_run_that_died_between_its_steps_is_finished_by_the_next(table: Path) -> None:
+@pytest.mark.parametrize("zone", ["LOCAL", None])
+def test_a_run_that_died_between_its_steps_is_finished_by_the_next(table: Path, zone: str | None) -> None:
+    if zone is not None:
+        with (table / ".hoodie/hoodie.properties").open("a") as properties:
+            properties.write(f"{ZONE}={zone}\n")
     metadata = {file.name: file.read_bytes() for file in (table / ".hoodie/metadata/files").iterdir()}
     assert run("adopt", str(table), "--yes").code == 0
     (table / ".hoodie/metadata/files").mkdir(parents=True)
@@ -147,6 +151,8 @@ def test_a_run_that_died_between_its_steps_is_finished_by_the_next(table: Path) 
     with coordinator(table) as found:
         assert adopt(found).done
     assert not (table / ".hoodie/metadata").exists()
+    assert run("adopt", str(table), "--undo").code == 0
+    assert read_properties(LocalStorage(str(table))).values.get(ZONE) == zone
 
 
 def test_the_rows_are_the_same_before_and_after(table: Path) -> None:
