@@ -12,7 +12,7 @@ from lakelock.catalogs import Synced, TableName, open_catalog
 from lakelock.catalogs.description import Described, described
 from lakelock.catalogs.opening import location_of
 from lakelock.catalogs.syncing import sync
-from lakelock.errors import InputError, LakelockError
+from lakelock.errors import InputError, LakelockError, TableError
 from lakelock.events import Event, EventKind
 from lakelock.occ.committing.schemas import SchemaHistory
 from lakelock.occ.open_table import OpenTable
@@ -23,7 +23,7 @@ def register(table: OpenTable, name: str = "") -> Synced:
     """Make the catalog say what the table says, under `name` or that of the settings; this process goes on to do so.
 
     `CatalogError` if the catalog does not answer or refuses, `InputError` if the name is another table's or no name,
-    `SettingsError` if the settings name no catalog.
+    `SettingsError` if the settings name no catalog, `TableError` for a merge-on-read table.
     """
     synced = sync_catalog(table, name)
     table.observed.name = name or table.observed.name
@@ -33,6 +33,11 @@ def register(table: OpenTable, name: str = "") -> Synced:
 def sync_catalog(table: OpenTable, name: str = "") -> Synced:
     """Tell the catalog what it lacks, once. Raises as `register` does."""
     properties, settings = read_properties(table.storage), table.settings
+    if properties.is_merge_on_read:
+        raise TableError(
+            f"{properties.name} is a merge-on-read table: lakelock would tell the catalog of its base files only",
+            hint="let its Java writers register it, with their own sync (hoodie.datasource.meta_sync.enable=true)",
+        )
     wanted = name or table.observed.name or settings.catalog.table
     if not wanted:
         raise InputError("the table has no name in a catalog", hint="give one, such as sales.orders, or set catalog.table")

@@ -9,8 +9,12 @@ from typing import Any
 import boto3
 import pytest
 
-from lakelock.errors import CatalogError, InputError
+from lakelock.errors import CatalogError, InputError, TableError
+from lakelock.occ.coordinator import Coordinator
+from lakelock.settings import Settings
+from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers.stores.s3 import s3_server
+from tests.golden_tables import unpack
 from tests.integration.catalogs.catalog_world import NamedTable, orders
 
 REGION = "us-east-1"
@@ -113,6 +117,16 @@ def test_a_commit_stands_while_glue_does_not_answer(endpoint: str, glue: Any, tm
         away.coordinator.register()
     table.writer().insert(orders((2, "paris")))
     assert shops(glue, "sales", "patient") == {"berlin", "paris"}
+
+
+def test_a_merge_on_read_table_is_refused_before_the_catalog_is_asked(tmp_path: Path) -> None:
+    options = {"catalog.type": "glue", "catalog.region": REGION, "catalog.endpoint_url": "http://127.0.0.1:9"}
+    for name in ("java12_mor_events", "java12_version_6_mor"):
+        location, settings = StorageLocation.of(unpack(name, tmp_path)), Settings.resolve(options).settings
+        refusing = pytest.raises(TableError, match="is a merge-on-read table")
+        with Coordinator.open(location, settings) as coordinator, refusing as refused:
+            coordinator.register("sales.mor")
+        assert "meta_sync" in refused.value.hint
 
 
 def test_a_name_that_another_table_has_is_left_alone(endpoint: str, glue: Any, tmp_path: Path) -> None:
