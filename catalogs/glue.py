@@ -12,36 +12,51 @@ from lakelock.providers.aws import aws_client
 from lakelock.settings.catalog import CatalogSettings
 
 ADDED_AT_ONCE, DROPPED_AT_ONCE = 100, 25
-"""The most partitions that Glue takes in one request."""
+"""The most partitions that Glue takes in one request; it changes as many as it adds."""
+ATTEMPTS = 2
+_SHARE = 0.9
+"""How much of the time that is left a request gets: a client is used until less than that is left, and then made anew."""
 
 _TABLE_FIELDS = (
     "Name", "Description", "Owner", "LastAccessTime", "LastAnalyzedTime", "Retention", "StorageDescriptor", "PartitionKeys",
     "ViewOriginalText", "ViewExpandedText", "TableType", "Parameters", "TargetTable",
 )  # fmt: skip
 """What `get_table` answers that `update_table` takes."""
+_PARTITION_FIELDS = ("Values", "LastAccessTime", "LastAnalyzedTime", "Parameters")
+"""What `get_partitions` answers that `batch_update_partition` takes, besides the storage descriptor."""
 
 
 class GlueCatalog:
-    """The tables of one account and region. No request begins after `catalog.timeout_s`, and none waits for longer."""
+    """The tables of one account and region. All requests together take `catalog.timeout_s` at most."""
 
     def __init__(self, runtime: Runtime, settings: CatalogSettings) -> None:
         """`CatalogError` if boto3 is missing, or nothing says which region."""
         try:
-            from botocore.config import Config
-            from botocore.exceptions import BotoCoreError
+            import botocore.config  # noqa: F401  whether it is there
         except ImportError as error:
             raise CatalogError(
                 "the package boto3, which Glue needs, is not installed", hint="pip install 'lakelock[glue]'"
             ) from error
-        self._runtime, wait_s = runtime, settings.timeout_s
-        self._until_s = runtime.monotonic_s() + wait_s
-        retries = {"mode": "standard", "total_max_attempts": 2}
-        config = Config(connect_timeout=min(wait_s, 5.0), read_timeout=wait_s, retries=retries)
+        self._runtime, self._settings = runtime, settings
+        self._until_s = runtime.monotonic_s() + settings.timeout_s
+        self._of_catalog = {"CatalogId": settings.catalog_id} if settings.catalog_id else {}
+        self._within_s = _SHARE * settings.timeout_s
+        self._client = self._client_within(self._within_s)
+
+    def _client_within(self, within_s: float) -> Any:
+        """A client each of whose requests ends within this time, with all its attempts."""
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+
+        attempt_s = within_s / ATTEMPTS
+        connect_s = min(attempt_s / 3, 5.0)
+        retries = {"mode": "standard", "total_max_attempts": ATTEMPTS}
+        config = Config(connect_timeout=connect_s, read_timeout=attempt_s - connect_s, retries=retries)
+        region, endpoint = self._settings.region, self._settings.endpoint_url
         try:
-            self._client: Any = aws_client("glue", region=settings.region, endpoint_url=settings.endpoint_url, config=config)
+            return aws_client("glue", region=region, endpoint_url=endpoint, config=config)
         except (BotoCoreError, ValueError) as error:
             raise CatalogError(f"Glue cannot be reached: {error}", hint="set catalog.region, or AWS_REGION") from error
-        self._of_catalog = {"CatalogId": settings.catalog_id} if settings.catalog_id else {}
 
     def find(self, name: TableName) -> Entry | None:
         found = self._table(name)
@@ -57,19 +72,33 @@ class GlueCatalog:
         if found is None:
             raise CatalogError(f"{name} was dropped in Glue meanwhile", hint="run it again")
         known = {field: found[field] for field in _TABLE_FIELDS if field in found}
+        if entry.partition_columns and _types_differ(_entry(found).columns, entry.columns):
+            # First: as long as the table has the old types, whoever comes next does this again.
+            self._change_partitions(name, entry)
         self._ask("update_table", DatabaseName=name.database, TableInput=_input(name, known, entry), SkipArchive=True)
 
     def partitions(self, name: TableName) -> frozenset[Values]:
-        found: set[Values] = set()
-        token: dict[str, Any] = {}
+        return frozenset(tuple(each["Values"]) for each in self._listed(name, with_columns=False))
+
+    def _listed(self, name: TableName, *, with_columns: bool) -> Iterator[Mapping[str, Any]]:
+        given: dict[str, Any] = {"DatabaseName": name.database, "TableName": name.table}
+        if not with_columns:
+            given["ExcludeColumnSchema"] = True
         while True:
-            page = self._ask(
-                "get_partitions", DatabaseName=name.database, TableName=name.table, ExcludeColumnSchema=True, **token
-            )
-            found |= {tuple(each["Values"]) for each in page["Partitions"]}
+            page = self._ask("get_partitions", **given)
+            yield from page["Partitions"]
             if not page.get("NextToken"):
-                return frozenset(found)
-            token = {"NextToken": page["NextToken"]}
+                return
+            given["NextToken"] = page["NextToken"]
+
+    def _change_partitions(self, name: TableName, entry: Entry) -> None:
+        """Give the partitions the table's columns. Those that have them are passed over, so several runs come to an end."""
+        columns = _columns(entry.columns)
+        behind = [each for each in self._listed(name, with_columns=True) if each["StorageDescriptor"].get("Columns") != columns]
+        for some in _some(behind, ADDED_AT_ONCE):
+            changes = [{"PartitionValueList": each["Values"], "PartitionInput": _with_columns(each, columns)} for each in some]
+            answer = self._ask("batch_update_partition", DatabaseName=name.database, TableName=name.table, Entries=changes)
+            _refuse(answer, "EntityNotFoundException")
 
     def add(self, name: TableName, entry: Entry, partitions: Mapping[Values, str]) -> None:
         inputs = [
@@ -101,8 +130,13 @@ class GlueCatalog:
         """The answer; None where what is asked for is missing (`absent`) or what is made is `there`: no error."""
         from botocore.exceptions import BotoCoreError, ClientError
 
-        if self._runtime.monotonic_s() > self._until_s:
+        left_s = self._until_s - self._runtime.monotonic_s()
+        if left_s <= 0:
             raise CatalogError("Glue did not answer in time", hint="raise catalog.timeout_s")
+        if left_s < self._within_s:
+            self._client.close()
+            self._within_s = _SHARE * left_s
+            self._client = self._client_within(self._within_s)
         try:
             return getattr(self._client, call)(**arguments, **self._of_catalog)
         except ClientError as error:
@@ -169,6 +203,17 @@ def _storage(storage: Mapping[str, Any], entry: Entry, location: str) -> dict[st
         "OutputFormat": entry.output_format,
         "SerdeInfo": {**serde, "SerializationLibrary": entry.serde, "Parameters": parameters},
     }
+
+
+def _types_differ(known: Sequence[Column], wanted: Sequence[Column]) -> bool:
+    """Whether a column that was there has another type now. A new one need not be among those of a partition."""
+    types = {column.name: column.type for column in known}
+    return any(types.get(column.name, column.type) != column.type for column in wanted)
+
+
+def _with_columns(partition: Mapping[str, Any], columns: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    known = {field: partition[field] for field in _PARTITION_FIELDS if field in partition}
+    return {**known, "StorageDescriptor": {**partition["StorageDescriptor"], "Columns": columns}}
 
 
 def _columns(columns: Sequence[Column]) -> list[dict[str, str]]:

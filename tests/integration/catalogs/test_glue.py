@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import boto3
+import pyarrow as pa
 import pytest
 
 from lakelock.errors import CatalogError, InputError, TableError
@@ -127,6 +130,32 @@ def test_a_merge_on_read_table_is_refused_before_the_catalog_is_asked(tmp_path: 
         with Coordinator.open(location, settings) as coordinator, refusing as refused:
             coordinator.register("sales.mor")
         assert "meta_sync" in refused.value.hint
+
+
+def test_partitions_get_the_new_type_of_a_column_that_was_widened(glue: Any, endpoint: str, tmp_path: Path) -> None:
+    table = named(endpoint, tmp_path / "orders", "sales.widened")
+    engine = table.writer(**{"write.merge_schema": "true"})
+    engine.insert(orders(*((number, f"shop {number}") for number in range(130)), n=pa.int32()))
+    engine.insert(orders((200, "berlin"), n=pa.int64()))
+    pages = glue.get_paginator("get_partitions").paginate(DatabaseName="sales", TableName="widened")
+    partitions = [each for page in pages for each in page["Partitions"]]
+    assert len(partitions) == 131 and table.alerts == []
+    for each in partitions:
+        storage = each["StorageDescriptor"]
+        assert {"Name": "n", "Type": "bigint"} in storage["Columns"]
+        assert storage["Location"] == f"file:{table.path}/shop={each['Values'][0]}"
+
+
+@pytest.mark.usefixtures("glue")
+def test_a_catalog_that_stays_silent_is_waited_for_no_longer_than_the_timeout(endpoint: str, tmp_path: Path) -> None:
+    table = named(endpoint, tmp_path / "orders", "sales.silent")
+    with socket.create_server(("127.0.0.1", 0), backlog=16) as silent:
+        url = f"http://127.0.0.1:{silent.getsockname()[1]}"
+        engine = table.writer(**{"catalog.endpoint_url": url, "catalog.timeout_s": "4"})
+        began_s = time.monotonic()
+        with pytest.raises(CatalogError, match="gave no answer to get_table"):
+            engine.coordinator.register()
+        assert 2 < time.monotonic() - began_s < 6
 
 
 def test_a_name_that_another_table_has_is_left_alone(endpoint: str, glue: Any, tmp_path: Path) -> None:
