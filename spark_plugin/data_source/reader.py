@@ -11,11 +11,11 @@ import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
-from lakelock.errors import SchemaError, SettingsError
-from lakelock.near_misses import column_hint
+from lakelock.errors import SettingsError
 from lakelock.occ.change_feed.planning import feed_between
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import files_within, resources_of, within
+from lakelock.spark_plugin.data_source.asked import check_asked
 from lakelock.spark_plugin.data_source.change_options import position_of_text
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.partitions import FilePartition, MergedPartition, UnitPartition, unit_partitions
@@ -25,7 +25,7 @@ from lakelock.storage.location import StorageLocation
 from lakelock.table.change_feed.rows import feed_schema
 from lakelock.table.change_feed.units import Unit
 from lakelock.table.instants import as_of_time
-from lakelock.table.schema import TableSchema, check_write
+from lakelock.table.schema import TableSchema
 
 
 def schema_of(options: Mapping[str, str], conf: Mapping[str, str]) -> StructType:
@@ -90,12 +90,3 @@ def _units(table: Coordinator, schema: TableSchema, parsed: SourceOptions) -> tu
         for text in (parsed.changes.since, parsed.changes.until)
     )
     return feed_between(table.table, table.properties, schema, since or "", until).units
-
-
-def check_asked(columns: pa.Schema, asked: pa.Schema) -> None:
-    """`SchemaError` for a column that the table lacks, or has in a type that does not fit. Any column may be left out."""
-    unknown = [name for name in asked.names if name not in columns.names]
-    if unknown:
-        hint = column_hint(unknown[0], columns.names)
-        raise SchemaError(f"the schema of the read asks for {', '.join(unknown)}, which the table does not have", hint=hint)
-    check_write(TableSchema(pa.schema([field.with_nullable(True) for field in columns])), asked)

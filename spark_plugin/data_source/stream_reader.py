@@ -17,10 +17,11 @@ from lakelock.errors import SchemaError
 from lakelock.occ.change_feed.planning import ensure_columns_fit, ensure_comparable
 from lakelock.occ.change_feed.streaming import TableStream
 from lakelock.occ.locking.targets import resources_of, within
+from lakelock.spark_plugin.data_source.asked import check_asked
 from lakelock.spark_plugin.data_source.change_options import LATEST, position_of_text
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.partitions import FilePartition, UnitPartition, unit_partitions
-from lakelock.spark_plugin.data_source.reader import check_asked, shown_columns
+from lakelock.spark_plugin.data_source.reader import shown_columns
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.spark_plugin.session.conf import OF_READS
 from lakelock.table.change_feed.offsets import StreamOffset
@@ -153,16 +154,11 @@ class _Opened:
         return arrow_schema(spark_schema(shown_columns(self.coordinator.schema(), self._parsed)))
 
     def _check_columns(self) -> None:
-        """A query that asked for all columns follows them; one that named some needs those, as they were."""
+        """A query that asked for all columns follows them; one that named some needs those, in types that hold the values."""
         now = self._shown()
-        changed = (
-            now != self._columns
-            if self._all_columns
-            else any(
-                name not in now.names or now.field(name).type != self._columns.field(name).type for name in self._columns.names
-            )
-        )
-        if changed:
+        if not self._all_columns:
+            check_asked(now, self._columns)
+        elif now != self._columns:
             raise SchemaError(
                 f"the columns of {self.coordinator.table.storage.uri} have changed since the query started: it has "
                 f"{_listed(self._columns)}, the table now {_listed(now)}",
