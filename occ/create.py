@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 
 from lakelock.clock import Runtime
-from lakelock.errors import TableError
+from lakelock.errors import InputError, TableError
 from lakelock.occ.recorded_index import record_index
 from lakelock.storage import Created, Storage, create, probe
 from lakelock.table import layout
@@ -14,6 +15,9 @@ from lakelock.table.columns.fitting import why_not_fits
 from lakelock.table.index_choice import TableIndex
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
+
+_MOST_LOOKED_AT = 1_000
+"""How many names of a folder are looked at that say nothing, such as those of a checkpoint in `_checkpoint`."""
 
 
 def table_exists(storage: Storage) -> bool:
@@ -25,10 +29,20 @@ def table_exists(storage: Storage) -> bool:
 def create_table(storage: Storage, properties: TableProperties, runtime: Runtime, *, if_not_exists: bool = False) -> bool:
     """Make an empty table, after checking that the storage honours conditional writes; whether it was made.
 
-    A table that is there already stays as it is: `TableError`, or False with `if_not_exists`.
+    A table that is there already stays as it is: `TableError`, or False with `if_not_exists`. `InputError` where files are
+    that belong to no table of Hudi.
     """
     write_id = runtime.uuid()
     made = not table_exists(storage)
+    others = _first_of_others(storage) if made else None
+    if others is not None:
+        made = not table_exists(storage)  # they may be those of a table that somebody else has just made
+        if made:
+            raise InputError(
+                f"{storage.uri} is no place for a new table: it has files of something else, such as {others}",
+                hint="choose an empty folder; LakeTable.from_parquet(spark, path, folder=...) makes a table elsewhere of a "
+                "folder of Parquet. What is to lie beside a table's rows needs a name that begins with _ or a dot",
+            )
     if made:
         probe(storage, layout.probe(write_id), write_id)
         _record_index(storage, properties.index)
@@ -83,6 +97,18 @@ def _misfits(columns: TableSchema, schema: TableSchema) -> Iterator[str]:
             yield f"schema: {field.name} ({field.type}) was given, the table has no such column"
         else:
             yield from (f"schema: {why}" for why in why_not_fits(field.type, found.type, field.name))
+
+
+def _first_of_others(storage: Storage) -> str | None:
+    """The first file in the folder that engines take for data, or that tells of another table; None in an empty folder."""
+    listed = storage.list("", start_after=f"{layout.HOODIE}0")  # "0" follows "/": the listing begins behind Hudi's folder
+    return next((each.key for each in islice(listed, _MOST_LOOKED_AT) if _is_data(each.key)), None)
+
+
+def _is_data(key: str) -> bool:
+    """Names that begin so are hidden to Spark and to Hudi, but Delta's log is there."""
+    hidden = any(part.startswith(("_", ".")) for part in key.split("/"))
+    return key.startswith("_delta_log/") or not (hidden or key.endswith(("/", "_$folder$")))
 
 
 def _shown(value: object) -> str:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from lakelock.clock import SystemRuntime
-from lakelock.errors import TableError
+from lakelock.errors import InputError, TableError
 from lakelock.occ.create import check_definition, create_table
-from lakelock.storage import Storage
+from lakelock.storage import Listed, Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
@@ -46,6 +47,42 @@ def test_a_second_table_is_not_made_in_the_place_of_the_first() -> None:
         create_table(storage, GIVEN, SystemRuntime())
     assert create_table(storage, GIVEN, SystemRuntime(), if_not_exists=True) is False
     assert unmoved(storage) == before
+
+
+@pytest.mark.parametrize(
+    "key", ["month=1/part-0.snappy.parquet", "part-0.orc", "metadata/v1.metadata.json", "_delta_log/00000000000000000000.json"]
+)
+def test_no_table_is_made_among_the_files_of_something_else(tmp_path: Path, key: str) -> None:
+    for storage in (MemoryStorage(), LocalStorage(str(tmp_path / "t"))):
+        storage.put(key, b"")
+        for if_not_exists in (False, True):
+            with pytest.raises(InputError, match=f"files of something else, such as {key}") as told:
+                create_table(storage, GIVEN, SystemRuntime(), if_not_exists=if_not_exists)
+        assert "LakeTable.from_parquet" in told.value.hint
+        assert [each.key for each in storage.list(layout.HOODIE)] == []
+
+
+def test_hidden_files_and_those_of_a_metadata_folder_leave_room_for_a_table(tmp_path: Path) -> None:
+    hidden = ("_SUCCESS", "_checkpoint/offsets/0", ".hoodie/.temp/left", "month=1/.hoodie_partition_metadata", "old_$folder$")
+    for storage in (MemoryStorage(), LocalStorage(str(tmp_path / "t"))):
+        for key in hidden:
+            storage.put(key, b"")
+        assert create_table(storage, GIVEN, SystemRuntime())
+
+
+def test_the_rows_of_a_table_that_somebody_else_has_just_made_are_not_in_the_way() -> None:
+    class MadeMeanwhile(MemoryStorage):
+        def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
+            if self.get(layout.PROPERTIES) is None:
+                new_table(self.beside)
+                for key in (layout.PROPERTIES, "month=1/part-0.parquet"):
+                    found = self.beside.get(key)
+                    self.put(key, b"" if found is None else found.data)
+            return super().list(prefix, start_after=start_after)
+
+        beside = MemoryStorage()
+
+    assert create_table(MadeMeanwhile(), GIVEN, SystemRuntime(), if_not_exists=True) is False
 
 
 def test_a_table_whose_properties_a_writer_is_just_replacing_is_there() -> None:

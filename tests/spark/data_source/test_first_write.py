@@ -13,6 +13,7 @@ from pyspark.sql.types import StructType
 from lakelock.errors import InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakelockDataSource, LakeTable
 from lakelock.spark_plugin.data_source.sink import BatchSink
+from lakelock.spark_plugin.data_source.write_calls import teach_writers
 from tests.sizes import in_ci
 
 COLUMNS = "id long, p string, v long"
@@ -145,3 +146,12 @@ def test_a_first_write_that_fails_leaves_an_empty_table(spark: SparkSession, pat
     with pytest.raises(PySparkException, match="key column id is null"):
         rows.write.format("lakelock").option("key", "id").mode("append").save(path)
     assert LakeTable.for_path(spark, path).read().collect() == []
+
+
+@pytest.mark.parametrize("mode", ["append", *in_ci("overwrite", "ignore", "errorifexists")])
+def test_no_first_write_makes_a_table_among_the_files_of_something_else(spark: SparkSession, path: str, mode: str) -> None:
+    teach_writers()
+    spark.range(1).write.parquet(path)
+    with pytest.raises(PySparkException, match="it has files of something else, such as part-"):
+        spark.range(1).write.format("lakelock").option("key", "id").mode(mode).save(path)
+    assert not LakeTable.exists(spark, path)
