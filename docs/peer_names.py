@@ -49,8 +49,9 @@ CALLS_OF_WRITERS = (
     ),
     (
         "a temporary view `USING lakelock OPTIONS (path …)`: SELECT, `INSERT INTO`, `INSERT OVERWRITE`",
-        "work",
-        "work",
+        "work; **a view or a frame that is read again "
+        "[shows the table as its first query found it](howto-sql.md#what-a-view-shows)**",
+        "the same",
     ),
     (
         "`CREATE TABLE … USING lakelock`, with LOCATION or AS SELECT",

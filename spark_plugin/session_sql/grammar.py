@@ -27,10 +27,12 @@ from lakelock.spark_plugin.session_sql.commands import (
     is_path,
 )
 from lakelock.spark_plugin.session_sql.refusals import refuse_catalog, refuse_with_path, unreadable
+from lakelock.spark_plugin.statements.operations import Name
 from lakelock.spark_plugin.statements.words import Words
 
 _WHOLE = ("VACUUM", "OPTIMIZE", "EXPLAIN")
 _READS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "EXPLAIN", "DESCRIBE", "DESC", "(")
+_BEFORE_SOURCES = ("FROM", "JOIN", ",", "TABLE", "USING", "(")
 _CHANGES = {"UPDATE": ((),), "DELETE": (("FROM",),), "MERGE": (("INTO",),), "INSERT": (("INTO",), ("OVERWRITE",))}
 
 
@@ -53,6 +55,13 @@ def command_of(text: str) -> Command | None:
             raise refuse_with_path(first)
         return None
     return Query(relations)
+
+
+def names_in(text: str) -> tuple[Name, ...]:
+    """The names that stand where a statement may name what it reads. A column may be among them."""
+    words = _words(text)
+    places = (at for at in range(len(words)) if words[at - 1] in _BEFORE_SOURCES)
+    return tuple(_relation(words, text, at)[0].name for at in places)
 
 
 def _words(text: str) -> Words:

@@ -34,6 +34,7 @@ from lakelock.spark_plugin.session_sql.commands import (
     Vacuum,
     is_path,
 )
+from lakelock.spark_plugin.session_sql.fresh_views import read_afresh
 from lakelock.spark_plugin.session_sql.refusals import no_version
 from lakelock.spark_plugin.statements.operations import quoted
 from lakelock.spark_plugin.statements.sources import path_of_view
@@ -66,10 +67,13 @@ def sql(
     `RENAME`, `DROP` and `ALTER COLUMN`. What changes the table returns one row that tells what was done. `args` are values for
     markers such as `:shop`. `config` and `options` are those of `LakeTable.for_path`.
 
+    A temporary view of `format("lakelock")` that the statement reads by its name is made again first, so that it shows the
+    table as it is now: Spark by itself goes on with what it planned for the first query over the view.
+
     `InputError` before any work for what cannot be run. Needs sqlglot: `pip install 'lakelock[sql]'`.
     """
     try:
-        from lakelock.spark_plugin.session_sql.grammar import command_of
+        from lakelock.spark_plugin.session_sql.grammar import command_of, names_in
     except ModuleNotFoundError as error:
         if error.name != "sqlglot":
             raise
@@ -78,6 +82,7 @@ def sql(
         raise InputError("sql() takes the text of one statement", hint='sql(spark, "DESCRIBE HISTORY lakelock.`/lake/goods`")')
     require_classic(spark)
     command = command_of(statement)
+    read_afresh(spark, names_in(statement))
     return _Session(spark, statement, args, lambda path: LakeTable.for_path(spark, path, config=config, options=options)).run(
         command
     )

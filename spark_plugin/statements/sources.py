@@ -60,12 +60,18 @@ def _paths(leaf: Any) -> Sequence[object]:
 
 def path_of_view(spark: SparkSession, name: Name) -> str | None:
     """The path of a temporary view `USING lakelock OPTIONS (path ...)`; None for any other relation, and for no relation."""
+    plan = relation_of_view(spark, name)
+    return None if plan is None or plan.options().containsKey("as_of") else str(plan.options().get("path"))
+
+
+def relation_of_view(spark: SparkSession, name: Name) -> Any:
+    """Spark's own relation of such a view, which has its options; None for any other relation, and for no relation."""
     try:
         plan: Any = spark.table(quoted(name))._jdf.queryExecution().analyzed()
         while plan.getClass().getSimpleName() in ("SubqueryAlias", "View"):
             plan = plan.children().apply(0)
         if plan.getClass().getSimpleName() == "DataSourceV2Relation" and plan.table().name() == "lakelock":
-            return None if plan.options().containsKey("as_of") else str(plan.options().get("path"))
+            return plan
     except (Py4JError, PySparkException):
         pass
     return None

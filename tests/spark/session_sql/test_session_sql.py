@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 from lakelock.errors import InputError, SchemaError
 from lakelock.spark_plugin import LakeTable, register, sql
 from tests.sizes import in_ci
+from tests.spark.sparks import since_spark_4
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
@@ -112,6 +113,35 @@ def test_a_time_is_one_of_the_sessions_zone(spark: SparkSession, table: LakeTabl
     rows = sql(spark, f"SELECT price FROM goods TIMESTAMP AS OF '{text}'").collect()
     assert sorted(row["price"] for row in rows) in ([10.0, 20.0, 30.0], [0.0] * 3)
     assert sql(spark, "SELECT * FROM goods TIMESTAMP AS OF (current_timestamp() + interval 1 hour)").count() == 3
+
+
+@since_spark_4
+def test_a_view_shows_its_table_as_it_is_now(spark: SparkSession, table: LakeTable, tmp_path: Path) -> None:
+    copy = LakeTable.create(spark, tmp_path / "copy", schema=COLUMNS, key="id")
+    spark.sql(f"create or replace temporary view few (price double, id long) using lakelock options (path '{table.path}')")
+    spark.read.format("lakelock").load(table.path).createOrReplaceGlobalTempView("everywhere")
+    then = table.history(1).head()["instant"]
+    spark.sql(f"create or replace temporary view past using lakelock options (path '{table.path}', as_of '{then}')")
+    assert sql(spark, "SELECT * FROM goods JOIN few USING (id)").count() == 3
+
+    spark.sql("INSERT INTO goods VALUES (4, 'oslo', 40D)")
+    assert sql(spark, "SELECT goods.id, count(*) AS goods FROM goods GROUP BY goods.id").count() == 4
+    assert sql(spark, "WITH dear AS (SELECT * FROM goods) SELECT * FROM dear WHERE price > 30").head()["shop"] == "oslo"
+    assert sql(spark, "SELECT max(e.price), count(*) FROM global_temp.everywhere e, few s WHERE e.id = s.id").head()[0] == 40.0
+    assert sql(spark, "SELECT * FROM few").columns == ["price", "id"]
+    assert sql(spark, "SELECT * FROM past").count() == 3
+    sql(spark, f"INSERT INTO lakelock.`{copy.path}` SELECT * FROM goods")
+    assert prices(copy) == [10.0, 20.0, 30.0, 40.0]
+    with pytest.raises(InputError, match="the source reads `goods`, the table that the statement changes"):
+        sql(spark, "INSERT OVERWRITE goods SELECT * FROM goods")
+
+    spark.sql("CACHE TABLE goods")
+    table.delete("id = 4")
+    assert sql(spark, "SELECT * FROM goods").count() == 4, "whoever caches a view wants it to stay"
+    spark.catalog.uncacheTable("goods")
+    for name in ("few", "past"):
+        spark.catalog.dropTempView(name)
+    spark.catalog.dropGlobalTempView("everywhere")
 
 
 def test_every_other_statement_is_sparks(spark: SparkSession, table: LakeTable) -> None:
