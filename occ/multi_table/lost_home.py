@@ -5,7 +5,7 @@ from __future__ import annotations
 from lakelock.errors import InputError
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publishing.fate import InstantFate, shown_fate
-from lakelock.occ.publishing.settling import is_there, owner_lives, put_outcome, standing
+from lakelock.occ.publishing.settling import is_its_home, is_there, owner_lives, put_outcome, standing
 from lakelock.occ.records.decisions import Resolution, decided_for
 from lakelock.occ.records.outcomes import OutcomeRecord, TableInstant, Verdict
 from lakelock.table.timeline import read_timeline
@@ -24,7 +24,7 @@ def settle_without_home(table: OpenTable, instant: str) -> OutcomeRecord:
     if prepare is None or transaction is None or standing(table, prepare, timeline).resolution is not Resolution.UNDECIDED:
         raise InputError(f"{instant} of {uri} waits for no outcome", hint=f"lakelock commits show {uri} {instant}")
     home = table.storage_of(transaction.home)
-    if is_there(home):
+    if is_there(home) and is_its_home(home, transaction):
         raise InputError(
             f"{instant} of {uri} waits for an outcome in {home.uri}, and that table is there",
             hint=f"the next writer of {uri} ends the transaction",

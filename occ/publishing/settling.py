@@ -24,7 +24,7 @@ from lakelock.occ.records.outcomes import OutcomeRecord, TransactionName, Verdic
 from lakelock.occ.steps import Step, reached
 from lakelock.storage import Created, Storage, create
 from lakelock.table import layout
-from lakelock.table.timeline import Timeline
+from lakelock.table.timeline import Timeline, read_timeline
 
 PUTS = 5
 """How often an outcome is put again that gets no answer, or whose record has just been deleted."""
@@ -176,13 +176,29 @@ def is_there(home: Storage) -> bool:
     return any(home.get(key) is not None for key in (layout.PROPERTIES, layout.PROPERTIES_BACKUP))
 
 
+def is_its_home(home: Storage, transaction: TransactionName) -> bool:
+    """Whether the table at the home of a pending transaction is the one that it began in, and not another made there since.
+
+    The one that it began in shows its instant or a later rollback; or it has an archive, where both may be.
+    """
+    instant, timeline = transaction.tables[0].instant, read_timeline(home)
+    if timeline.state_of(instant) is not None or any(each.requested >= instant for each in timeline.rollbacks):
+        return True
+    return timeline.has_archive and instant < timeline.first_active
+
+
 def _ensure_home(table: OpenTable, home: Storage, prepare: Decision) -> None:
     """An outcome in a place where there is no table would decide nothing for whoever moved the table away."""
-    if is_there(home):
+    where = f"decision {prepare.number} of {table.storage.uri}"
+    about = f"{where} prepares {prepare.instant} for a transaction whose outcome belongs"
+    if not is_there(home):
+        wrong = f"{about} to the table {home.uri}, and there is no such table any more"
+    elif not is_its_home(home, _transaction_of(prepare)):
+        wrong = f"{about} to a table that was at {home.uri}, and another one was made there since"
+    else:
         return
     raise TableError(
-        f"decision {prepare.number} of {table.storage.uri} prepares {prepare.instant} for a transaction whose outcome belongs "
-        f"to the table {home.uri}, and there is no such table any more",
+        wrong,
         hint="put that table back where it was. If it is gone for good: "
         f"lakelock commits settle {table.storage.uri} {prepare.instant} --home-is-gone",
         home=home.uri,

@@ -16,6 +16,7 @@ from lakelock.occ.recovery.outcomes import collect_outcomes
 from lakelock.settings import HeartbeatSettings
 from lakelock.table import layout
 from tests.behaviour.multi_table.shop import SETTINGS, Shop
+from tests.behaviour.tables import new_table
 from tests.faulty_storage import FaultyStorage, Rule
 
 OUTCOME = f"{layout.OUTCOMES}/*"
@@ -164,6 +165,25 @@ def test_whoever_says_that_the_home_is_gone_ends_what_no_other_table_shows():
     assert stock.outcome(instant) is Outcome.REJECTED
     shop.insert("stock", "next", "month=2")
     assert not shop.has("stock") and "next" in shop.shown("stock")
+
+
+@pytest.mark.parametrize("commits", [0, 2])
+def test_another_table_that_was_made_where_the_home_was_decides_nothing(commits):
+    """It had no outcome, so the transaction was aborted in one table although another showed it."""
+    shop = Shop(("orders", "returns", "stock"))
+    stopped_at(shop, "put_if_absent", f"{layout.TIMELINE}/*_*.commit", "stock")
+    assert shop.has("returns")
+    instant = dropped(shop)
+    home = shop.table("orders")
+    home.delete([item.key for item in home.list("")])
+    new_table(home)
+    for number in range(commits):
+        shop.insert("orders", f"new{number}")
+    with pytest.raises(TableError, match="to a table that was at memory://orders, and another one was made there since"):
+        shop.insert("stock", "next", "month=2")
+    settle_without_home(shop.coordinator("stock").table, instant)
+    shop.insert("stock", "next", "month=2")
+    assert shop.has("stock") and shop.has("returns")
 
 
 @pytest.mark.parametrize("published", [True, False])

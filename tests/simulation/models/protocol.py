@@ -29,6 +29,7 @@ class Rules:
 
     finish_at_begin: bool = True
     first_before_requested: bool = True
+    again_behind_boundary: bool = True
     boundary_after_listing: bool = True
     boundary_after_reading: bool = True
     boundary_after_put: bool = True
@@ -118,12 +119,12 @@ class Model:
                 yield from self._request(world, me, mine)
             case "look-boundary":
                 log = mine.log if rules.boundary_after_reading else _read(mine.log, world.log)
-                if world.boundary > mine.first:
+                if rules.again_behind_boundary and world.boundary > mine.first:
                     yield self._begin_again(world._replace(pending=world.pending - {who}), me, who)
                 else:
                     after = "timeline" if who in world.pending else "request"
                     counts = tuple(entry if number > world.boundary else None for number, entry in enumerate(log, 1))
-                    yield _as(world, me, mine._replace(at=after, log=counts))
+                    yield _as(world, me, mine._replace(at=after, log=counts, first=max(mine.first, world.boundary)))
                 yield from self._request(world, me, mine)
             case "request":
                 yield _as(world._replace(pending=world.pending | {who}), me, mine._replace(at="timeline"))

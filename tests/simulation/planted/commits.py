@@ -36,8 +36,8 @@ BUGS_OF_COMMITS = (
         "head noted after the baseline",
         "`first` is read after the instant exists and the timeline was listed",
         "occ.baseline:begin",
-        "timeline = table.timeline()\n",
-        "timeline = table.timeline()\n            first = table.log.look().head\n",
+        "timeline = _begun(table, heartbeat, instant, action)\n",
+        "timeline = _begun(table, heartbeat, instant, action)\n        first = table.log.look().head\n",
         seed=163,
     ),
     Planted(
