@@ -8,9 +8,10 @@ from typing import Annotated
 import typer
 
 from lakelock.admin.audit import audited
+from lakelock.amounts import size_text
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import ReasonOption
-from lakelock.cli.output import Exit, Output, moment, reporting, size
+from lakelock.cli.output import Exit, Output, moment, reporting
 from lakelock.errors import InputError, LakelockError
 from lakelock.identity import OTHER_ENGINE, name_of
 from lakelock.markers.liveness import judge_all
@@ -61,7 +62,7 @@ def _print_list(out: Output, entries: list[HistoryEntry], pending: list[str]) ->
     )
     rows = [
         (e.instant, moment(e.completion), e.operation, e.writer or OTHER_ENGINE, e.rows_inserted, e.rows_updated,
-         e.rows_deleted, e.files, size(e.size_bytes), e.took_s, e.decision)
+         e.rows_deleted, e.files, size_text(e.size_bytes), e.took_s, e.decision)
         for e in entries
     ]  # fmt: skip
     out.table(columns, rows, empty="nothing was committed yet")
@@ -192,7 +193,7 @@ def _text(name: str, value: object) -> object:
     if name == "completion":
         return moment(str(value)) + " UTC"
     if name == "size_bytes" and isinstance(value, int):
-        return size(value)
+        return size_text(value)
     if isinstance(value, list):
         shown = ", ".join(map(str, value[:5]))
         return f"{shown} and {len(value) - 5} more" if len(value) > 5 else shown

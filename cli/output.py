@@ -162,13 +162,3 @@ def moment(instant: str | None) -> str:
 def iso(ms: int) -> str:
     """Milliseconds since 1970 as ISO 8601, UTC."""
     return datetime.fromtimestamp(ms / 1000, timezone.utc).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def size(size_bytes: int) -> str:
-    """A number of bytes for people."""
-    amount = float(size_bytes)
-    for unit in ("B", "KiB", "MiB", "GiB"):
-        if amount < 1024:
-            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
-        amount /= 1024
-    return f"{amount:.1f} TiB"

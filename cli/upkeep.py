@@ -10,8 +10,9 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
+from lakelock.amounts import size_text
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
-from lakelock.cli.output import Exit, Output, console, plain, reporting, size
+from lakelock.cli.output import Exit, Output, console, plain, reporting
 from lakelock.occ.upkeep.archive import Archived
 from lakelock.occ.upkeep.asked_retention import asked_retention
 from lakelock.occ.upkeep.budget import Progress as Report
@@ -132,7 +133,7 @@ def _print_cleaned(out: Output, done: Cleaned, *, dry_run: bool) -> None:
         out.line(f"another engine is cleaning ({done.yielded_to}); run again when it is done")
         return
     verb = "would delete" if dry_run else "deleted"
-    out.line(f"{verb} {done.files} old file(s), {size(done.size_bytes)}")
+    out.line(f"{verb} {done.files} old file(s), {size_text(done.size_bytes)}")
     if done.readable_from and done.files:
         out.line(f"the table {'would be' if dry_run else 'is'} readable as of {done.readable_from} and later")
     if done.held_by:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
+from lakelock.amounts import size_text
 from lakelock.conflict import Conflict
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.services.restore import RESTORE
@@ -72,7 +73,7 @@ class WriteResult:
         again = f", attempt {self.attempts}" if self.attempts > 1 else ""
         if self.files_kept:
             again += f", which redid {self.files - self.files_kept} of {self.files} files"
-        files = f"{self.files} file{'s' if self.files != 1 else ''}, {_size(self.size_bytes)}"
+        files = f"{self.files} file{'s' if self.files != 1 else ''}, {size_text(self.size_bytes)}"
         return f"{self.operation} {self.instant}: {rows} ({files}) in {self.took_s:.1f} s{waited}{again}"
 
 
@@ -88,12 +89,3 @@ class RunResult(WriteResult, Generic[T]):
     @classmethod
     def of_run(cls, done: Committed, value: T | None) -> RunResult[T]:
         return cls(**{field.name: getattr(done, field.name) for field in fields(WriteResult)}, value=value)
-
-
-def _size(size_bytes: int) -> str:
-    size = float(size_bytes)
-    for unit in ("B", "kB", "MB", "GB"):
-        if size < 1000:
-            return f"{size:.0f} {unit}" if unit == "B" else f"{size:.1f} {unit}"
-        size /= 1000
-    return f"{size:.1f} TB"

@@ -105,7 +105,7 @@ def parse(row: SettingRow, raw: object, where: str = "") -> object:
         too_low = row.at_least is not None and value < row.at_least
         too_high = row.at_most is not None and value > row.at_most
         if too_low or too_high or not math.isfinite(value):
-            raise _bad(row, raw, where, f"must be {row.bounds or 'finite'}")
+            raise _bad(row, raw, where, f"must be {'from ' * (' to ' in row.bounds)}{row.bounds or 'finite'}")
     return value
 
 
@@ -130,7 +130,8 @@ def _converted(row: SettingRow, raw: object, where: str) -> object:
                 return int(number)
         except (ValueError, OverflowError):
             pass
-    raise _bad(row, raw, where, f"must be {row.type_name}")
+    article = "a " if "number" in row.type_name else ""
+    raise _bad(row, raw, where, f"must be {article}{row.type_name}")
 
 
 def _choice(row: SettingRow, raw: object, where: str) -> str:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 
+from lakelock.amounts import size_text
 from lakelock.errors import ConflictError, InputError, RolledBackError
 from lakelock.near_misses import did_you_mean
 from lakelock.occ.conflicts.footprint import CLUSTER
@@ -112,8 +113,7 @@ class Optimized:
 
     def __repr__(self) -> str:
         left = f"; {self.yielded} left to other writers" if self.yielded else ""
-        size = f"{self.size_bytes / 1e6:,.1f} MB" if self.size_bytes >= 100_000 else f"{self.size_bytes:,} B"
-        return f"OPTIMIZE: {self.files_before:,} files became {self.files_after:,} ({size}){left}"
+        return f"OPTIMIZE: {self.files_before:,} files became {self.files_after:,} ({size_text(self.size_bytes)}){left}"
 
 
 Writing = Callable[[Transaction, Sequence[Join], Callable[[], None]], Sequence[WriteStat]]

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.cli.output import Exit, exit_of, size
+from lakelock.amounts import size_text
+from lakelock.cli.output import Exit, exit_of
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import (
     CommitOutcomeUnknown,
@@ -168,4 +169,4 @@ def test_each_kind_of_error_has_its_exit_code(error: LakelockError, code: int) -
     ("size_bytes", "text"), [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (5 << 30, "5.0 GiB"), (3 << 40, "3.0 TiB")]
 )
 def test_sizes_are_readable(size_bytes: int, text: str) -> None:
-    assert size(size_bytes) == text
+    assert size_text(size_bytes) == text

@@ -99,8 +99,8 @@ def test_a_wrong_prefix_in_the_spark_conf_is_pointed_out_and_logged(caplog: pyte
     [
         ("lock.wait_s", "-1", "0 s to 86,400 s"),
         ("lock.wait_s", "nan", "0 s to 86,400 s"),
-        ("lock.wait_s", "soon", "must be number"),
-        ("lock.wait_s", True, "must be number"),
+        ("lock.wait_s", "soon", "must be a number"),
+        ("lock.wait_s", True, "must be a number"),
         ("retry.attempts", "0", "1 to 1,000"),
         ("retry.attempts", "2.5", "whole number"),
         ("retry.attempts", "inf", "whole number"),
