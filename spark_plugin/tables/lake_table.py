@@ -20,7 +20,7 @@ from lakelock.occ.shown import QueryType, Shown
 from lakelock.settings import Settings
 from lakelock.settings.resolver import setting_of
 from lakelock.spark_plugin import creating
-from lakelock.spark_plugin.arguments import Duplicates, instant_of, names, settings_of
+from lakelock.spark_plugin.arguments import Duplicates, changed, instant_of, names, settings_of
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.data_source.options import ReadOptions, query_type_of
 from lakelock.spark_plugin.frames import arrow_schema, require_classic, spark_conf, spark_schema
@@ -203,10 +203,15 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         require_classic(spark)
         folder, path = in_full(spark, folder), in_full(spark, path)
         source = Source.of(spark, folder, path, settings_of(spark, folder, config, options))
+        partition_by = source.partition_by if partition_by is None else names(partition_by)
+        if key and not cls.exists(spark, path, config=config, options=options):
+            any_row = changed(settings_of(spark, path, config, options).write, duplicates=duplicates).duplicates == "any"
+            within = () if index == "global" else partition_by
+            source.require_keys(names(key), within, once=not any_row and order_by is None)
         table = cls.create(
             spark, path, schema=source.frame, key=key, order_by=order_by, name=name, hive_style=hive_style, index=index,
-            partition_by=source.partition_by if partition_by is None else partition_by, if_not_exists=True,
-            config=config, options=options, application=application, listeners=listeners,
+            partition_by=partition_by, if_not_exists=True, config=config, options=options,
+            application=application, listeners=listeners,
         )  # fmt: skip
         try:
             if not is_imported(table._coordinator, source):

@@ -80,6 +80,38 @@ def test_a_key_that_the_folder_holds_twice_is_an_error_unless_any_row_will_do(
         assert table.read().count() == 1
 
 
+@pytest.mark.parametrize(
+    ("rows", "kind", "error"),
+    [
+        ([(1, 10), (1, 20)], "long", DuplicateKeyError),
+        ([(1, 10), (None, 20)], "long", SchemaError),
+        ([("x", 10), ("", 20)], "string", SchemaError),
+        ([(1.5, 10), (2.5, 20)], "double", SchemaError),
+    ],
+)
+def test_a_folder_whose_keys_are_refused_leaves_no_table_and_the_corrected_call_makes_one(
+    spark: SparkSession, tmp_path: Path, path: str, rows: list[tuple[object, ...]], kind: str, error: type[Exception]
+) -> None:
+    spark.createDataFrame(rows, f"id {kind}, v long").coalesce(1).write.parquet(str(tmp_path / "source"))
+    with pytest.raises(error):
+        LakeTable.from_parquet(spark, path, folder=tmp_path / "source", key="id")
+    assert not LakeTable.exists(spark, path)
+    with LakeTable.from_parquet(spark, path, folder=tmp_path / "source", key="v") as table:
+        assert table.read().count() == 2
+
+
+@pytest.mark.parametrize("key", [None, "id"])
+def test_a_damaged_file_in_the_folder_is_an_error_that_says_so(
+    spark: SparkSession, tmp_path: Path, path: str, key: str | None
+) -> None:
+    source = tmp_path / "source"
+    spark.range(3).coalesce(1).write.parquet(str(source))
+    (source / "damaged.parquet").write_bytes(b"PAR1 and then nothing that is Parquet")
+    with pytest.raises(InputError, match="cannot be read as one table"):
+        LakeTable.from_parquet(spark, path, folder=source, key=key)
+    assert not LakeTable.exists(spark, path)
+
+
 def test_a_folder_that_cannot_become_a_table_is_refused_before_any_work(
     spark: SparkSession, folder: Path, path: str, tmp_path: Path
 ) -> None:
