@@ -8,6 +8,8 @@ does whatever comes after it.
 from __future__ import annotations
 
 import io
+import math
+import struct
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import islice
 from typing import IO, Any, NamedTuple
@@ -29,6 +31,7 @@ READ_OPTIMIZED = 'read(query_type="read_optimized") reads the base files, withou
 OPERATION = "_hoodie_operation"
 _AT_ONCE = 10_000
 """How many rows are Python objects at a time."""
+_MAGNITUDE = 0x7FFF_FFFF_FFFF_FFFF
 
 
 class Change(NamedTuple):
@@ -73,7 +76,7 @@ class Changes:
         """Add what one block of rows or deletes says."""
         if block.kind is BlockKind.DELETE:
             for key, order in deletes_in(block):
-                self._delete(key, order)
+                self._delete(key, _in_javas_order(order) if isinstance(order, float) else order)
             return
         for rows in _rows_in(block):
             self._add(rows, block.source)
@@ -108,14 +111,25 @@ class Changes:
         self.last[key] = Change(None, order if self.ordering is not None else None)
 
 
+class _Floating(int):
+    """A place in the order of `Double.compareTo`: NaN is the greatest, and -0.0 below 0.0."""
+
+
+def _in_javas_order(value: float) -> _Floating:
+    bits: int = struct.unpack(">q", struct.pack(">d", math.nan if math.isnan(value) else value))[0]
+    return _Floating(bits if bits >= 0 else bits ^ _MAGNITUDE)
+
+
 def comparable(column: pa.ChunkedArray) -> list[Any]:
-    """The values of an ordering column as a delete states them: times as numbers."""
+    """The values of an ordering column as a delete states them, but in Java's order: times and floating points as numbers."""
     types = pa.types
     if types.is_timestamp(column.type) or types.is_time64(column.type):
         column = column.cast(pa.int64())
     elif types.is_date32(column.type) or types.is_time32(column.type):
         column = column.cast(pa.int32())
     values: list[Any] = column.to_pylist()
+    if types.is_floating(column.type):
+        return [None if value is None else _in_javas_order(value) for value in values]
     return values
 
 

@@ -1,9 +1,10 @@
-"""Blocks of log files, as long as Java makes them: it begins a new one at 256 MB."""
+"""Blocks of log files, as long as Java makes them (it begins a new one at 256 MB), and which version of a row counts."""
 
 from __future__ import annotations
 
 import io
 import json
+import math
 import struct
 
 import fastavro
@@ -12,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakelock.table.log_files.blocks import Block, BlockKind, Header
-from lakelock.table.log_files.changes import Changes
+from lakelock.table.log_files.changes import Change, Changes, comparable
 
 FIELDS = [{"name": "_hoodie_record_key", "type": "string"}, {"name": "v", "type": "long"}]
 AVRO = {"type": "record", "name": "row", "fields": FIELDS}
@@ -42,3 +43,18 @@ def test_every_row_of_a_block_is_read_however_many_there_are(make, count: int) -
     changes.add(make([{"_hoodie_record_key": f"k{n}", "v": n} for n in range(count)]))
     assert changes.rows.column("v").to_pylist() == list(range(count))
     assert {key: change.row for key, change in changes.last.items()} == {f"k{n}": n for n in range(count)}
+
+
+RISING = [None, -math.inf, -1.5, -0.0, 0.0, 5e-324, 2.5, math.inf, math.nan]
+
+
+@pytest.mark.parametrize("kind", [pa.float64(), pa.float32()])
+def test_floating_points_are_in_the_order_of_java_which_has_nan_last_and_tells_the_zeros_apart(kind: pa.DataType) -> None:
+    values = [value for value in RISING if kind == pa.float64() or value != 5e-324]
+    orders = comparable(pa.chunked_array([pa.array(values, kind)]))
+    changes = Changes(COLUMNS, "v")
+    for place, order in enumerate(orders):
+        for other in range(len(orders)):
+            assert changes.counts(Change(0, order), Change(1, orders[other])) == (place >= other)
+    negative_nan = struct.unpack(">d", b"\xff\xf8\0\0\0\0\0\0")[0]
+    assert comparable(pa.chunked_array([pa.array([negative_nan])])) == orders[-1:]
