@@ -27,7 +27,7 @@ from lakelock.occ.transaction import Transaction
 from lakelock.settings import OptimizeSettings
 from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.eligibility import look_like_buckets
+from lakelock.table.eligibility import check_writable, look_like_buckets
 from lakelock.table.instants import Instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
@@ -137,8 +137,10 @@ def optimize(
     """Join the present small files, in as many commits as `optimize.commit_bytes` requires.
 
     It waits for nobody: files that others are writing are left to them. A table with a bucket index has one file group for
-    each bucket, and nothing to join. `InputError` for a column to sort by that the table does not have.
+    each bucket, and nothing to join. `InputError` for a column to sort by that the table does not have, `TableError` for a
+    table that lakelock does not write.
     """
+    check_writable(coordinator.properties)
     check_columns(sort_by, coordinator.schema())
     result, snapshot = Optimized(), coordinator.snapshot()
     if has_buckets(coordinator, snapshot):

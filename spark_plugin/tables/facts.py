@@ -14,6 +14,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.history import HistoryEntry
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.session.lost_spark import needs_spark
+from lakelock.table.eligibility import why_not_merged
 from lakelock.table.instants import time_of
 
 HISTORY = (
@@ -98,8 +99,15 @@ _AFTER_TIMES = [field.name for field in fields(HistoryEntry)][2:]
 
 
 def row_of_detail(table: Coordinator) -> tuple[object, ...]:
-    """The row of `DETAIL`. `newest_instant` and `last_modified` are those of the newest commit, None where there is none."""
-    found, files = table.properties, table.snapshot().files
+    """The row of `DETAIL`. `newest_instant` and `last_modified` are those of the newest commit, None where there is none.
+
+    The files are those that a read opens: of a merge-on-read table the log files, too, if lakelock can merge them.
+    """
+    found = table.properties
+    merged = found.is_merge_on_read and why_not_merged(found) is None
+    shown = table.shown(query_type="snapshot" if merged else "read_optimized")
+    logged = [(each.partition, file) for each in shown.logged for file in (each.base, *each.logs) if file is not None]
+    files = [*((file.partition, file) for file in shown.snapshot.files), *logged]
     newest = max(table.table.timeline().commits, key=lambda i: i.completion or i.requested, default=None)
     index = found.index
     return (
@@ -112,8 +120,8 @@ def row_of_detail(table: Coordinator) -> tuple[object, ...]:
         None if index is None else str(index),
         found.hive_style,
         len(files),
-        len({file.partition for file in files}),
-        sum(file.size_bytes for file in files),
+        len({partition for partition, _ in files}),
+        sum(file.size_bytes for _, file in files),
         newest.requested if newest else None,
         time_of(newest.completion or newest.requested, found.timezone) if newest else None,
     )

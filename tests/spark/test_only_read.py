@@ -68,11 +68,19 @@ def test_every_type_comes_out_of_a_log_file(spark: SparkSession) -> None:
     )  # fmt: skip
 
 
+def test_details_count_the_log_files_that_a_read_opens(spark: SparkSession) -> None:
+    path = golden_table("java12_mor_events")
+    files = [*path.rglob("*.parquet"), *(file for file in path.rglob(".*.log.*") if file.suffix != ".crc")]
+    (detail,) = LakeTable.for_path(spark, path).detail().select("files", "size_bytes", "partitions").collect()
+    assert tuple(detail) == (len(files), sum(file.stat().st_size for file in files), len({file.parent for file in files}))
+
+
 def test_only_reads_are_there(table: LakeTable, spark: SparkSession) -> None:
     refused: list[Callable[[], object]] = [
         lambda: table.upsert(table.read()),
         lambda: table.delete("v = 1"),
         lambda: table.changes("20200101000000000"),
+        lambda: table.optimize(),
     ]
     for call in refused:
         with pytest.raises(TableError, match="MERGE_ON_READ|merge-on-read"):
