@@ -8,6 +8,7 @@ from the timeline are removed by the next one.
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -15,6 +16,7 @@ from lakelock.errors import CorruptTableError, StorageError
 from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.upkeep.archive_policy import Archivable, archivable
 from lakelock.occ.upkeep.budget import Budget
@@ -25,6 +27,7 @@ from lakelock.storage import Listed
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import check_writable
+from lakelock.table.file_index.recorded import STATISTICS
 from lakelock.table.instants import Action, Instant, completes_as, is_instant_time, parse_file_name
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import read_properties
@@ -209,7 +212,24 @@ def _row(table: OpenTable, instant: Instant) -> HistoryRow | None:
         names = [f"{instant.requested}.{action}.requested" for action in (instant.action, Action.CLUSTERING.value)]
         found = (table.storage.get(layout.timeline(name)) for name in names)
         plan = next((each.data for each in found if each is not None and each.data), None)
-    return HistoryRow(instant.requested, instant.completion or "", instant.action, stored.data, plan)
+    data = _without_values(stored.data) if instant.is_write else stored.data
+    return HistoryRow(instant.requested, instant.completion or "", instant.action, data, plan)
+
+
+def _without_values(data: bytes) -> bytes:
+    """A commit's metadata without values of rows: the history is there for ever, and they would outlive an erasure.
+
+    No reader asks for the ranges of files or the texts of conditions once a commit is archived; that it read is kept.
+    """
+    try:
+        metadata = CommitMetadata.from_bytes(data)
+        reads = [{"kind": each["kind"]} for each in json.loads(metadata.extra.get(keys.READS, "[]"))]
+    except (CorruptTableError, ValueError, TypeError, KeyError):
+        return data
+    extra = {name: value for name, value in metadata.extra.items() if name not in (STATISTICS, keys.READS)}
+    if extra.keys() == metadata.extra.keys():
+        return data
+    return replace(metadata, extra={**extra, keys.READS: json.dumps(reads)} if reads else extra).to_bytes()
 
 
 def _remove(table: OpenTable, listed: list[Listed], gone: tuple[Instant, ...], budget: Budget) -> None:

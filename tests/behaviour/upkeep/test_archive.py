@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow.compute as pc
 import pytest
 
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError
+from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import ArchiveSettings, CleanSettings, ListingSettings
 from lakelock.table import layout
-from lakelock.table.archive import completed_write, read_commit
+from lakelock.table.archive import archived_writes, completed_write, read_commit
 from lakelock.table.changes import read_changes
 from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.layout import FileGroupId
@@ -19,6 +22,7 @@ from lakelock.table.services import RollbackPlan
 from lakelock.table.upkeep.history import read_history
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import Recorder, put_file
+from tests.behaviour.upkeep.test_optimize import rows
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
 from tests.faulty_storage import CountingStorage, FaultyStorage, RepeatingStorage, Rule
 
@@ -447,3 +451,27 @@ def test_a_file_of_a_commit_is_never_taken_for_one_that_was_rolled_back(archived
     table.write_many(9)
     assert table.coordinator().archive().last > instant
     assert committed not in active(table) and table.shown()["still"] == committed
+
+
+def test_the_history_holds_no_values_of_rows_so_an_erasure_is_final() -> None:
+    table = AgingTable()
+    engine = ArrowEngine(table.coordinator())
+    engine.insert(rows(("SECRET", 1, "1"), ("b", 2, "1")))
+    engine.insert(rows(("c", 3, "1")))
+    engine.delete_where(pc.field("id") == "SECRET")
+    first = [i.requested for i in table.timeline().commits]
+    for number in range(9):
+        table.runtime.advance(5)
+        engine.insert(rows((f"k{number}", number, "1")))
+    before = engine.coordinator.history()
+    assert engine.coordinator.archive().instants >= len(first)
+    assert engine.coordinator.history() == before
+    metadata = [each.data for _, writes in archived_writes(table.storage) for each in writes]
+    assert len(metadata) >= len(first) and not any(b"SECRET" in data for data in metadata)
+    blind = [read_summary(table.storage, instant) for instant in archived_instants(table, first)]
+    assert [summary.is_blind_append for summary in blind] == [True, True, False]
+
+
+def archived_instants(table: AgingTable, requested: list[str]) -> list[Instant]:
+    found = {w.requested: w for _, writes in archived_writes(table.storage) for w in writes}
+    return [Instant(each, found[each].action, State.COMPLETED, found[each].completion) for each in requested]
