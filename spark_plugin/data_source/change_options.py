@@ -42,9 +42,6 @@ class ChangeOptions:
         if self.feed and as_of is not None:
             hint = "until says where a change feed ends"
             raise SettingsError("a change feed is not read as of a time", hint=hint)
-        if self.most_files is not None or self.skip_change_commits:
-            hint = "leave it out, or use spark.readStream"
-            raise SettingsError("max_files_per_trigger and skip_change_commits are options of a stream", hint=hint)
         if self.feed and (self.since is None or self.since == LATEST):
             hint = 'give .option("since", instant), after which it begins; table.history() lists the instants'
             raise SettingsError("a change feed that is read in a batch needs to know where it begins", hint=hint)

@@ -20,6 +20,7 @@ from lakelock.spark_plugin.data_source.flags import true_or_false
 from lakelock.spark_plugin.data_source.planners import spare_pandas
 from lakelock.spark_plugin.data_source.stated_table import OPTIONS as TABLE_OPTIONS
 from lakelock.spark_plugin.data_source.stated_table import StatedTable
+from lakelock.spark_plugin.data_source.uses import Use, ensure_effective
 from lakelock.spark_plugin.peers.options import spelled_as_here
 from lakelock.spark_plugin.session.conf import (
     OVERWRITE_MODE,
@@ -71,8 +72,10 @@ class SourceOptions:
     changes: ChangeOptions
 
     @classmethod
-    def parse(cls, options: Mapping[str, str], conf: Mapping[str, str] | None = None) -> SourceOptions:
-        """`conf`: the known confs of the session that start with `spark.lakelock.`."""
+    def parse(
+        cls, options: Mapping[str, str], conf: Mapping[str, str] | None = None, uses: tuple[Use, ...] = tuple(Use)
+    ) -> SourceOptions:
+        """`conf`: the known confs of the session that start with `spark.lakelock.`. `uses`: what the options may be for."""
         given = spelled_as_here(options)
         for key, why in _REFUSED.items():
             if key in given:
@@ -83,6 +86,7 @@ class SourceOptions:
                 hint="use .load(path) or .save(path); in SQL: INSERT INTO t WITH ('path' = '...'), "
                 "or a temporary view USING lakelock OPTIONS (path '...')",
             )
+        ensure_effective(given, uses)
         conf = dict(conf or {})
         overwrite, chosen = _overwrite(given, sparks=overwrites_partitions(conf))
         conf.pop(OVERWRITE_MODE, None)
@@ -127,6 +131,12 @@ class SourceOptions:
         if self.txn_version is not None:
             hint = "leave it out; in foreachBatch, where the batch is yours, give both to batch_df.write"
             raise SettingsError("a stream has no txn_version: Spark numbers its micro-batches", hint=hint)
+
+    def check_mode(self, overwrite: bool) -> None:
+        """`SettingsError` for what a write in Spark's mode overwrite, or one that appends, cannot have."""
+        if not overwrite and self.overwrite_chosen and self.overwrite == "partitions":
+            hint = 'replace them with .mode("overwrite"), or leave it out to add the rows'
+            raise SettingsError("overwrite=partitions replaces partitions, and the mode is append", hint=hint)
 
     def ensure_session_known(self, of: tuple[str, ...] = ()) -> None:
         """In a task: `SettingsError` if the session sets something that these settings lack; `of` as in `ensure_known`."""

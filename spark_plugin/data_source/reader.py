@@ -19,6 +19,7 @@ from lakelock.spark_plugin.data_source.asked import check_asked
 from lakelock.spark_plugin.data_source.change_options import position_of_text
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.partitions import FilePartition, MergedPartition, UnitPartition, unit_partitions
+from lakelock.spark_plugin.data_source.uses import READS, Use
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.spark_plugin.session.conf import OF_READS
 from lakelock.storage.location import StorageLocation
@@ -30,7 +31,7 @@ from lakelock.table.schema import TableSchema
 
 def schema_of(options: Mapping[str, str], conf: Mapping[str, str]) -> StructType:
     """The table's columns."""
-    parsed = SourceOptions.parse(options, conf)
+    parsed = SourceOptions.parse(options, conf, READS)
     with parsed.open() as table:
         as_of = None if parsed.as_of is None else as_of_time(parsed.as_of, table.properties.timezone)
         return spark_schema(shown_columns(table.schema(as_of), parsed))
@@ -53,7 +54,7 @@ class LakelockReader(DataSourceReader):
     """
 
     def __init__(self, options: Mapping[str, str], schema: StructType, conf: Mapping[str, str]) -> None:
-        self._parsed = parsed = SourceOptions.parse(options, conf)
+        self._parsed = parsed = SourceOptions.parse(options, conf, (Use.BATCH_READ,))
         parsed.changes.check_batch(parsed.as_of)
         self._columns = arrow_schema(schema)
         with parsed.open() as table:

@@ -34,6 +34,7 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.creating import Definition
 from lakelock.spark_plugin.data_source.kept_locks import given_back, locked, sign_of_life
 from lakelock.spark_plugin.data_source.options import SourceOptions
+from lakelock.spark_plugin.data_source.uses import Use
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.streaming import QUERY_ID
 from lakelock.spark_plugin.writing.bucketing import BucketPlan, unrouted_stage
@@ -87,9 +88,12 @@ class Sink:
     If the application has applied this version before (`applied`), nothing is begun, written or committed.
     """
 
+    use = Use.BATCH_WRITE
+
     def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool, conf: Mapping[str, str] | None = None):
         self.schema, self.overwrite = schema, overwrite
-        self.parsed = SourceOptions.parse(options, conf)
+        self.parsed = SourceOptions.parse(options, conf, (self.use,))
+        self.parsed.check_mode(overwrite)
         self.application = self._numbered()
         self.begun: Begun | None = None
         self.applied = False
@@ -228,6 +232,8 @@ class BatchSink(Sink, DataSourceArrowWriter):
 
 class StreamSink(Sink, DataSourceStreamWriter, DataSourceArrowWriter):
     """Appends each micro-batch exactly once. Messages bring the transaction to the process that commits."""
+
+    use = Use.STREAM_WRITE
 
     def _numbered(self) -> AppTransaction | None:
         self.parsed.refuse_version()

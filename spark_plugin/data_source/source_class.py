@@ -36,6 +36,7 @@ class LakelockDataSource(DataSource):
     apply once; `application`, `config` (a file), and every setting, such as `lock.provider` or `concurrency.mode`.
     `key`, `partition_by`, `order_by`, `name`, `hive_style` and `index`, as in `LakeTable.create`, with commas between columns,
     make the table if a write finds none, and must be true of one that it finds.
+    An option that does nothing in what Spark is doing, such as `as_of` in a write, is an error.
     Delta's and Hudi's spellings are taken where they mean the same, and otherwise answered by what to type.
     Spark confs (`spark.lakelock.*`) reach it by `lakelock.spark_plugin.register(spark)`. Where a session sets some and
     `register` was not called, or they have changed since, a write fails in its first task, before it writes anything.

@@ -22,6 +22,7 @@ from lakelock.spark_plugin.data_source.change_options import LATEST, position_of
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.partitions import FilePartition, UnitPartition, unit_partitions
 from lakelock.spark_plugin.data_source.reader import shown_columns
+from lakelock.spark_plugin.data_source.uses import Use
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.spark_plugin.session.conf import OF_READS
 from lakelock.table.change_feed.offsets import StreamOffset
@@ -47,7 +48,7 @@ class LakelockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> None:
         """`all_columns`: the query has not named the columns of `schema`, they were those of the table."""
         self._all_columns = all_columns
-        self._parsed = parsed = SourceOptions.parse(options, conf)
+        self._parsed = parsed = SourceOptions.parse(options, conf, (Use.STREAM_READ,))
         parsed.changes.check_stream(parsed.as_of)
         self._columns = arrow_schema(schema)
         self._opened: _Opened | None = None

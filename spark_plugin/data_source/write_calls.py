@@ -16,6 +16,7 @@ from pyspark.sql import DataFrameWriter, DataFrameWriterV2
 from lakelock.errors import InputError, TableError
 from lakelock.occ.create import table_exists
 from lakelock.spark_plugin.data_source.options import SourceOptions
+from lakelock.spark_plugin.data_source.uses import Use
 from lakelock.spark_plugin.frames import spark_conf
 from lakelock.spark_plugin.session.hadoop import hadoop_settings
 
@@ -117,7 +118,7 @@ def _is_wanted(writer: Any) -> bool:
     if mode in ("Append", "Overwrite"):
         return True
     conf = {**spark_conf(writer._spark), **hadoop_settings(writer._spark)}
-    location = SourceOptions.parse(_options(writer), conf).location
+    location = SourceOptions.parse(_options(writer), conf, (Use.BATCH_WRITE,)).location
     if not table_exists(location.open()):
         writer.mode("append")
         return True
