@@ -37,7 +37,7 @@ from lakelock.storage.location import StorageLocation, canonical_uri
 
 OWN = (
     "path", "as_of", "query_type", "include_meta", "overwrite", "overwrite_schema", "application", "config", "txn_app_id",
-    "txn_version", "tag", "partition",
+    "txn_version", "txn_replay", "tag", "partition",
     *TABLE_OPTIONS, *CHANGE_OPTIONS,
 )  # fmt: skip
 _HADOOP = ("fs.", "google.cloud.", "dfs.")
@@ -66,6 +66,7 @@ class SourceOptions:
     application: str
     txn_app_id: str | None
     txn_version: int | None
+    txn_replay: bool
     tag: str
     partition: str | None
     stated: StatedTable
@@ -108,6 +109,7 @@ class SourceOptions:
             application=given.get("application", ""),
             txn_app_id=given.get("txn_app_id"),
             txn_version=_whole(given.get("txn_version")),
+            txn_replay=true_or_false("txn_replay", given.get("txn_replay", "false")),
             tag=given.get("tag", ""),
             partition=given.get("partition") or None,
             stated=StatedTable.of(given),
@@ -121,7 +123,8 @@ class SourceOptions:
     def application_of_stream(self, query: str | None, batch_id: int) -> AppTransaction | None:
         """A micro-batch's number, as Spark counts it, in the query's name.
 
-        `txn_app_id` replaces that name: a query with a new checkpoint is then not a new application.
+        `txn_app_id` replaces that name. A query with a new checkpoint is then not a new application, but Spark counts its
+        batches from 0 again: it stops at one that another query has applied, unless `txn_replay` says that it is the same.
         """
         name = self.txn_app_id or query
         return application_of(name, batch_id) if name else None

@@ -28,11 +28,12 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.detached import Detached
 from lakelock.occ.locking.targets import resources_of, within
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.records.commit_keys import QUERY, AppTransaction
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.creating import Definition
 from lakelock.spark_plugin.data_source.kept_locks import given_back, locked, sign_of_life
+from lakelock.spark_plugin.data_source.named_streams import ensure_own_batch
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.uses import Use
 from lakelock.spark_plugin.frames import arrow_schema
@@ -187,21 +188,31 @@ class Sink:
         task = TaskContext.get()
         return TaskDone(stats, begun, task.getLocalProperty(QUERY_ID) if task else None)
 
-    def finish(self, begun: Begun, stats: Sequence[WriteStat], application: AppTransaction | None) -> None:
-        """Commit what the tasks wrote, unless the application has done so before or does so meanwhile."""
+    def finish(
+        self, begun: Begun, stats: Sequence[WriteStat], application: AppTransaction | None, query: str | None = None
+    ) -> None:
+        """Commit what the tasks wrote, unless the application has done so before or does so meanwhile.
+
+        `query`: the streaming query whose batch this is, to be recorded, and the only one that may have done so.
+        """
         detached = replace(begun.detached, application=application)
         with begun.with_locks(), self.parsed.open() as table:
             table.ensure_same_provider()
             try:
                 with table.adopt(detached) as tx:
                     tx.keep_within(self.targets)
+                    if query is not None:
+                        tx.extra[QUERY] = query
                     if begun.buckets is not None:
                         _ensure_one_task_each(stats, begun.context.properties)
                     replaced = _replaced(tx, stats, self.parsed.overwrite) if self.overwrite else None
                     tx.commit(stats, schema=begun.context.schema, replaced=replaced)
             except ConflictError as error:
-                if applied_instead(table, application, self.operation, error) is None:
+                applied = applied_instead(table, application, self.operation, error)
+                if applied is None:
                     raise
+                if application is not None and query is not None and not self.parsed.txn_replay:
+                    ensure_own_batch(table, applied.instant, application, query)
 
     def withdraw(self, begun: Begun) -> None:
         """Remove what the tasks wrote; nothing if the commit landed after all."""
@@ -244,7 +255,8 @@ class StreamSink(Sink, DataSourceStreamWriter, DataSourceArrowWriter):
         if not done or done[0].begun is None:
             return
         query = next((message.query for message in done if message.query), None)
-        self.finish(done[0].begun, _stats(done), self.parsed.application_of_stream(query, batchId))
+        application = self.parsed.application_of_stream(query, batchId)
+        self.finish(done[0].begun, _stats(done), application, query if self.parsed.txn_app_id else None)
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         for message in messages:

@@ -33,7 +33,8 @@ class LakelockDataSource(DataSource):
     without `change_feed` it tells appended rows, and `skip_change_commits` passes over commits that changed others;
     `max_files_per_trigger` bounds a micro-batch, but commits come whole.
     `partition` (`month=1`), outside which no row is read or written; `txn_app_id` and `txn_version`, which make a batch write
-    apply once; `application`, `config` (a file), and every setting, such as `lock.provider` or `concurrency.mode`.
+    apply once (a stream takes the name alone, and with `txn_replay` passes over what another checkpoint has applied);
+    `application`, `config` (a file), and every setting, such as `lock.provider` or `concurrency.mode`.
     `key`, `partition_by`, `order_by`, `name`, `hive_style` and `index`, as in `LakeTable.create`, with commas between columns,
     make the table if a write finds none, and must be true of one that it finds.
     An option that does nothing in what Spark is doing, such as `as_of` in a write, is an error.

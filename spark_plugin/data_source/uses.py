@@ -23,11 +23,12 @@ _USES: dict[str, tuple[Use, ...]] = {
     **dict.fromkeys(("max_files_per_trigger", "skip_change_commits"), (Use.STREAM_READ,)),
     **dict.fromkeys(("as_of", "until", "include_meta", "change_feed", "since"), READS),
     "query_type": (Use.BATCH_READ,),
+    "txn_replay": (Use.STREAM_WRITE,),
     **dict.fromkeys(("overwrite", "partitionoverwritemode", "overwrite_schema", "txn_app_id", "txn_version", "tag"), WRITES),
 }
 """The options that are not for every use. Those of a stream that it cannot have, such as `as_of`, have errors of their own."""
 _NOTHING = {"": "", "include_meta": "false", "change_feed": "false", "skip_change_commits": "false", "query_type": "snapshot"}
-_NOTHING |= {"overwrite": "table", "partitionoverwritemode": "static", "overwrite_schema": "false"}
+_NOTHING |= {"overwrite": "table", "partitionoverwritemode": "static", "overwrite_schema": "false", "txn_replay": "false"}
 
 
 def ensure_effective(given: Mapping[str, str], uses: tuple[Use, ...]) -> None:
