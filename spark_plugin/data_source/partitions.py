@@ -11,7 +11,8 @@ from pyspark.sql.datasource import InputPartition
 
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.storage import Storage
-from lakelock.table.change_feed.comparing import opened
+from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.change_feed.comparing import opened, opened_or_gone
 from lakelock.table.change_feed.rows import FeedRows
 from lakelock.table.change_feed.units import Unit
 from lakelock.table.log_files.merged import LoggedSlice, MergedRows
@@ -21,14 +22,15 @@ from lakelock.table.snapshot import DataFile
 
 @dataclass
 class FilePartition(InputPartition):
-    """One base file to read; with a commit time only the rows that have it."""
+    """One base file to read; with a commit time only the rows that have it. `streamed`: as changes of a stream."""
 
     file: DataFile
     commit_time: str | None = None
+    streamed: bool = False
 
     def read(self, columns: pa.Schema, storage: Storage) -> Iterator[pa.RecordBatch]:
         """In a task: the rows, with these columns."""
-        with opened(storage, self.file) as file:
+        with self._opened(storage) as file:
             if self.commit_time is None:
                 yield from (part for rows in file.batches(TableSchema(columns)) for part in rows.to_batches())
                 return
@@ -36,6 +38,17 @@ class FilePartition(InputPartition):
             for rows in file.batches(TableSchema(timed)):
                 mine = rows.filter(pc.equal(rows.column(COMMIT_TIME), self.commit_time))
                 yield from mine.select(columns.names).to_batches()
+
+    def _opened(self, storage: Storage) -> BaseFile:
+        if self.streamed:
+            return opened(storage, self.file)
+        return opened_or_gone(
+            storage,
+            self.file,
+            "since the first query over this frame or view, for which Spark planned the read",
+            'load the frame again, spark.read.format("lakelock").load(path), or create the view again; to keep old files for '
+            "longer, raise clean.keep_commits or clean.keep_hours",
+        )
 
 
 @dataclass

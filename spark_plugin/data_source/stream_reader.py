@@ -141,8 +141,8 @@ class _Opened:
         if self._parsed.changes.feed:
             units = [unit for unit in self.stream.units(start, end) if self._is_wanted(unit.partition)]
             return unit_partitions(units, self.coordinator.schema(), self._columns, self.coordinator.properties.timezone)
-        found = self.stream.appended(start, end)
-        return [FilePartition(each.file, each.commit_time) for each in found if self._is_wanted(each.file.partition)]
+        found = [each for each in self.stream.appended(start, end) if self._is_wanted(each.file.partition)]
+        return [FilePartition(each.file, each.commit_time, streamed=True) for each in found]
 
     def _ensure_fits(self, timeline: Timeline, commits: Sequence[Commit]) -> None:
         opened = self.coordinator

@@ -150,14 +150,20 @@ def _typed(rows: pa.Table, kind: str) -> pa.Table:
 
 def opened(storage: Storage, file: DataFile) -> BaseFile:
     """A file of the feed; `SnapshotTooOld` if it is not there any more."""
+    return opened_or_gone(
+        storage,
+        file,
+        "while its changes were read",
+        "read the changes again, from a later instant if it is refused; to keep old files for longer, raise "
+        "clean.keep_commits or clean.keep_hours",
+    )
+
+
+def opened_or_gone(storage: Storage, file: DataFile, when: str, hint: str) -> BaseFile:
+    """A base file; `SnapshotTooOld`, with when it was cleaned and what to do, if it is not there any more."""
     try:
         return BaseFile(storage.open_input(file.key), file.key)
     except StorageUnavailable:
         raise
     except StorageError as error:
-        raise SnapshotTooOld(
-            f"{file.key} is gone: it was cleaned while its changes were read",
-            hint="read the changes again, from a later instant if it is refused; to keep old files for longer, raise "
-            "clean.keep_commits or clean.keep_hours",
-            file=file.key,
-        ) from error
+        raise SnapshotTooOld(f"{file.key} is gone: it was cleaned {when}", hint=hint, file=file.key) from error

@@ -109,6 +109,16 @@ def test_other_save_modes_are_refused(spark: SparkSession, table: LakeTable, pat
         rows(spark, (1, "a", 1)).write.format("lakelock").mode(mode).save(path)
 
 
+def test_a_frame_whose_files_were_cleaned_is_told_to_be_loaded_again(spark: SparkSession, table: LakeTable, path: str) -> None:
+    table.insert(rows(spark, (1, "a", 1)))
+    frame = spark.read.format("lakelock").load(path)
+    assert frame.count() == 1
+    next(Path(path).glob("p=a/*.parquet")).unlink()
+    with pytest.raises(PySparkException, match="it was cleaned since the first query over this frame or view") as told:
+        frame.collect()
+    assert "load the frame again" in str(told.value) and "changes" not in str(told.value)
+
+
 def test_a_failed_write_leaves_nothing(spark: SparkSession, table: LakeTable, path: str) -> None:
     mixed = rows(spark, *((n, "a", 1) for n in range(50)), (None, "b", 1))
     with pytest.raises(PySparkException, match="key column id is null"):
