@@ -140,6 +140,9 @@ class SourceOptions:
         if not overwrite and self.overwrite_chosen and self.overwrite == "partitions":
             hint = 'replace them with .mode("overwrite"), or leave it out to add the rows'
             raise SettingsError("overwrite=partitions replaces partitions, and the mode is append", hint=hint)
+        if overwrite and self.overwrite == "table" and self.partition:
+            hint = '.option("overwrite", "partitions") replaces only partitions that the rows are of; or leave partition out'
+            raise SettingsError(f"an overwrite of the whole table goes beyond partition={self.partition}", hint=hint)
 
     def ensure_session_known(self, of: tuple[str, ...] = ()) -> None:
         """In a task: `SettingsError` if the session sets something that these settings lack; `of` as in `ensure_known`."""

@@ -73,6 +73,14 @@ def test_an_append_does_not_take_what_to_overwrite(spark: SparkSession, table: L
     assert not list(Path(table.path.removeprefix("file://")).glob(".hoodie/timeline/*"))
 
 
+def test_an_overwrite_of_the_whole_table_does_not_take_a_partition(table: LakeTable) -> None:
+    for sink in (BatchSink, StreamSink):
+        with pytest.raises(SettingsError, match="whole table goes beyond partition=p=b") as told:
+            sink({"path": table.path, "partition": "p=b"}, COLUMNS, True)
+        assert '.option("overwrite", "partitions")' in told.value.hint
+        sink({"path": table.path, "partition": "p=b", "overwrite": "partitions"}, COLUMNS, True)
+
+
 def test_a_view_may_have_the_options_of_what_is_inserted_through_it(spark: SparkSession, table: LakeTable) -> None:
     options = f"path '{table.path}', tag 'nightly', overwrite 'partitions'"
     table.insert(spark.createDataFrame([(1, "a", 1), (2, "b", 2)], COLUMNS))
