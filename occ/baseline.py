@@ -64,12 +64,13 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
         instant = later_than(table.runtime.now_ms(), table.observed.newest_time or None)
         properties, numbers, heartbeat = _note_and_beat(table, instant, operation)
         # What is noted here is older than the instant, whatever the look at the log shows that is made beside it.
-        first = max([table.log.known_boundary, *numbers[-1:]])
+        known = table.log.known_boundary
+        first = max([known, *numbers[-1:]])
         view = _take_instant(table, heartbeat, instant, action, numbers) if heartbeat is not None else None
         if heartbeat is None or view is None:
             table.observed.time_seen(instant)
             continue
-        if view.boundary > first:
+        if not known <= view.boundary <= first:
             give_up(table, heartbeat, instant, action)
             continue
         timeline = _begun(table, heartbeat, instant, action)

@@ -202,7 +202,11 @@ class DecisionLog:
         """The numbers above `after`, sorted. One listing."""
         listed = self._storage.list(layout.DECISIONS, start_after=layout.decision(after))
         numbers = sorted(layout.decision_number(item.key) for item in listed)
-        self.newest = max([self.newest, *numbers[-1:]])
+        newest = max([after, *numbers[-1:]])
+        if newest < self.newest and not after:
+            # The head is never collected: another table was made where this one was.
+            self._known, self.known_boundary = {}, 0
+        self.newest = newest if not after else max(self.newest, newest)
         return numbers
 
     def _records(self, numbers: Sequence[int], newest: int | None) -> dict[int, Decision | None]:

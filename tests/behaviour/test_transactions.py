@@ -413,6 +413,25 @@ def test_old_decisions_are_collected_and_writers_go_on(storage):
     assert insert(writer(storage), storage, "month=1", "last").decision == 13
 
 
+@pytest.mark.parametrize("others", [0, 1, 20])
+def test_a_table_that_was_made_anew_has_a_log_of_its_own_also_for_those_who_had_the_old_one_open(storage, others):
+    from dataclasses import replace
+
+    settings = replace(QUICK, decisions=replace(QUICK.decisions, collect_above=4))
+    mine = writer(storage, settings)
+    for n in range(12):
+        insert(mine, storage, "month=1", f"f{n}")
+    assert mine.table.log.boundary() > 0
+    storage.delete_folder(layout.HOODIE)
+    storage.delete([item.key for item in storage.list("")])
+    new_table(storage)
+    for n in range(others):
+        insert(writer(storage), storage, "month=1", f"g{n}")
+    assert insert(mine, storage, "month=1", "mine").decision == others + 1
+    assert insert(writer(storage), storage, "month=1", "last").decision == others + 2
+    assert len(groups(storage)) == others + 2
+
+
 def test_decisions_that_a_live_transaction_may_need_are_not_collected(storage):
     old = writer(storage).begin("INSERT")
     stat = put_file(old, storage, "month=1", "old")
