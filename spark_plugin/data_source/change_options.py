@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from lakelock.errors import SettingsError
 from lakelock.occ.change_feed.planning import position_at
+from lakelock.occ.moments import ensure_come
 from lakelock.occ.open_table import OpenTable
 from lakelock.spark_plugin.data_source.flags import true_or_false
 from lakelock.table.instants import as_of_time
@@ -59,12 +60,12 @@ class ChangeOptions:
             raise SettingsError("a change feed tells changes, and skip_change_commits leaves them out", hint=hint)
 
 
-def position_of_text(table: OpenTable, timeline: Timeline, text: str, zone: str) -> str:
-    """The position that an option means: that of a commit by its instant, a version of the feed, or a time.
+def position_of_text(table: OpenTable, timeline: Timeline, text: str, zone: str, name: str) -> str:
+    """The position that the option `name` means: that of a commit by its instant, a version of the feed, or a time.
 
-    `zone`: that of the table's instants.
+    `zone`: that of the table's instants. `InputError` for a time that is still to come.
     """
-    return position_at(table, timeline, as_of_time(text, zone))
+    return position_at(table, timeline, ensure_come(table, zone, as_of_time(text, zone), name))
 
 
 def _feed(text: str) -> bool:

@@ -15,6 +15,7 @@ from lakelock.errors import SettingsError
 from lakelock.occ.change_feed.planning import feed_between
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import files_within, resources_of, within
+from lakelock.occ.moments import ensure_come, ensure_in_order
 from lakelock.spark_plugin.data_source.asked import check_asked
 from lakelock.spark_plugin.data_source.change_options import position_of_text
 from lakelock.spark_plugin.data_source.options import SourceOptions
@@ -33,8 +34,7 @@ def schema_of(options: Mapping[str, str], conf: Mapping[str, str]) -> StructType
     """The table's columns."""
     parsed = SourceOptions.parse(options, conf, READS)
     with parsed.open() as table:
-        as_of = None if parsed.as_of is None else as_of_time(parsed.as_of, table.properties.timezone)
-        return spark_schema(shown_columns(table.schema(as_of), parsed))
+        return spark_schema(shown_columns(table.schema(_as_of(table, parsed)), parsed))
 
 
 def shown_columns(schema: TableSchema, parsed: SourceOptions) -> pa.Schema:
@@ -58,7 +58,7 @@ class LakelockReader(DataSourceReader):
         parsed.changes.check_batch(parsed.as_of)
         self._columns = arrow_schema(schema)
         with parsed.open() as table:
-            as_of = None if parsed.as_of is None else as_of_time(parsed.as_of, table.properties.timezone)
+            as_of = _as_of(table, parsed)
             targets = resources_of(parsed.partition, table.properties)
             self._partitions: list[InputPartition] = []
             if parsed.changes.feed:
@@ -84,10 +84,16 @@ class LakelockReader(DataSourceReader):
         # Where there are no partitions, Spark asks for a single partition None.
 
 
+def _as_of(table: Coordinator, parsed: SourceOptions) -> str | None:
+    zone = table.properties.timezone
+    return None if parsed.as_of is None else ensure_come(table.table, zone, as_of_time(parsed.as_of, zone), "as_of")
+
+
 def _units(table: Coordinator, schema: TableSchema, parsed: SourceOptions) -> tuple[Unit, ...]:
-    timeline = table.table.timeline()
+    timeline, given = table.table.timeline(), {"since": parsed.changes.since, "until": parsed.changes.until}
     since, until = (
-        None if text is None else position_of_text(table.table, timeline, text, table.properties.timezone)
-        for text in (parsed.changes.since, parsed.changes.until)
+        None if text is None else position_of_text(table.table, timeline, text, table.properties.timezone, name)
+        for name, text in given.items()
     )
+    ensure_in_order(since or "", until)
     return feed_between(table.table, table.properties, schema, since or "", until).units

@@ -78,7 +78,7 @@ class LakelockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._first = stream.latest()
             else:
                 table, zone = stream.table, self._table.coordinator.properties.timezone
-                first = None if since is None else position_of_text(table, table.timeline(), since, zone)
+                first = None if since is None else position_of_text(table, table.timeline(), since, zone, "since")
                 self._first = stream.first(first)
         return self._first
 

@@ -10,6 +10,7 @@ from pyspark.sql import functions as F
 
 from lakelock.occ.change_feed.planning import feed_between, position_at
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.moments import ensure_come, ensure_in_order
 from lakelock.occ.shown import Shown
 from lakelock.spark_plugin.arguments import instant_of
 from lakelock.spark_plugin.conditions import Condition
@@ -58,10 +59,12 @@ class TableChanges:
         require_copy_on_write(self._coordinator.properties, "a frame of changed rows")
         table = self._coordinator.table
         timeline = table.timeline_of_one_moment()
-        begin, end = (None if moment is None else self._position(timeline, moment) for moment in (since, until))
+        begin = self._position(timeline, since, "since")
+        end = None if until is None else self._position(timeline, until, "until")
+        ensure_in_order(begin, end)
         if feed is not None:
-            return self._feed(begin or "", end, where, checked_mode(feed))
-        changes = read_changes(table.storage, timeline, begin or "", end)
+            return self._feed(begin, end, where, checked_mode(feed))
+        changes = read_changes(table.storage, timeline, begin, end)
         shown = Shown(Snapshot(changes.files), self._coordinator.schema(end, timeline=timeline))
         frame = self._rows(shown, where, include_meta=True)
         return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))
@@ -78,7 +81,9 @@ class TableChanges:
         frame = changed_rows(self._spark, table.location, schema, units, properties.timezone, mode)
         return frame if condition is None else frame.where(condition.on(frame))
 
-    def _position(self, timeline: Timeline, moment: str | datetime | int) -> str:
+    def _position(self, timeline: Timeline, moment: str | datetime | int, name: str) -> str:
+        table, zone = self._coordinator.table, self._coordinator.properties.timezone
         if isinstance(moment, int):
-            return position_of(moment)
-        return position_at(self._coordinator.table, timeline, instant_of(moment, self._coordinator.properties.timezone))
+            position = position_of(moment)
+            return ensure_come(table, zone, position, name) if position else position
+        return position_at(table, timeline, ensure_come(table, zone, instant_of(moment, zone), name))

@@ -16,6 +16,7 @@ from lakelock.events import Listener
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.locking.targets import Targets, files_within, resources_of, within
+from lakelock.occ.moments import ensure_come
 from lakelock.occ.shown import QueryType, Shown
 from lakelock.settings import Settings
 from lakelock.settings.resolver import setting_of
@@ -272,10 +273,12 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         (`"month=1"`) reads only these partitions or prefixes. Columns in the table's order; `include_meta` adds Hudi's five in
         front. `query_type="read_optimized"` reads of a merge-on-read table the base files, without what its log files changed.
         `options` are those of `spark.read.format("lakelock")`, also in Delta's and Hudi's spellings; arguments go first.
+        `InputError` for an `as_of` that is still to come.
         """
         given = ReadOptions.parse(options or {})
         moment, chosen = as_of or given.as_of, partition if partition is not None else given.partition
-        instant = None if moment is None else instant_of(moment, self._coordinator.properties.timezone)
+        table, zone = self._coordinator.table, self._coordinator.properties.timezone
+        instant = None if moment is None else ensure_come(table, zone, instant_of(moment, zone), "as_of")
         shown = self._coordinator.shown(instant, query_type_of(query_type or given.query_type))
         return self._rows(shown, where, chosen, include_meta=include_meta or given.include_meta)
 
