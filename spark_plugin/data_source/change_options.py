@@ -32,8 +32,8 @@ class ChangeOptions:
         """From options with lower-case names; `SettingsError` for a value that means nothing."""
         return cls(
             _feed(given.get("change_feed", "false")),
-            given.get("since") or None,
-            given.get("until") or None,
+            _moment(given.get("since", "")),
+            _moment(given.get("until", "")),
             _positive(given.get("max_files_per_trigger")),
             true_or_false("skip_change_commits", given.get("skip_change_commits", "false").strip()),
         )
@@ -68,6 +68,12 @@ def position_of_text(table: OpenTable, timeline: Timeline, text: str, zone: str,
     return position_at(table, timeline, ensure_come(table, zone, as_of_time(text, zone), name))
 
 
+def _moment(text: str) -> str | None:
+    """A moment without the spaces around it; `LATEST` in any case."""
+    text = text.strip()
+    return LATEST if text.lower() == LATEST else text or None
+
+
 def _feed(text: str) -> bool:
     value = text.strip().lower()
     if value not in ("true", "false", "commits"):
@@ -79,7 +85,7 @@ def _feed(text: str) -> bool:
 def _positive(text: str | None) -> int | None:
     if text is None:
         return None
-    if not text.strip().isdigit() or int(text) < 1:
+    if not (text.isascii() and text.strip().isdigit()) or int(text) < 1:
         hint = "use a whole number of at least 1; a commit with more files than that still comes whole"
         raise SettingsError(f"the option max_files_per_trigger is {text!r}", hint=hint)
     return int(text)
