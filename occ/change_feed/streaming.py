@@ -18,6 +18,7 @@ from lakelock.occ.records import commit_keys as keys
 from lakelock.table.archive import archive_names, archived_write, archived_writes, instants_in, read_commit
 from lakelock.table.change_feed.offsets import StreamOffset
 from lakelock.table.change_feed.units import Commit, Unit, version_of
+from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.file_index.coverage import Coverage, lowest_open, restores_of
 from lakelock.table.instants import Instant, State
 from lakelock.table.snapshot import DataFile
@@ -46,6 +47,8 @@ class TableStream:
     skip_change_commits: bool = False
     ensure_fits: Callable[[Timeline, Sequence[Commit]], None] | None = None
     """Refuses commits whose rows do not fit the columns that the stream has."""
+    is_wanted: Callable[[str], bool] = lambda _: True
+    """Whether a partition is one of those that the stream is about: what commits did elsewhere is nothing to it."""
 
     def __post_init__(self) -> None:
         self._archived: dict[str, frozenset[str]] = {}
@@ -99,13 +102,15 @@ class TableStream:
         found = [Appended(file, None) for file in self._first(timeline, start, end, unread)]
         ensure_kept(self.table, timeline, [commit.instant for commit in commits])
         for commit in commits:
-            if commit.is_service:
+            stats = [stat for stat in commit.metadata.stats if self.is_wanted(stat.partition_path or "")]
+            replaced = [group for group in commit.metadata.replaced_groups if self.is_wanted(group.partition)]
+            if commit.is_service or not (stats or replaced):
                 continue
-            if not _is_append(commit):
+            if replaced or not _is_append(commit, stats):
                 if self.skip_change_commits:
                     continue
                 raise _changed(commit)
-            for stat in commit.metadata.stats:
+            for stat in stats:
                 file = DataFile.parse(stat.path, stat.file_size_bytes or 0) if stat.path else None
                 if file is not None and (stat.num_inserts or stat.is_new_group):
                     found.append(Appended(file, None if stat.is_new_group else commit.instant.requested))
@@ -198,10 +203,9 @@ class TableStream:
         return found
 
 
-def _is_append(commit: Commit) -> bool:
-    data = commit.metadata
-    changed = any(stat.num_update_writes or stat.num_deletes for stat in data.stats)
-    return not changed and not data.replaced_groups and keys.RESTORED not in data.extra
+def _is_append(commit: Commit, stats: Sequence[WriteStat]) -> bool:
+    changed = any(stat.num_update_writes or stat.num_deletes for stat in stats)
+    return not changed and keys.RESTORED not in commit.metadata.extra
 
 
 def _changed(commit: Commit) -> InputError:

@@ -133,7 +133,9 @@ class _Opened:
             self.coordinator.close()
             raise
         options = parsed.changes
-        self.stream = TableStream(self.coordinator.table, options.feed, options.skip_change_commits, self._ensure_fits)
+        self.stream = TableStream(
+            self.coordinator.table, options.feed, options.skip_change_commits, self._ensure_fits, self._is_wanted
+        )
 
     def partitions(self, start: StreamOffset, end: StreamOffset) -> list[InputPartition]:
         """What to read between two offsets. `SchemaError` if the table has other columns than the query."""

@@ -192,6 +192,22 @@ def test_a_stream_of_appends_stops_at_a_change_unless_told_to_pass_over_it(
 
 
 @pytest.mark.in_ci
+def test_changes_outside_its_partition_do_not_stop_a_stream_of_appends(
+    spark: SparkSession, table: LakeTable, tmp_path: Path
+) -> None:
+    mine = query(spark, table, tmp_path, partition="p=a")
+    table.insert(rows(spark, (1, "a", 1), (2, "b", 1)))
+    assert [[row.id for row in batch] for batch in mine.run()] == [[1]]
+    table.upsert(rows(spark, (2, "b", 2), (3, "a", 1)))
+    table.overwrite_partitions(rows(spark, (4, "b", 1)))
+    table.delete("id = 4")
+    assert sorted(row.id for batch in mine.run() for row in batch) == [3]
+    changing = table.upsert(rows(spark, (1, "a", 2), (5, "b", 1)))
+    with pytest.raises(StreamingQueryException, match=rf"commit {changing.instant} \(UPSERT\) changed or deleted rows"):
+        mine.run()
+
+
+@pytest.mark.in_ci
 def test_new_columns_stop_a_stream_which_goes_on_with_them_when_started_again(
     spark: SparkSession, table: LakeTable, tmp_path: Path
 ) -> None:
