@@ -121,7 +121,8 @@ def test_old_dates_are_those_that_were_written_whatever_the_session_says(
 
 def test_a_file_that_tells_its_calendar_is_read_by_it(spark: SparkSession, path: str) -> None:
     old = spark.sql(OLD).coalesce(1)
-    with configured(spark, spark__sql__parquet__datetimeRebaseModeInWrite="LEGACY"):
+    rebased = {f"spark__sql__parquet__{kind}RebaseModeInWrite": "LEGACY" for kind in ("datetime", "int96")}
+    with configured(spark, **rebased):
         old.write.parquet(path)
     (written,) = Path(path).glob("*.parquet")
     file = DataFile.parse("f-0_0-0-0_20261101000000000.parquet", written.stat().st_size)
