@@ -14,7 +14,7 @@ from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArg
 from lakelock.cli.output import plain, reporting
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.locking.targets import resources_of, within
-from lakelock.occ.services.optimize import has_buckets, plan_joins
+from lakelock.occ.services.optimize import has_buckets, plan_joins, without_rows
 from lakelock.occ.services.restore import moment_of
 
 PartitionOption = Annotated[
@@ -40,10 +40,11 @@ def optimize_table(
             snapshot = coordinator.snapshot()
             files = [] if has_buckets(coordinator, snapshot) else snapshot.files
             chosen = [file for file in files if not targets or within(file.partition, targets)]
-            joins = plan_joins(chosen, coordinator.table.settings.optimize)
-            count = sum(len(join.sources) for join in joins)
-            values = {"table": coordinator.table.storage.uri, "files_before": count, "files_after": len(joins)}
-            out.show(values, lambda o: o.line(f"{count:,} files would become {len(joins):,}; nothing was changed"))
+            is_empty = without_rows(snapshot)
+            joins = plan_joins(chosen, coordinator.table.settings.optimize, is_empty=is_empty)
+            count, new = sum(len(join.sources) for join in joins), sum(not all(map(is_empty, join.sources)) for join in joins)
+            values = {"table": coordinator.table.storage.uri, "files_before": count, "files_after": new}
+            out.show(values, lambda o: o.line(f"{count:,} files would become {new:,}; nothing was changed"))
             return
         done = ArrowEngine(coordinator).optimize(partition=partition, tag=tag)
         values = {

@@ -1,4 +1,4 @@
-"""Joining small files: which file groups become one, and the transactions that do it.
+"""Joining small files: which file groups become one, or nothing if they have no rows, and the transactions that do it.
 
 They change no row, so they do not disturb appends or reads. Where a write rewrites one of the same file groups, they
 yield, even if they came first: the writer puts a rollback decision for a live optimize in the log, and only then takes
@@ -39,7 +39,7 @@ MOST_FILES = 5_000
 
 @dataclass(frozen=True)
 class Join:
-    """File groups of one partition whose rows go into `files` new ones."""
+    """File groups of one partition whose rows go into `files` new ones, into none if they have no rows."""
 
     partition: str
     sources: tuple[DataFile, ...]
@@ -50,8 +50,14 @@ class Join:
         return sum(file.size_bytes for file in self.sources)
 
 
-def plan_joins(files: Iterable[DataFile], sizes: OptimizeSettings, *, in_order: bool = False) -> list[Join]:
-    """What to join of these files: the small ones of each partition, the oldest first, two at least.
+IsEmpty = Callable[[DataFile], bool]
+"""Whether a file is known to have no rows."""
+
+
+def plan_joins(
+    files: Iterable[DataFile], sizes: OptimizeSettings, *, in_order: bool = False, is_empty: IsEmpty = lambda file: False
+) -> list[Join]:
+    """What to join of these files: the small ones of each partition, the oldest first; two at least, or one without rows.
 
     Each join fills one new file of `target_file_bytes`. Files that are to be sorted (`in_order`) are joined all together, up
     to `commit_bytes`, so that each of the new files has a range of its own.
@@ -62,7 +68,7 @@ def plan_joins(files: Iterable[DataFile], sizes: OptimizeSettings, *, in_order: 
     joins: list[Join] = []
     for partition, mine in groupby(small, key=lambda file: file.partition):
         for sources in _packed(mine, most):
-            if len(sources) > 1:
+            if _is_worth_it(sources, is_empty):
                 wanted = sum(file.size_bytes for file in sources) // sizes.target_file_bytes
                 joins.append(Join(partition, sources, max(1, wanted) if in_order else 1))
     return joins
@@ -80,10 +86,14 @@ def first_commit(joins: Sequence[Join], sizes: OptimizeSettings) -> list[Join]:
     return taken
 
 
-def without(joins: Iterable[Join], taken: Container[FileGroupId]) -> list[Join]:
+def without(joins: Iterable[Join], taken: Container[FileGroupId], is_empty: IsEmpty = lambda file: False) -> list[Join]:
     """The joins without the file groups that somebody else is rewriting."""
     left = (Join(j.partition, tuple(f for f in j.sources if f.group not in taken), j.files) for j in joins)
-    return [join for join in left if len(join.sources) > 1]
+    return [join for join in left if _is_worth_it(join.sources, is_empty)]
+
+
+def _is_worth_it(sources: Sequence[DataFile], is_empty: IsEmpty) -> bool:
+    return len(sources) > 1 or any(map(is_empty, sources))
 
 
 def _packed(files: Iterable[DataFile], most_bytes: int) -> Iterable[tuple[DataFile, ...]]:
@@ -134,7 +144,7 @@ def optimize(
     sizes: OptimizeSettings | None = None,
     tag: str = "",
 ) -> Optimized:
-    """Join the present small files, in as many commits as `optimize.commit_bytes` requires.
+    """Join the present small files, in as many commits as `optimize.commit_bytes` requires, and drop those without rows.
 
     It waits for nobody: files that others are writing are left to them. A table with a bucket index has one file group for
     each bucket, and nothing to join. `InputError` for a column to sort by that the table does not have, `TableError` for a
@@ -146,12 +156,14 @@ def optimize(
     if has_buckets(coordinator, snapshot):
         return result
     sizes, in_order = sizes or coordinator.table.settings.optimize, bool(sort_by)
-    joins = plan_joins((file for file in snapshot.files if partitions(file.partition)), sizes, in_order=in_order)
+    chosen = (file for file in snapshot.files if partitions(file.partition))
+    joins = plan_joins(chosen, sizes, in_order=in_order, is_empty=without_rows(snapshot))
     left = {file.group for join in joins for file in join.sources}
     while left:
         with coordinator.begin(CLUSTER, overwrites=True, tag=tag) as tx:
             files = _named(coordinator.table, tx, [file for file in tx.snapshot().files if file.group in left])
-            joins = first_commit(plan_joins(files, sizes, in_order=in_order), sizes)
+            is_empty = without_rows(tx.snapshot())
+            joins = first_commit(plan_joins(files, sizes, in_order=in_order, is_empty=is_empty), sizes)
             tried = {file.group for join in joins for file in join.sources}
             if not tried:
                 break
@@ -162,6 +174,11 @@ def optimize(
                 result.yielded += len(tried)
                 result.reasons.append(error.message.splitlines()[0])
     return result
+
+
+def without_rows(snapshot: Snapshot) -> IsEmpty:
+    """Which of its files have no rows, as far as their commits say: no file is read."""
+    return lambda file: snapshot.stats_of(file).rows == 0
 
 
 def check_columns(sort_by: Sequence[str], schema: TableSchema) -> None:
@@ -195,7 +212,7 @@ def _one_commit(coordinator: Coordinator, tx: Transaction, joins: Sequence[Join]
     wanted = [file.group for join in joins for file in join.sources]
     planned = planned_groups(table, tx.baseline.timeline)
     tx.claim((group for group in wanted if group not in planned), leave_held=True)
-    joins = without(joins, frozenset(wanted) - tx.claimed)
+    joins = without(joins, frozenset(wanted) - tx.claimed, without_rows(tx.snapshot()))
     if not joins:
         result.yielded += len(wanted)
         return

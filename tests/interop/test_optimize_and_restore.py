@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pyarrow.compute as pc
 import pytest
 
 from lakelock.errors import LakelockError
@@ -41,6 +42,24 @@ def test_java_reads_and_writes_on_after_an_optimize_and_travels_to_before_it(sha
     table.agree()
     engine.upsert(table.rows(("c2", 22, "eu")))
     table.put(("c2", 22, "eu"))
+    table.agree()
+
+
+@pytest.mark.in_ci
+def test_java_reads_and_writes_on_after_an_optimize_took_the_last_file_out_of_a_partition(share: Share) -> None:
+    table = share()
+    engine = table.engine()
+    table.java_write("insert", ("a", 1, "eu"), ("b", 2, "us"))
+    last = engine.upsert(table.rows(("b", 3, "us")))
+    before = seen(table)
+    engine.delete_where(pc.field("region") == "us")
+    table.put(("a", 1, "eu"))
+    done = engine.optimize()
+    assert (done.files_before, done.files_after) == (1, 0)
+    table.agree()
+    assert seen(table, as__of__instant=last.instant) == before
+    table.java_write("upsert", ("a", 10, "eu"), ("d", 4, "us"))
+    table.put(("a", 10, "eu"), ("d", 4, "us"))
     table.agree()
 
 

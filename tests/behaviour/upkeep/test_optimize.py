@@ -132,6 +132,23 @@ def test_a_column_to_sort_by_that_is_not_there_is_an_input_error(engine):
 
 
 @pytest.mark.parametrize("sort_by", [[], ["v"]])
+def test_a_lone_file_without_rows_vanishes_and_with_it_its_partition(engine, storage, sort_by):
+    engine.optimize()
+    as_of = engine.delete_where(pc.field("month") == "2").completion
+    engine.delete_where(pc.field("id") == "a0")
+    before, history = content(engine.read()), len(engine.coordinator.history())
+    assert engine.coordinator.snapshot().partitions == ("month=1", "month=2", "month=3")
+    done = engine.optimize(sort_by=sort_by)
+    assert (done.files_before, done.files_after, len(engine.coordinator.history())) == (1, 0, history + 1)
+    assert engine.coordinator.snapshot().partitions == ("month=1", "month=3")
+    assert content(engine.read()) == before
+    assert engine.optimize(sort_by=sort_by).commits == []
+    assert engine.changes(as_of, mode="net").num_rows == 1
+    engine.insert(rows(("x", 1, "2")))
+    assert len(content(engine.read())) == len(before) + 1
+
+
+@pytest.mark.parametrize("sort_by", [[], ["v"]])
 def test_file_groups_without_rows_vanish(storage, sort_by):
     engine = ArrowEngine(writer(storage))
     for number in range(3):
