@@ -10,8 +10,10 @@ from lakelock.errors import InputError, TableError
 from lakelock.occ.committing.schemas import SchemaHistory
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records import commit_keys
+from lakelock.occ.records.decisions import Resolution, resolve
 from lakelock.occ.upkeep.retained import newest_readable_from
 from lakelock.storage import Listed
+from lakelock.table import layout
 from lakelock.table.archive import archived_write
 from lakelock.table.change_feed.units import Commit, FeedMode, MissingSlice, Shown, Unit, units_of, version_of
 from lakelock.table.changes import read_range
@@ -20,6 +22,7 @@ from lakelock.table.instants import Action, Instant
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes.evolution import is_readable_as
+from lakelock.table.services import RollbackMetadata
 from lakelock.table.snapshot import DataFile, Snapshot, names_of, read_replaced
 from lakelock.table.timeline import Timeline
 
@@ -143,14 +146,33 @@ def ensure_columns_fit(
 
 
 def ensure_nothing_undone(table: OpenTable, timeline: Timeline, since: str) -> None:
-    """`InputError` if another engine has undone commits after the position: their files and metadata are gone."""
-    restores = [i for i in timeline.instants if i.action == Action.RESTORE and (i.completion or i.requested) > since]
-    if restores:
-        last = max(instant.completion or instant.requested for instant in restores)
+    """`InputError` if another engine has undone commits after the position: their files and metadata are gone.
+
+    A rollback counts if the log still has the decision of its target, and that was visible at the position.
+    """
+    done = [i for i in timeline.instants if i.is_completed and (i.completion or i.requested) > since]
+    restores = [i for i in done if i.action == Action.RESTORE]
+    found = [i for i in done if i.action == Action.ROLLBACK]
+    told = _committed_by(table, since) if found else frozenset[str]()
+    undone = [*restores, *(i for i in found if told and _target_of(table, i) in told)]
+    if undone:
+        last = max(undone, key=lambda instant: instant.completion or instant.requested)
         raise InputError(
-            f"{table.storage.uri}: Hudi's restore of {restores[-1].requested} removed commits, so what it undid cannot be told",
-            hint=f"read the table, table.read(), and its changes from there on: table.changes(since={version_of(last)})",
+            f"{table.storage.uri}: Hudi's {last.action} of {last.requested} removed commits, so what it undid cannot be told",
+            hint="read the table, table.read(), and its changes from there on: "
+            f"table.changes(since={version_of(last.completion or last.requested)})",
         )
+
+
+def _committed_by(table: OpenTable, position: str) -> frozenset[str]:
+    """The instants that were decided to be committed by then, of the decisions that are not collected yet."""
+    decisions = table.log.peek(after=table.log.boundary())
+    return frozenset(d.instant for d in decisions if resolve(d) is Resolution.COMMITTED and d.completion <= position)
+
+
+def _target_of(table: OpenTable, rollback: Instant) -> str:
+    stored = table.storage.get(layout.timeline(rollback.file_name))
+    return RollbackMetadata.from_bytes(stored.data, rollback.file_name).target_instant if stored is not None else ""
 
 
 def _cleaned(table: OpenTable, commit: Instant, whole_from: str) -> InputError:

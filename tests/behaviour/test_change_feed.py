@@ -20,6 +20,7 @@ from lakelock.table.change_feed.rows import COMMIT_VERSION
 from lakelock.table.change_feed.units import Unit
 from lakelock.table.instants import Action, Instant, State
 from lakelock.table.schema import TableSchema
+from lakelock.table.services import RollbackMetadata, RollbackPlan
 from lakelock.table.timeline import read_timeline
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import SCHEMA, memory_table, writer
@@ -106,6 +107,31 @@ def test_what_hudis_restore_removed_cannot_be_told(storage: MemoryStorage, engin
         engine.changes(first.completion)
     assert f"since={later}" in refused.value.hint
     assert engine.changes(later).num_rows == 0
+
+
+def test_what_hudis_rollback_of_a_commit_removed_cannot_be_told(storage: MemoryStorage, engine: ArrowEngine) -> None:
+    good = engine.insert(rows(("a", 1, "1")))
+    bad = engine.upsert(rows(("a", 2, "1")))
+    dead = engine.coordinator.begin("INSERT").instant
+    roll_back(storage, dead)
+    assert engine.changes(bad.completion).num_rows == 0, "nobody had seen what was rolled back"
+    undone = roll_back(storage, bad.instant)
+    with pytest.raises(InputError, match="rollback of .* removed commits") as refused:
+        engine.changes(bad.completion)
+    assert f"since={undone}" in refused.value.hint
+    assert engine.changes(good.completion).num_rows == engine.changes(undone).num_rows == 0
+
+
+def roll_back(storage: MemoryStorage, instant: str) -> str:
+    """Remove a write from the timeline, as Java does; when that was completed."""
+    peer = Peer(storage)
+    for item in list(storage.list(layout.TIMELINE)):
+        if layout.split_path(item.key)[1].startswith(instant):
+            storage.delete([item.key])
+    begun = peer.begin(Action.ROLLBACK, plan=RollbackPlan(instant, "commit", {}).to_bytes())
+    done = Instant(begun, Action.ROLLBACK.value, State.COMPLETED, peer.later())
+    storage.put_if_absent(layout.timeline(done.file_name), RollbackMetadata(begun, 1, instant, "commit", {}).to_bytes())
+    return str(done.completion)
 
 
 def test_a_table_without_record_keys_has_no_feed(storage: MemoryStorage) -> None:
