@@ -150,9 +150,9 @@ def ensure_nothing_undone(table: OpenTable, timeline: Timeline, since: str) -> N
 
     A rollback counts if the log still has the decision of its target, and that was visible at the position.
     """
-    done = [i for i in timeline.instants if i.is_completed and (i.completion or i.requested) > since]
-    restores = [i for i in done if i.action == Action.RESTORE]
-    found = [i for i in done if i.action == Action.ROLLBACK]
+    later = [i for i in timeline.instants if (i.completion or i.requested) > since]
+    restores = [i for i in later if i.action == Action.RESTORE]
+    found = [i for i in later if i.action == Action.ROLLBACK and i.is_completed]
     told = _committed_by(table, since) if found else frozenset[str]()
     undone = [*restores, *(i for i in found if told and _target_of(table, i) in told)]
     if undone:
