@@ -377,8 +377,8 @@ def test_a_service_that_commits_while_it_is_to_yield_is_found_early_by_whoever_h
         mine.claim([group])
 
 
-def test_a_commit_is_found_early_by_whoever_has_reserved_although_a_later_writer_has_claimed_the_group_since(table):
-    """It writes the group without a claim of its own, and the look at what was decided left out what it had not claimed."""
+def test_a_commit_under_a_later_claim_is_found_early(table):
+    """Whoever has reserved writes the group without a claim of its own, and the look at what was decided left out what it had not claimed."""
     group, turn = FileGroupId("month=1", "s1"), made(table, None)
     remove(table.stream.table, turn.reservation.id)
     earlier, mine = (table.writer().begin("UPSERT") for _ in range(2))

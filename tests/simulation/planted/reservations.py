@@ -24,15 +24,7 @@ BUGS_OF_RESERVATIONS = (
         "if True:",
         within=300,
         among=RESERVING,
-        seed=1547,
-    ),
-    Planted(
-        "an overruled claim hides a commit",
-        "a write that has reserved does not look at what was committed in a group that a later writer has claimed",
-        "occ.claiming:Claiming.claim",
-        "union(each.group for each in overruled)",
-        "union(())",
-        seed=30267,
+        seed=305,
     ),
     Planted(
         "the dead keep their reservations",
@@ -42,7 +34,7 @@ BUGS_OF_RESERVATIONS = (
         "return False",
         within=50,
         among=RESERVING,
-        seed=581,
+        seed=351,
     ),
     Planted(
         "younger reservations",
@@ -52,7 +44,7 @@ BUGS_OF_RESERVATIONS = (
         "continue\n        if reservation.id in ended",
         within=50,
         among=RESERVING,
-        seed=6,
+        seed=29,
     ),
     Planted(
         "claims before a reservation",
@@ -62,7 +54,7 @@ BUGS_OF_RESERVATIONS = (
         "",
         within=50,
         among=RESERVING,
-        seed=282,
+        seed=6,
     ),
     Planted(
         "out of turn",
@@ -72,7 +64,7 @@ BUGS_OF_RESERVATIONS = (
         "for older in ():",
         within=50,
         among=RESERVING,
-        seed=6,
+        seed=29,
     ),
     Planted(
         "claims that were there",
@@ -82,7 +74,7 @@ BUGS_OF_RESERVATIONS = (
         "for claimant in ():",
         within=50,
         among=RESERVING,
-        seed=282,
+        seed=6,
     ),
     Planted(
         "claims on their way",
@@ -135,3 +127,12 @@ BUGS_OF_RESERVATIONS = (
         seed=167,
     ),
 )
+
+OVERRULED = Planted(
+    "an overruled claim hides a commit",
+    "a write that has reserved does not look at what was committed in a group that a later writer has claimed",
+    "occ.claiming:Claiming.claim",
+    "union(each.group for each in overruled)",
+    "union(())",
+)
+"""Not among the others: a commit and a later claim of one group have to come between two requests of whoever has reserved."""
