@@ -378,7 +378,7 @@ def test_a_service_that_commits_while_it_is_to_yield_is_found_early_by_whoever_h
 
 
 def test_a_commit_under_a_later_claim_is_found_early(table):
-    """Whoever has reserved writes the group without a claim of its own, and the look at what was decided left out what it had not claimed."""
+    """Whoever has reserved writes a group that a later writer has claimed, and did not look at what was decided about it."""
     group, turn = FileGroupId("month=1", "s1"), made(table, None)
     remove(table.stream.table, turn.reservation.id)
     earlier, mine = (table.writer().begin("UPSERT") for _ in range(2))
