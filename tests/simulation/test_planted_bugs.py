@@ -10,15 +10,26 @@ import pytest
 from lakelock.conflict import Party
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId
+from lakelock.testing import ManualRuntime
 from tests.behaviour.reservations import test_reservations
+from tests.behaviour.simulated_time import test_found_by_simulation as simulated_time
+from tests.behaviour.tables import new_table
 from tests.behaviour.upkeep import test_archive
-from tests.simulation.planted.bugs import PLANTED, Edit, Planted, first_seed
-from tests.simulation.planted.reservations import OVERRULED
+from tests.simulation.planted.bugs import BY_AN_OLD_TIMELINE, PLANTED, Edit, Planted, first_seed
+from tests.simulation.planted.reservations import ON_THEIR_WAY, OVERRULED
 from tests.simulation.planted.seeds_table import table, with_seeds
 from tests.simulation.planted.upkeep import OVER_LEFTOVERS, OVER_SAVED
 from tests.sizes import but_in_ci
+
+
+def _by_an_old_timeline() -> None:
+    runtime = ManualRuntime()
+    storage = MemoryStorage(runtime.now_ms)
+    new_table(storage)
+    simulated_time.test_a_reaper_with_an_old_timeline_withdraws_nobody_without_a_decision(storage, runtime)
 
 
 @pytest.mark.parametrize("planted", but_in_ci(PLANTED, PLANTED[::12]), ids=lambda planted: planted.name)
@@ -33,6 +44,8 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
         (OVER_LEFTOVERS, test_archive.test_an_instant_that_left_something_holds_the_archive_until_that_is_removed),
         (OVER_SAVED, test_archive.test_what_was_archived_shows_although_every_later_commit_has_a_savepoint),
         (OVERRULED, lambda: test_reservations.test_a_commit_under_a_later_claim_is_found_early(test_reservations.Table())),
+        (BY_AN_OLD_TIMELINE, _by_an_old_timeline),
+        (ON_THEIR_WAY, lambda: test_reservations.test_a_claim_that_is_on_its_way_is_waited_for(test_reservations.Table())),
     ],
     ids=lambda value: value.name if isinstance(value, Planted) else "",
 )

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
 
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, EarlyConflictError
 from lakelock.events import EventKind
 from lakelock.markers.claims import MOST_PLACES
@@ -22,7 +24,7 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import QUICK, Recorder, groups, insert, new_table, put_file, writer
+from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, insert, new_table, put_file, writer
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule, Wrapped
 
 HOLDER_WAIT_S = QUICK.retry.holder_wait_s
@@ -209,6 +211,20 @@ def test_a_claim_that_is_on_its_way_is_waited_for(table):
     began_s = table.runtime.monotonic_s()
     turn.wait()
     assert 2 <= table.runtime.monotonic_s() - began_s < 4
+
+
+def test_a_write_that_will_add_rows_is_waited_for_in_their_partition_before_they_are_announced(table):
+    """Nobody claims a new file group: the write's other claims tell of the partition."""
+
+    def look():
+        found.extend(each.claim.instant for each in made(table, frozenset({"month=4"})).at_work)
+
+    found, storage = [], FaultyStorage(table.storage)
+    engine = ArrowEngine(table.writer(storage=storage))
+    engine.insert(pa.table([["a"], [1], ["3"]], schema=SCHEMA))
+    storage.plan = [Rule("put_if_absent", f"{layout.TEMP}/*", 1, None, meanwhile=look)]
+    done = engine.upsert(pa.table([["a", "b"], [2, 2], ["3", "4"]], schema=SCHEMA))
+    assert found == [done.instant]
 
 
 def test_a_claim_that_came_later_does_not_hold_up_the_one_with_the_reservation(table):

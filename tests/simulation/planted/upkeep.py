@@ -13,7 +13,7 @@ BUGS_OF_UPKEEP = (
         "        or window_conflict(table, baseline, mine)\n",
         "",
         among=OPTIMIZED,
-        seed=155,
+        seed=43,
     ),
     Planted(
         "a service that does not see its own rollback",
@@ -22,7 +22,7 @@ BUGS_OF_UPKEEP = (
         "if mine is not None:",
         "if False:",
         among=OPTIMIZED,
-        seed=18,
+        seed=315,
     ),
     Planted(
         "a claim taken over without a word",
@@ -40,7 +40,7 @@ BUGS_OF_UPKEEP = (
         "if file.key in named or commits[file.instant] is None]",
         "if True]",
         among=OPTIMIZED & STRAGGLERS & WITHOUT_INDEX,
-        seed=18530,
+        seed=18,
     ),
     Planted(
         "a restore that has read nothing",
@@ -49,7 +49,7 @@ BUGS_OF_UPKEEP = (
         "tx.reads(WholeTable())",
         "pass",
         among=RESTORED,
-        seed=267,
+        seed=212,
     ),
     Planted(
         "a cleaner that forgets running transactions",
@@ -58,7 +58,7 @@ BUGS_OF_UPKEEP = (
         "min(began, key=lambda each: each[0], default=None)",
         "None",
         among=CLEANED,
-        seed=260,
+        seed=116,
     ),
     Planted(
         "a cleaner that forgets readers",
@@ -95,7 +95,7 @@ BUGS_OF_UPKEEP = (
         "cleans = timeline.cleanings",
         "cleans = tuple(clean for clean in timeline.cleanings if clean.is_completed)",
         among=CLEANED,
-        seed=260,
+        seed=964,
     ),
     Planted(
         "a manifest removed with its version refused",
@@ -104,7 +104,7 @@ BUGS_OF_UPKEEP = (
         "    return made is not None",
         "    if made is None:\n        storage.delete([manifest_key(version)])\n    return made is not None",
         among=CLEANED,
-        seed=20,
+        seed=260,
     ),
     Planted(
         "archived without the history",
@@ -141,7 +141,7 @@ BUGS_OF_UPKEEP = (
         "return grace",
         among=SKEWED,
         also=(Edit("table.file_index.coverage:Coverage.is_within", "self.low > next(writes, self.low) or ", ""),),
-        seed=10,
+        seed=11,
     ),
 )
 
