@@ -17,11 +17,11 @@ from lakelock.testing import ManualRuntime
 from tests.behaviour.reservations import test_reservations
 from tests.behaviour.simulated_time import test_found_by_simulation as simulated_time
 from tests.behaviour.tables import new_table
-from tests.behaviour.upkeep import test_archive
+from tests.behaviour.upkeep import test_archive, test_optimize
 from tests.simulation.planted.bugs import BY_AN_OLD_TIMELINE, PLANTED, Edit, Planted, first_seed
 from tests.simulation.planted.reservations import ON_THEIR_WAY, OVERRULED
 from tests.simulation.planted.seeds_table import table, with_seeds
-from tests.simulation.planted.upkeep import OVER_LEFTOVERS, OVER_SAVED
+from tests.simulation.planted.upkeep import OVER_LEFTOVERS, OVER_SAVED, TAKEN_OVER
 from tests.sizes import but_in_ci
 
 
@@ -30,6 +30,13 @@ def _by_an_old_timeline() -> None:
     storage = MemoryStorage(runtime.now_ms)
     new_table(storage)
     simulated_time.test_a_reaper_with_an_old_timeline_withdraws_nobody_without_a_decision(storage, runtime)
+
+
+def _taken_over() -> None:
+    storage = MemoryStorage()
+    new_table(storage)
+    engine = test_optimize.with_small_files(storage)
+    test_optimize.test_an_upsert_makes_a_running_optimize_yield_and_is_not_run_again(engine, storage, 1)
 
 
 @pytest.mark.parametrize("planted", but_in_ci(PLANTED, PLANTED[::12]), ids=lambda planted: planted.name)
@@ -45,6 +52,7 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
         (OVER_SAVED, test_archive.test_what_was_archived_shows_although_every_later_commit_has_a_savepoint),
         (OVERRULED, lambda: test_reservations.test_a_commit_under_a_later_claim_is_found_early(test_reservations.Table())),
         (BY_AN_OLD_TIMELINE, _by_an_old_timeline),
+        (TAKEN_OVER, _taken_over),
         (ON_THEIR_WAY, lambda: test_reservations.test_a_claim_that_is_on_its_way_is_waited_for(test_reservations.Table())),
     ],
     ids=lambda value: value.name if isinstance(value, Planted) else "",

@@ -53,6 +53,11 @@ def storage(request, tmp_path):
 
 @pytest.fixture
 def engine(storage):
+    return with_small_files(storage)
+
+
+def with_small_files(storage) -> ArrowEngine:
+    """An engine that has inserted four times into two partitions, and once into a third."""
     made = ArrowEngine(writer(storage))
     for number in range(4):
         made.insert(rows((f"a{number}", number, "1"), (f"b{number}", number, "2")))
