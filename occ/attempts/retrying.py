@@ -125,7 +125,7 @@ def _attempts(
             if applied is not None:
                 return replace(applied, attempts=attempt)
             if isinstance(error, ConflictError):
-                _refuse_own_block(error)
+                _refuse_own_block(error, attempt)
                 conflicts.append(error.conflict)
             # A service that was faster has only moved the rows: what it costs is not this write's fault.
             by_service = moved < MOST_MOVES and isinstance(error, ConflictError) and error.conflict.other.operation in SERVICES
@@ -188,13 +188,15 @@ def _rejects(error: LakelockError, tx: Transaction) -> bool:
     return error.details.get("instant") == tx.instant
 
 
-def _refuse_own_block(error: ConflictError) -> None:
-    """`TransactionStateError` if the other side is a block that this thread is in: it would wait for itself."""
+def _refuse_own_block(error: ConflictError, attempt: int) -> None:
+    """Raise the conflict at once if the other side is a block that this thread is in: it would wait for its own end."""
     if is_open_here(error.conflict.other.instant):
-        raise TransactionStateError(
-            f"{error.conflict.mine} collides with {error.conflict.other}, in whose block it is: it would wait for its own end",
-            hint="write with the transaction of the block (tx.upsert, tx[table].upsert), or after the block",
-        ) from error
+        error.hint = (
+            "the other is a block of this very thread, which would wait for its own end: write with the transaction of the "
+            "block (tx.upsert, tx[table].upsert), or after it"
+        )
+        error.details["attempts"] = attempt
+        raise error
 
 
 def _note(error: LakelockError, text: str) -> None:

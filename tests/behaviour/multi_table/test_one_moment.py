@@ -7,7 +7,7 @@ import pytest
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import transaction
-from lakelock.errors import ConflictError, InputError, TransactionStateError
+from lakelock.errors import ConflictError, EarlyConflictError, InputError, TransactionStateError
 from lakelock.events import EventKind
 from lakelock.occ.multi_table.retrying import run_over
 from lakelock.occ.multi_table.transaction import CUT_ROUNDS, MultiTableTransaction
@@ -108,8 +108,9 @@ def test_another_write_in_the_block_that_collides_with_it_does_not_wait_for_the_
     one, two = (ArrowEngine(writer(storage)) for storage in tables[:2])
     with transaction(one, two) as tx:
         tx[one].upsert(account(1))
-        with pytest.raises(TransactionStateError, match="it would wait for its own end"):
+        with pytest.raises(EarlyConflictError) as refused:
             one.upsert(account(2))
+        assert "would wait for its own end" in refused.value.hint and refused.value.details["attempts"] == 1
         two.upsert(account(3))  # nothing in the way
     assert [value(engine.read()) for engine in (one, two)] == [1, 3]
 

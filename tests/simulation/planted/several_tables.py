@@ -21,9 +21,9 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "a prepare below the window",
         "whoever begins takes a prepare at the head for finished",
-        "occ.baseline:_noted_head",
-        "return view.head - 1 if prepared else view.head",
-        "return view.head",
+        "occ.baseline:begin",
+        "first -= 1",
+        "first -= 0",
         seed=4,
     ),
     Planted(
