@@ -7,7 +7,7 @@ an archived instant that a listing of the timeline no longer shows is in the arc
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,6 +45,12 @@ def completed_write(storage: Storage, timeline: Timeline, instant: str) -> Compl
     if active is not None and stored is not None:
         return CompletedWrite(instant, active.completion or "", active.action, stored.data)
     return archived_write(storage, instant)
+
+
+def extra_of_write(storage: Storage, timeline: Timeline, instant: str) -> Mapping[str, str]:
+    """The extra metadata of a completed write, from the timeline or from the archive; empty if neither has it."""
+    write = completed_write(storage, timeline, instant)
+    return {} if write is None else CommitMetadata.from_bytes(write.data, instant).extra
 
 
 def read_commit(storage: Storage, instant: Instant) -> CommitMetadata:

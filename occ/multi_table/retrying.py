@@ -13,8 +13,7 @@ from lakelock.occ.locking.nesting import running_on
 from lakelock.occ.multi_table.transaction import MultiTableTransaction
 from lakelock.occ.records.commit_keys import AppTransaction, uris_over
 from lakelock.retry import Backoff
-from lakelock.table.archive import completed_write
-from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.archive import extra_of_write
 
 T = TypeVar("T")
 
@@ -67,8 +66,7 @@ def _has_applied(coordinators: Sequence[Coordinator], application: AppTransactio
         party = each.applied_by(application)
         if party is None:
             continue
-        commit = completed_write(each.table.storage, each.table.timeline(), party.instant)
-        over = [] if commit is None else uris_over(CommitMetadata.from_bytes(commit.data, party.instant).extra)
+        over = uris_over(extra_of_write(each.table.storage, each.table.timeline(), party.instant))
         if over and set(over) != set(mine):
             raise InputError(
                 f"{application} is applied in {each.table.storage.uri} already, by a transaction over {', '.join(over)}, and "

@@ -8,8 +8,7 @@ from __future__ import annotations
 from lakelock.errors import InputError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.records.commit_keys import QUERY, AppTransaction
-from lakelock.table.archive import archived_write, read_commit
-from lakelock.table.instants import Instant, State
+from lakelock.table.archive import extra_of_write
 
 
 def ensure_own_batch(table: Coordinator, applied: str, application: AppTransaction, query: str) -> None:
@@ -17,11 +16,7 @@ def ensure_own_batch(table: Coordinator, applied: str, application: AppTransacti
 
     A commit that does not say which query it is by, as those of earlier versions, counts as its own.
     """
-    storage = table.table.storage
-    instant = table.table.timeline().write_at(applied)
-    if instant is None and (write := archived_write(storage, applied)) is not None:
-        instant = Instant(write.requested, write.action, State.COMPLETED, write.completion)
-    other = read_commit(storage, instant).extra.get(QUERY, query) if instant is not None else query
+    other = extra_of_write(table.table.storage, table.table.timeline(), applied).get(QUERY, query)
     if other != query:
         raise InputError(
             f"batch {application.version} of {application.app_id} is not passed over: the commit {applied} has applied it for "
