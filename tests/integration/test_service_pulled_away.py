@@ -64,7 +64,10 @@ TOLD = {
     "decided": ("committed",),
     "at release": ("committed",),
 }
-TOLD_WITHOUT_STORAGE = {**TOLD, "lock held": ("rejected",), "decided": ("unknown",)}
+TOLD_WITHOUT_STORAGE = {**TOLD, "lock held": ("rejected", "unknown"), "decided": ("unknown",)}
+"""A writer that held this lock last has looked at the table beside taking it, so its next request is the decision (ADR 37),
+unless it learns before that its lease is lost.
+"""
 
 tables = count(1)
 

@@ -14,7 +14,7 @@ from lakelock.simulator.scenarios.swarm import scenario_of
 from tests.simulation.planted.kinds import ANY, family
 from tests.sizes import examples
 
-EACH = examples(12, 25)
+EACH = examples(20, 40)
 """How many seeds of each kind: of any, of those whose decisions often get no reply, of twins, and of paused collectors."""
 KINDS = (ANY, family("doubtful"), family("twinned"), family("stormy"))
 
