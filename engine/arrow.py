@@ -19,7 +19,7 @@ from lakelock.engine.change_feed import read_feed
 from lakelock.engine.memory import Memory
 from lakelock.engine.reads import KeysRead, RowsRead, require_certain
 from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
-from lakelock.errors import InputError
+from lakelock.errors import InputError, LakelockError
 from lakelock.occ.attempts.retrying import run, with_retries
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, files_within, resources_of, target_of_expression
@@ -31,13 +31,18 @@ from lakelock.occ.services.restore import restore
 from lakelock.occ.shown import QueryType, Shown
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, OptimizeSettings
+from lakelock.table.buckets import beside_buckets
 from lakelock.table.change_feed.units import FeedMode
 from lakelock.table.keys.generated import require_key
+from lakelock.table.layout import FileGroupId
 from lakelock.table.partitioning.generated import with_generated
 from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels
 from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes.alterations import Alteration
 from lakelock.table.snapshot import DataFile
+
+SMALL_BYTES = 1 << 20
+"""Rows that take no more are encoded and sent in about the time of a request."""
 
 
 class ArrowEngine:
@@ -58,18 +63,40 @@ class ArrowEngine:
 
         Rows outside `partition`, if it is named, are an `InputError`.
         """
-        work = partial(self.insert_in, rows=rows, memory=Memory())
+        group = self._only_group(rows)
+        work = partial(self._insert_in, rows=rows, memory=Memory(), small=group is not None)
         return with_retries(
-            self._coordinator, "INSERT", work, application=application, tag=tag, partition=partition, redoes=True
-        )
+            self._coordinator, "INSERT", work,
+            application=application, tag=tag, partition=partition, redoes=True, new_group=group,
+        )  # fmt: skip
 
     def insert_in(self, tx: Transaction, rows: pa.Table, memory: Memory | None = None) -> Committed:
         """Append the rows as the only write of a transaction that may have read before."""
+        return self._insert_in(tx, rows, memory, small=False)
+
+    def _insert_in(self, tx: Transaction, rows: pa.Table, memory: Memory | None, *, small: bool) -> Committed:
+        """`small`: the rows are likely to be one file, which takes no longer than a request."""
         batch = self._batch(tx, rows, memory)
         place = batch.placed(batch.by_partition())
         batch.claim(place.files, place.claims, place.new)
         added = [batch.rewritten(file, added=mine) for file, mine in place.known]
+        if small and not added:
+            return tx.commit(partial(batch.new_files, place), schema=batch.schema)
         return tx.commit([*added, *batch.new_files(place)], schema=batch.schema)
+
+    def _only_group(self, rows: pa.Table) -> FileGroupId | None:
+        """The new file group of a small insert into one partition; None where that cannot be told before it begins."""
+        coordinator = self._coordinator
+        properties = coordinator.properties
+        if properties.bucket_index is not None or rows.nbytes > SMALL_BYTES:
+            return None
+        try:
+            partitions = self._kernels.by_partition(with_generated(rows, properties), properties)
+        except (LakelockError, pa.ArrowException, KeyError):
+            return None  # the write itself tells what is wrong with the rows
+        if len(partitions) != 1:
+            return None
+        return FileGroupId(next(iter(partitions)), f"{beside_buckets(coordinator.table.runtime.uuid())}-0")
 
     def upsert(
         self,

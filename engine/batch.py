@@ -192,8 +192,9 @@ class Batch:
 
     def write_new(self, partition: str, bucket: int | None, keyed: KeyedRows) -> list[WriteStat]:
         """The task that writes new rows."""
+        announced = self.tx.take_announced(partition) if bucket is None else None
         return write_new_files(
-            self.context, partition, [keyed.rows], self.task(), bucket=bucket,
+            self.context, partition, [keyed.rows], self.task(), bucket=bucket, announced=announced,
             storage=self.storage, runtime=self.runtime, kernels=self.kernels,
         )  # fmt: skip
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lakelock.clock import Runtime, SystemRuntime
-from lakelock.engine.file_tasks import announce_partition, announced_file
+from lakelock.engine.file_tasks import announced_file
 from lakelock.errors import StorageError
+from lakelock.markers.announcing import announce_partition
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage

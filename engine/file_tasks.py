@@ -10,20 +10,19 @@ import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from functools import partial
 from typing import IO
 
 import pyarrow as pa
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import LakelockError, TransactionStateError, WriteFailed
-from lakelock.markers.direct import is_announced, place
+from lakelock.markers.announcing import Announced, announcements
+from lakelock.markers.direct import is_announced
 from lakelock.markers.names import MarkerKind
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
-from lakelock.table import layout
 from lakelock.table.base_files.column_ranges import column_ranges
 from lakelock.table.base_files.writer import Written
 from lakelock.table.buckets import beside_buckets, new_file_id
@@ -31,7 +30,6 @@ from lakelock.table.commit_metadata import RuntimeStats, WriteStat
 from lakelock.table.file_index.recorded import recorded
 from lakelock.table.keys.generated import GeneratedKeys
 from lakelock.table.keys.keyed import Keyed
-from lakelock.table.partitioning.paths import partition_metadata
 from lakelock.table.rewriting.kernels import ARROW, Kernels, KeyedRows, StoredRows
 from lakelock.table.rewriting.merge import Counts, DeleteMask, Placed
 from lakelock.table.snapshot import DataFile
@@ -54,12 +52,14 @@ def write_new_files(
     kernels: Kernels = ARROW,
     bucket: int | None = None,
     generated: GeneratedKeys | None = None,
+    announced: Announced | None = None,
 ) -> list[WriteStat]:
     """Write rows of one partition into new file groups; columns of the table that they lack are null. No rows, no file.
 
     A file is closed at `write.target_file_rows` or `write.target_file_bytes`, unless all rows are those of one `bucket`, which
     has one file group. On an error none of the files of this call remains, if storage lets them go. In a table without a key, a
-    task that calls this more than once passes the keys of its rows as `generated`.
+    task that calls this more than once passes the keys of its rows as `generated`. `announced`: the first file, where that is
+    known and has its marker already.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
     uuid, rows = beside_buckets(runtime.uuid()), _Rows(context, tables, kernels, generated or generated_keys(context, task))
@@ -68,8 +68,9 @@ def write_new_files(
         while rows.more():
             file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
             file = DataFile(partition, file_id, str(task), context.instant)
+            known = announced if announced is not None and not stats else Announced(file, None)
             stats.append(
-                _write_new_file(context, file, rows, storage, runtime, kernels, first=not stats, whole=bucket is not None)
+                _write_new_file(context, known, rows, storage, runtime, kernels, first=not stats, whole=bucket is not None)
             )
     except BaseException:
         _remove(storage, [stat.path for stat in stats if stat.path])
@@ -216,13 +217,14 @@ class _Rows:
 
 
 def _write_new_file(
-    context: WriteContext, file: DataFile, rows: _Rows, storage: Storage, runtime: Runtime, kernels: Kernels,
+    context: WriteContext, announced: Announced, rows: _Rows, storage: Storage, runtime: Runtime, kernels: Kernels,
     *, first: bool, whole: bool,
 ) -> WriteStat:  # fmt: skip
     """Write the next rows, all of them if they are to be in one file as a `whole`."""
+    file, since_s = announced
     began_s, settings = runtime.monotonic_s(), context.settings.write
     most_rows, most_bytes = (sys.maxsize, sys.maxsize) if whole else (settings.target_file_rows, settings.target_file_bytes)
-    with announced_file(context, file, storage, runtime, with_partition=first) as output:
+    with announced_file(context, file, storage, runtime, with_partition=first, since_s=since_s) as output:
         writer = kernels.new_file(output, context.schema, context.stamp(file), settings)
         while (left := most_rows - writer.rows) and output.tell() < most_bytes:
             if (part := rows.take(min(left, settings.row_group_rows))) is None:
@@ -273,11 +275,6 @@ def _rewritten(base: DataFile, file: DataFile, counts: Counts, size_bytes: int, 
     )
 
 
-def announce_partition(storage: Storage, instant: str, partition: str) -> None:
-    """Make a folder a partition, as Hudi's readers want it; one request, whether or not it is one."""
-    storage.put_if_absent(layout.partition_metadata(partition), partition_metadata(instant, partition))
-
-
 @contextmanager
 def announced_file(
     context: WriteContext,
@@ -287,21 +284,21 @@ def announced_file(
     *,
     base: DataFile | None = None,
     with_partition: bool = False,
+    since_s: float | None = None,
 ) -> Iterator[IO[bytes]]:
     """A new data file with its marker, complete when the block ends without an error and removed otherwise.
 
     With `base` it is the next slice of that file group; `with_partition` also makes its folder a partition, if it is none.
+    `since_s`: it has been announced since then, by the monotonic clock.
 
     A slow task may be one that was given up: another attempt is committed, and a file of this one would be seen beside it.
     The commit removes the markers of attempts that it does not count before it removes their files for the last time, so a
     file whose marker is gone once it is complete is removed here.
     """
-    began_s, kind = runtime.monotonic_s(), MarkerKind.MERGE if base else MarkerKind.CREATE
-    announcements = [partial(place, storage, context.instant, file, kind)]
-    if with_partition:
-        announcements.append(partial(announce_partition, storage, context.instant, file.partition))
-    runtime.gather(announcements, limit=context.requests_at_once)
-    reached(Step.MARKED)
+    began_s, kind = runtime.monotonic_s() if since_s is None else since_s, MarkerKind.MERGE if base else MarkerKind.CREATE
+    if since_s is None:
+        runtime.gather(announcements(storage, file, kind, with_partition=with_partition), limit=context.requests_at_once)
+        reached(Step.MARKED)
     try:
         with storage.open_output(file.key) as output:
             reached(Step.FILE_OPENED)

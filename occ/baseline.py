@@ -8,7 +8,7 @@ listing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -16,7 +16,9 @@ from functools import partial
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, LakelockError, TransactionError
 from lakelock.events import EventKind
+from lakelock.markers.announcing import Announced, announcements, first_file
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
+from lakelock.markers.names import MarkerKind
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publishing.fate import InstantFate, shown_fate
 from lakelock.occ.publishing.publish import newest_commit
@@ -29,6 +31,7 @@ from lakelock.table import layout
 from lakelock.table.commit_metadata import requested_replace_bytes
 from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties
 from lakelock.table.timeline import Timeline
 
@@ -58,8 +61,13 @@ class Baseline:
         return instant in self.timeline.completed_instants
 
 
-def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, Heartbeat]:
-    """Take an instant and a baseline; the heartbeat runs. `TableError` if the table must not be written: nothing stays then."""
+def begin(
+    table: OpenTable, operation: str, action: Action, new_group: FileGroupId | None = None
+) -> tuple[Baseline, Heartbeat, Announced | None]:
+    """Take an instant and a baseline; the heartbeat runs. `TableError` if the table must not be written: nothing stays then.
+
+    The first file of a `new_group` is announced beside the last request.
+    """
     for _ in range(BEGIN_ATTEMPTS):
         instant = later_than(table.runtime.now_ms(), table.observed.newest_time or None)
         properties, numbers, heartbeat = _note_and_beat(table, instant, operation)
@@ -73,10 +81,10 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
         if not known <= view.boundary <= first:
             give_up(table, heartbeat, instant, action)
             continue
-        timeline = _begun(table, heartbeat, instant, action)
+        timeline, announced = _begun(table, heartbeat, instant, action, new_group)
         head = newest_commit(view)
         if head is not None and shown_fate(timeline, head.instant) is InstantFate.PENDING:
-            give_up(table, heartbeat, instant, action)
+            give_up(table, heartbeat, instant, action, new_group)
             with table.locked(operation=operation):
                 finish_head(table, table.log.look(), table.timeline())
             continue
@@ -85,13 +93,14 @@ def begin(table: OpenTable, operation: str, action: Action) -> tuple[Baseline, H
         # A rollback that was requested later may target an earlier use of this instant.
         shared = any(i.requested == instant and i.action != action for i in timeline.instants)
         if shared or any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):
-            give_up(table, heartbeat, instant, action)
+            give_up(table, heartbeat, instant, action, new_group)
             continue
         reached(Step.BEGUN)
         table.emit(EventKind.BEGAN, instant, operation, commits=len(timeline.commits), decision=view.head)
         if view.decisions and view.decisions[-1].kind is DecisionKind.PREPARE:
             first -= 1  # it stays in the window: nobody waits here for its outcome
-        return Baseline(instant, action.value, operation, first, timeline, properties, view.reservations), heartbeat
+        baseline = Baseline(instant, action.value, operation, first, timeline, properties, view.reservations)
+        return baseline, heartbeat, announced
     raise TransactionError(
         f"could not allocate an instant on {table.storage.uri} in {BEGIN_ATTEMPTS} attempts: "
         "others commit faster than this can begin",
@@ -168,8 +177,12 @@ def _take_instant(
     return None
 
 
-def _begun(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action) -> Timeline:
-    """The timeline, listed after the requested file; beside that the inflight file, which never stands without the other."""
+def _begun(
+    table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action, new_group: FileGroupId | None
+) -> tuple[Timeline, Announced | None]:
+    """The timeline, listed after the requested file; beside that the inflight file, which never stands without the other,
+    and the announcement of a file that is sure to be written.
+    """
     made: list[bool] = []
 
     def put() -> None:
@@ -177,24 +190,34 @@ def _begun(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action)
         made.append(True)
         reached(Step.INFLIGHT)
 
+    announced, requests = None, list[Callable[[], object]]()
+    if new_group is not None:
+        announced = Announced(first_file(new_group, instant), table.runtime.monotonic_s())
+        requests = announcements(table.storage, announced.file, MarkerKind.CREATE, with_partition=True)
     try:
-        timeline, _ = table.at_once(table.timeline, put)
+        timeline: Timeline = table.at_once(table.timeline, put, *requests)[0]
     except BaseException:
         if made:
-            give_up(table, heartbeat, instant, action)
+            give_up(table, heartbeat, instant, action, new_group)
         heartbeat.stop(delete=False)
         raise
-    return timeline
+    if announced is not None:
+        reached(Step.MARKED)
+    return timeline, announced
 
 
-def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action) -> None:
+def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action, new_group: FileGroupId | None = None) -> None:
     """Give up an instant that has written and decided nothing. The next writer removes what cannot be removed now.
 
-    The inflight file goes first: Java's rollback fails, and with it each of its writers, where that stands alone.
+    The inflight file goes before the requested one: Java's rollback fails, and with it each of its writers, where that stands
+    alone. `new_group`: the one that was announced.
     """
     table.observed.time_seen(instant)
     heartbeat.stop(delete=False)
     with suppress(LakelockError):
+        if new_group is not None:
+            file = first_file(new_group, instant)
+            table.storage.delete([layout.marker(instant, file.partition, file.name, MarkerKind.CREATE.value)])
         table.storage.delete([inflight_key(instant, action)])
         table.storage.delete([requested_key(instant, action)])
         reached(Step.GIVEN_UP)

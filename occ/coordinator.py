@@ -49,6 +49,7 @@ from lakelock.storage.counted import CountedStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.eligibility import check_files, check_readable, require_copy_on_write
 from lakelock.table.instants import Action
+from lakelock.table.layout import FileGroupId
 from lakelock.table.layout_one.storage import shown_as_layout_two
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
@@ -114,6 +115,7 @@ class Coordinator(TableServices):
         overwrites: bool | None = None,
         tag: str = "",
         records_lock: bool = True,
+        new_group: FileGroupId | None = None,
     ) -> Transaction:
         """Begin a transaction, see `begin_as`."""
         return self.begin_as(
@@ -123,6 +125,7 @@ class Coordinator(TableServices):
             overwrites=overwrites,
             tag=tag,
             records_lock=records_lock,
+            new_group=new_group,
         )
 
     def begin_as(
@@ -134,6 +137,7 @@ class Coordinator(TableServices):
         overwrites: bool | None = None,
         tag: str = "",
         records_lock: bool = True,
+        new_group: FileGroupId | None = None,
         own: OwnDecision | None = None,
     ) -> T:
         """Begin a transaction of this `kind`. `operation` is Hudi's name for it (INSERT, UPSERT, DELETE, INSERT_OVERWRITE, …).
@@ -142,6 +146,7 @@ class Coordinator(TableServices):
         `ConflictError` (rule application-transaction) if the `application` has committed this version, or a later one.
         Without `records_lock` the table's first writer does not record its lock yet, and removes nothing under it: for a job
         that cannot be sure of its settings before its tasks run. It calls `ensure_same_provider` before it commits.
+        `new_group`: one that is sure to get its first file, which is announced without a request of its own to wait for.
         Also finishes or removes what dead writers left; a table that must not be written raises `TableError`. `own`: what is
         known of the decision, if the transaction shares it with those of other tables.
         """
@@ -150,7 +155,7 @@ class Coordinator(TableServices):
         settle_index(self.table)
         replaces = operation in OVERWRITES if overwrites is None else overwrites
         action = Action.REPLACE_COMMIT if replaces else Action.COMMIT
-        baseline, heartbeat = begin(self.table, operation, action)
+        baseline, heartbeat, announced = begin(self.table, operation, action, new_group)
         try:
             mine = Party(baseline.instant, operation, self.table.writer)
             self._applied.ensure_new(application, baseline.timeline, mine)
@@ -163,9 +168,9 @@ class Coordinator(TableServices):
             if self.table.provider is None:
                 refuse_second_writer(self.table, baseline.timeline, baseline.instant)
         except BaseException:
-            give_up(self.table, heartbeat, baseline.instant, action)
+            give_up(self.table, heartbeat, baseline.instant, action, new_group)
             raise
-        return kind(self.table, baseline, heartbeat, schema, application, tag, own)
+        return kind(self.table, baseline, heartbeat, schema, application, tag, own, announced)
 
     def adopt(self, detached: Detached) -> Transaction:
         """Continue a transaction that another process of the same job began. `RolledBackError` when it is lost.

@@ -17,6 +17,8 @@ class Observations:
     """The latest instant or completion time met so far, whoever made it; new instants are later."""
     same_lock: bool = False
     """Whether the lock that the table has on record was found to be this process's."""
+    others_at_lock: bool = False
+    """Whether somebody else held the commit lock between the last two times that this process did."""
     foreign_writers: bool = False
     """Whether another engine writes the table; then a few more checks are made."""
     newest_foreign: str = ""

@@ -177,7 +177,7 @@ class OpenTable:
     @property
     def is_likely_alone(self) -> bool:
         """Whether the lock is likely to be as this process left it, so that what is asked while it is taken counts."""
-        return self.provider is None or self.provider.last_release != ""
+        return self.provider is None or (self.provider.last_release != "" and not self.observed.others_at_lock)
 
     @contextmanager
     def locked(self, instant: str = "", operation: str = "") -> Iterator[Lease | None]:
@@ -205,6 +205,7 @@ class OpenTable:
             return
         lease = held.lease = provider.acquire(wait_s=self.settings.lock.wait_s)
         held.undisturbed = last_release != "" and lease.follows == last_release
+        self.observed.others_at_lock = last_release != "" and not held.undisturbed
         held.since_s = self.runtime.monotonic_s()
         held.waited_s = held.since_s - asked_s
         self.emit(EventKind.LOCKED, instant, operation, waited_s=round(held.waited_s, 3), token=lease.token)

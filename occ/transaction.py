@@ -11,9 +11,10 @@ A commit that conflicts may also be set aside: it never commits, and its files s
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from types import TracebackType
+from typing import TypeAlias
 
 from lakelock.errors import (
     CommitOutcomeUnknown,
@@ -26,7 +27,7 @@ from lakelock.markers import direct
 from lakelock.markers.direct import MarkerSet
 from lakelock.markers.reconcile import files_to_delete
 from lakelock.occ.certainty import IllegalTransition, News
-from lakelock.occ.committing.commit import Commit
+from lakelock.occ.committing.commit import Commit, Stock
 from lakelock.occ.committing.deciding import Deciding
 from lakelock.occ.committing.pending_commit import PendingCommit
 from lakelock.occ.conflicts.collision import worth_keeping
@@ -48,6 +49,11 @@ from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import FileStatistics
 
+Stats: TypeAlias = Sequence[WriteStat] | Callable[[], Sequence[WriteStat]]
+"""What was written, or a function that writes the last of it and tells."""
+Replaced: TypeAlias = Mapping[str, Sequence[str]]
+"""The ids of file groups by partition."""
+
 
 class Transaction(Work):
     """One open transaction. Not for use by several threads at once; executors get a `WriteContext` instead.
@@ -56,30 +62,28 @@ class Transaction(Work):
     """
 
     _markers: MarkerSet | None = None
+    _stats: Sequence[WriteStat] = ()
 
-    def commit(
-        self,
-        stats: Sequence[WriteStat],
-        *,
-        schema: TableSchema | None = None,
-        replaced: Mapping[str, Sequence[str]] | None = None,
-    ) -> Committed:
+    def commit(self, stats: Stats, *, schema: TableSchema | None = None, replaced: Replaced | None = None) -> Committed:
         """Validate, decide and publish; on return the transaction is visible to everybody.
 
-        `stats`: one per base file, exactly one per file group. `schema`: the table's schema after this commit, if it
+        `stats`: one per base file, exactly one per file group; or a function that writes a small file and tells them, which is
+        called while the lock is taken if nobody else is expected there. `schema`: the table's schema after this commit, if it
         changes. `replaced`: file groups by partition whose content this commit replaces.
         Raises `ConflictError` or `RolledBackError` (rejected, nothing remains) or `CommitOutcomeUnknown`.
         """
         self._ensure_open()
-        reached(Step.DATA_WRITTEN)
+        if not callable(stats):
+            reached(Step.DATA_WRITTEN)
         commit: Commit | None = None
         try:
             # A job commits once, so nothing is decided before this, not even for an adopted transaction.
             self._decision.learn(News.COMMITS)
             with self.phases.during(Phase.VALIDATE):
-                self._touched.write_to({*(stat.partition_path or "" for stat in stats), *(replaced or ())})
-                commit = self._prepare(stats, schema, replaced)
-                decision = commit.run(partial(self._reconcile, stats), self._tidy_up)
+                if not callable(stats):
+                    self._touch(stats, replaced)
+                commit = self._new_commit()
+                decision = commit.run(partial(self._take_stock, stats, schema, replaced), self._tidy_up)
         except (CommitOutcomeUnknown, IllegalTransition):
             self.state = TransactionState.UNKNOWN
             self._heartbeat.stop(delete=False)
@@ -106,21 +110,33 @@ class Transaction(Work):
         if self.reserved.own is not None:
             self.reserved.own.end()
         result = Committed.of(
-            decision, stats, kept=self.redo.kept, lock=commit.lock, took_s=self.took_s(), phases=self.phases.told()
+            decision, self._stats, kept=self.redo.kept, lock=commit.lock, took_s=self.took_s(), phases=self.phases.told()
         )
         self._emit(EventKind.COMMITTED, **result.facts)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
         after_commit(self._table, decision.number)
         return result
 
-    def _reconcile(self, stats: Sequence[WriteStat]) -> None:
-        """Remove the announced files that are not part of the commit, and note the markers."""
+    def _take_stock(self, stats: Stats, schema: TableSchema | None, replaced: Replaced | None) -> Stock:
+        """Write what is still to be written, remove the announced files that are not part of the commit, note the markers."""
+        listed = partial(direct.listed, self._table.storage, self.instant)
+        if callable(stats):
+            # What was announced before it is written is among the markers that are listed meanwhile.
+            self._stats, markers = self._table.at_once(stats, listed)
+            reached(Step.DATA_WRITTEN)
+            self._touch(self._stats, replaced)
+            if not {stat.path for stat in self._stats} <= {marker.data_key for marker in markers.markers}:
+                markers = listed()
+        else:
+            self._stats, markers = stats, listed()
         self.check_alive()
-        storage = self._table.storage
-        markers = self._markers = direct.listed(storage, self.instant)
-        self.reconciled = True
-        remove_uncounted(storage, markers, files_to_delete(markers, stats))
+        self._markers, self.reconciled = markers, True
+        remove_uncounted(self._table.storage, markers, files_to_delete(markers, self._stats))
         reached(Step.RECONCILED)
+        return self._stock(schema, replaced)
+
+    def _touch(self, stats: Sequence[WriteStat], replaced: Replaced | None) -> None:
+        self._touched.write_to({*(stat.partition_path or "" for stat in stats), *(replaced or ())})
 
     def _tidy_up(self, more: Iterable[str] = ()) -> None:
         """After the publication: remove what announced the transaction, and `more`."""
@@ -128,13 +144,10 @@ class Transaction(Work):
         keys = self._markers.keys if self._markers is not None else ()
         tidy_up(self._table, self.instant, self.operation, keys, self._touched.announced.claimed, more)
 
-    def _prepare(
-        self, stats: Sequence[WriteStat], schema: TableSchema | None, replaced: Mapping[str, Sequence[str]] | None
-    ) -> Commit:
-        concurrency = self._table.settings.concurrency
+    def _stock(self, schema: TableSchema | None, replaced: Replaced | None) -> Stock:
         draft = PendingCommit.of(
-            self._touched.footprint.wrote(stats, replaced, in_buckets=self.baseline.properties.bucket_index is not None),
-            stats,
+            self._touched.footprint.wrote(self._stats, replaced, in_buckets=self.baseline.properties.bucket_index is not None),
+            self._stats,
             (replaced or {}) if self.baseline.action == Action.REPLACE_COMMIT.value else None,
             self.schema if schema is None or schema == self.schema else schema,
             {
@@ -144,13 +157,15 @@ class Transaction(Work):
                 **self.extra,
             },
         )
+        return draft, self._deciding(draft)
+
+    def _new_commit(self) -> Commit:
+        level = Level(self._table.settings.concurrency.isolation)
         return Commit(
             self._table,
             self.baseline,
-            draft,
-            self._deciding(draft),
             schema=self.schema,
-            isolation=Isolation(self._file_before, self._statistics_before, Level(concurrency.isolation), self.schema),
+            isolation=Isolation(self._file_before, self._statistics_before, level, self.schema),
             ensure_alive=self.check_alive,
             reserved=self.reserved,
             took_s=self.took_s,

@@ -9,6 +9,7 @@ from lakelock.conflict import Conflict, Party
 from lakelock.data_locks import Resource
 from lakelock.errors import ConflictError, LakelockError, TransactionStateError
 from lakelock.events import EventKind
+from lakelock.markers.announcing import Announced
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.certainty import OwnDecision
@@ -43,7 +44,9 @@ class Work:
         application: AppTransaction | None = None,
         tag: str = "",
         own: OwnDecision | None = None,
+        announced: Announced | None = None,
     ) -> None:
+        """`announced`: a new file that was announced at the beginning."""
         self.baseline, self.schema, self.state = baseline, schema, TransactionState.OPEN
         self._table, self._heartbeat, self._application, self._tag = table, heartbeat, application, tag
         self._touched = Touched(baseline, self.party, application)
@@ -59,6 +62,7 @@ class Work:
         self.extra: dict[str, str] = {}
         """What else the commit's extra metadata says, for people."""
         self.redo = Redo()
+        self._announced = announced
         self.reserved = OthersReservations(table, baseline.instant, baseline.operation)
         self.reconciled = False
         """Whether the commit has looked at the markers: files that are announced later are not counted."""
@@ -133,6 +137,11 @@ class Work:
             self._tell(EventKind.EARLY_CONFLICT, error.conflict)
             self._lost = error
             raise error
+
+    def take_announced(self, partition: str) -> Announced | None:
+        """The new file in this partition that was announced at the beginning, for whoever asks first; None if there is none."""
+        announced, self._announced = self._announced, None
+        return announced if announced is not None and announced.file.partition == partition else None
 
     @property
     def claimed(self) -> frozenset[FileGroupId]:

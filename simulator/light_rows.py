@@ -31,6 +31,10 @@ class Lines(tuple[Row, ...]):
         return len(self)
 
     @property
+    def nbytes(self) -> int:
+        return sum(len(row.key) for row in self)
+
+    @property
     def rows(self) -> Lines:
         return self
 

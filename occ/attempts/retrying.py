@@ -26,6 +26,7 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.ending import TransactionState
 from lakelock.occ.transaction import Transaction
 from lakelock.retry import Backoff
+from lakelock.table.layout import FileGroupId
 
 MOST_MOVES = 20
 """How many conflicts with services, which change no row, do not count as attempts."""
@@ -42,6 +43,7 @@ def with_retries(
     partition: Targets = None,
     likely: tuple[Resource, ...] = (),
     redoes: bool = False,
+    new_group: FileGroupId | None = None,
 ) -> Committed:
     """Begin, run `work` (which must end with `tx.commit`), and do so again after a conflict that a retry can resolve.
 
@@ -53,6 +55,7 @@ def with_retries(
     for all attempts together; where it is not named, what is `likely`, else the table.
 
     `redoes`: the `work` takes over what it can of the attempt that `tx.redo` names, up to `retry.redo_attempts` times.
+    `new_group`: one that the first attempt is sure to begin.
     """
     named = resources_of(partition, coordinator.properties)
     if coordinator.data.for_writes:
@@ -63,7 +66,7 @@ def with_retries(
         aside = SetAside(policy.redo_attempts if may_redo else 0)
         turns = Turns(coordinator.table, operation)
         try:
-            return _attempts(coordinator, operation, work, application, overwrites, tag, named, aside, turns)
+            return _attempts(coordinator, operation, work, application, overwrites, tag, named, aside, turns, new_group)
         finally:
             turns.end()
             aside.drop()
@@ -102,6 +105,7 @@ def _attempts(
     targets: tuple[Resource, ...],
     aside: SetAside,
     turns: Turns,
+    new_group: FileGroupId | None,
 ) -> Committed:
     table = coordinator.table
     policy = table.settings.retry
@@ -111,8 +115,9 @@ def _attempts(
     for attempt in range(1, policy.attempts + MOST_MOVES + policy.redo_attempts + 1):
         tx: Transaction | None = None
         turns.take()
+        first, new_group = new_group, None
         try:
-            with coordinator.begin(operation, application=application, overwrites=overwrites, tag=tag) as tx:
+            with coordinator.begin(operation, application=application, overwrites=overwrites, tag=tag, new_group=first) as tx:
                 aside.offer(tx)
                 turns.begun(tx)
                 tx.keep_within(targets)

@@ -50,6 +50,9 @@ from lakelock.table.timeline import Timeline
 Look = tuple[Timeline, TableProperties, LogView]
 """The table and its log as they are under the lock."""
 
+Stock = tuple[PendingCommit, Deciding]
+"""What is to be committed, and how it is decided: known once the last file is written."""
+
 LOOK_ROUNDS = 5
 """How often a commit steps out of the lock to look into files, or to wait, before it does so under the lock instead."""
 
@@ -57,12 +60,14 @@ LOOK_ROUNDS = 5
 class Commit:
     """One transaction's way through the critical section; used once."""
 
+    _draft: PendingCommit
+    _deciding: Deciding
+    """Both are known once the last file is written."""
+
     def __init__(
         self,
         table: OpenTable,
         baseline: Baseline,
-        draft: PendingCommit,
-        deciding: Deciding,
         *,
         schema: TableSchema,
         isolation: Isolation,
@@ -71,12 +76,11 @@ class Commit:
         phases: Phases,
         reserved: OthersReservations,
     ) -> None:
-        """`schema`: the table's at the baseline. `ensure_alive` raises
-        once the heartbeat is lost; `took_s` is the time since the beginning, `phases` is where it went.
-        `deciding` decides what was validated.
+        """`schema`: the table's at the baseline. `ensure_alive` raises once the heartbeat is lost. `took_s` is the time since
+        the beginning, `phases` is where it went.
         """
         self._reserved = reserved
-        self._table, self._baseline, self._draft, self._deciding, self._schema = table, baseline, draft, deciding, schema
+        self._table, self._baseline, self._schema = table, baseline, schema
         self._isolation, self._ensure_alive, self._took_s, self._phases = isolation, ensure_alive, took_s, phases
         self._answers: dict[object, Conflict | None] = {}
         self._others: dict[str, CommitSummary] = {}
@@ -84,7 +88,7 @@ class Commit:
         self._noticed = table.provider is not None
         self._ahead: tuple[int, ...] = ()
 
-    def run(self, take_stock: Callable[[], object], tidy_up: Callable[[], object]) -> Decision:
+    def run(self, take_stock: Callable[[], Stock], tidy_up: Callable[[], object]) -> Decision:
         """Commit, and return the published decision. `take_stock` goes before the decision, `tidy_up` after the publication.
 
         Raises `ConflictError`, `RolledBackError` or `CommitOutcomeUnknown`.
@@ -92,12 +96,15 @@ class Commit:
         instant, table, round_number = self._baseline.instant, self._table, 0
         ahead: tuple[int, ...] = ()
         # A look that is made while the lock is taken counts as one under it, if nobody else has held the lock since before.
-        beside = (take_stock, *self._questions()) if table.is_likely_alone and not table.observed.foreign_writers else ()
-        if not beside:
-            _, ahead = table.at_once(take_stock, self.ahead)
+        stock = partial(self._stock, take_stock)
+        beside: tuple[Callable[[], object], ...] = ()
+        if table.is_likely_alone and not table.observed.foreign_writers:
+            beside = (stock, *self._questions())
+        else:
+            _, ahead = table.at_once(stock, self.ahead)
         while round_number <= LOOK_ROUNDS:
             try:
-                with self.lock.holding(instant, self._draft.operation, beside) as held:
+                with self.lock.holding(instant, self._baseline.operation, beside) as held:
                     reached(Step.LOCKED)
                     look = self._look_beside(held) if beside else self._look(ahead)
                     result = self._under_lock(held.lease, look, may_look=round_number == LOOK_ROUNDS)
@@ -131,10 +138,14 @@ class Commit:
         """What others committed in the window, as far as it was read."""
         return self._others
 
-    def look_ahead(self) -> None:
+    def _stock(self, take: Callable[[], Stock]) -> None:
+        self._draft, self._deciding = take()
+
+    def look_ahead(self, stock: Stock) -> None:
         """Do what needs no lock, for `decide_under`, which comes later: wait for reservations that there were at the
         beginning, and look into files as far as they have to be looked into.
         """
+        self._draft, self._deciding = stock
         partitions = self.footprint.all_partitions
         while reservation := self._reserved.in_the_way(self._baseline.reservations, partitions):
             self._reserved.wait_for(reservation)

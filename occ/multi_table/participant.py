@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -24,7 +24,7 @@ from lakelock.occ.records.decisions import Decision
 from lakelock.occ.records.outcomes import TableInstant, TransactionName
 from lakelock.occ.recovery.ending import TransactionState
 from lakelock.occ.steps import Step, reached
-from lakelock.occ.transaction import Transaction
+from lakelock.occ.transaction import Replaced, Stats, Transaction
 from lakelock.occ.upkeep.run import after_commit
 from lakelock.providers.base import Lease
 from lakelock.table.commit_metadata import WriteStat
@@ -38,7 +38,7 @@ class Participant(Transaction):
     It reads and writes as any other does, so each engine's functions that end with a commit work with it.
     """
 
-    _written: tuple[Sequence[WriteStat], TableSchema | None, Mapping[str, Sequence[str]] | None] | None = None
+    _written: tuple[Sequence[WriteStat], TableSchema | None, Replaced | None] | None = None
     _name: TransactionName | None = None
     _preparing: Preparing | None = None
     _commit: Commit | None = None
@@ -71,17 +71,12 @@ class Participant(Transaction):
     def where(self) -> TableInstant:
         return TableInstant(self.uri, self.instant, self.baseline.action)
 
-    def commit(
-        self,
-        stats: Sequence[WriteStat],
-        *,
-        schema: TableSchema | None = None,
-        replaced: Mapping[str, Sequence[str]] | None = None,
-    ) -> Committed:
+    def commit(self, stats: Stats, *, schema: TableSchema | None = None, replaced: Replaced | None = None) -> Committed:
         """Note what is to be committed with the other tables. The result has no decision yet: nothing is visible."""
         self._ensure_open()
+        written = stats() if callable(stats) else stats
         reached(Step.DATA_WRITTEN)
-        self._written = stats, schema, replaced
+        self._written = written, schema, replaced
         self.state = TransactionState.WRITTEN
         return Committed(self.instant, "", 0, self.operation)
 
@@ -97,12 +92,14 @@ class Participant(Transaction):
         self._name = name
         self._decision.learn(News.COMMITS)
         stats, schema, replaced = self._written or ((), None, None)
-        self._touched.write_to({*(stat.partition_path or "" for stat in stats), *(replaced or ())})
+        self._touch(stats, replaced)
         if self.writes:
             self.extra[keys.TRANSACTION] = name.to_json()
-            self._reconcile(stats)
-        self._commit = self._prepare(stats, schema, replaced)
-        self._commit.look_ahead()
+            stock = self._take_stock(stats, schema, replaced)
+        else:
+            stock = self._stock(schema, replaced)
+        self._commit = self._new_commit()
+        self._commit.look_ahead(stock)
 
     def _deciding(self, draft: PendingCommit) -> Deciding:
         if self._name is None:

@@ -55,6 +55,7 @@ REDO_STEPS = {
 }  # fmt: skip
 
 RESERVING_STEPS = ["reserved"]
+SMALL_INSERT_STEPS = ["marked", "inflight", "file-opened", "file-written", "data-written", "locked", "decided"]
 # Those of every run; CI has all of them.
 KEPT = {"claimed": False, "validated": False, "decided": True, "published": True}
 
@@ -82,6 +83,15 @@ def test_a_writer_killed_at_a_step_of_its_commit_is_finished_or_removed_by_the_n
     after = DONE if decided else BEFORE
     assert read_by_all(path) == sorted([*after, NEXT])
     check_settled(path, [*after, NEXT])
+
+
+@pytest.mark.parametrize("step", but_in_ci(SMALL_INSERT_STEPS, SMALL_INSERT_STEPS[:1]))
+def test_a_writer_killed_in_its_second_small_insert_is_finished_or_removed_by_the_next(path, step):
+    first, second = ("one", 1, "1"), ("two", 2, "1")
+    with ArrowWriter(path, "insert_each", [[*first], [*second]], crash_at=f"{step}:2") as victim:
+        assert victim.died()
+    next_writer(path)
+    check_settled(path, [*BEFORE, first, NEXT, *([second] if step == "decided" else [])])
 
 
 @pytest.mark.parametrize("step", ["decided", *in_ci("file-written", "data-written", "validated", "published")])

@@ -51,6 +51,8 @@ def perform(engine: ArrowEngine, operation: str, argument: object) -> Committed 
     if operation == "savepoint":
         engine.coordinator.savepoint(str(argument))
         return None
+    if operation == "insert_each":
+        return [engine.insert(rows([row])) for row in argument][-1]  # type: ignore[attr-defined]
     write = getattr(engine, operation)
     return write(rows(argument))  # type: ignore[arg-type]
 

@@ -12,7 +12,7 @@ BUGS_OF_COMMITS = (
         "occ.baseline:begin",
         "if head is not None and shown_fate(timeline, head.instant) is InstantFate.PENDING:",
         "if False:",
-        seed=7,
+        seed=62,
     ),
     Planted(
         "a listing in pages",
@@ -21,7 +21,7 @@ BUGS_OF_COMMITS = (
         "return self.timeline().up_to(timeline)",
         "return timeline",
         among=PAGED,
-        seed=76,
+        seed=480,
     ),
     Planted(
         "too quick for a late starter",
@@ -36,8 +36,8 @@ BUGS_OF_COMMITS = (
         "head noted after the baseline",
         "`first` is read after the instant exists and the timeline was listed",
         "occ.baseline:begin",
-        "timeline = _begun(table, heartbeat, instant, action)\n",
-        "timeline = _begun(table, heartbeat, instant, action)\n        first = table.log.look().head\n",
+        "timeline, announced = _begun(table, heartbeat, instant, action, new_group)\n",
+        "timeline, announced = _begun(table, heartbeat, instant, action, new_group)\n        first = table.log.look().head\n",
         seed=5,
     ),
     Planted(
@@ -56,7 +56,7 @@ BUGS_OF_COMMITS = (
         "if shared or any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):",
         "if any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):",
         among=family("same_moment"),
-        seed=4079,
+        seed=1199,
     ),
     Planted(
         "no new look under the lock",
@@ -64,7 +64,7 @@ BUGS_OF_COMMITS = (
         "occ.committing.commit:Commit._under_lock",
         "decisions = view.decisions",
         "decisions = ()",
-        seed=43,
+        seed=127,
     ),
     Planted(
         "old timeline under the lock",
@@ -98,7 +98,7 @@ BUGS_OF_COMMITS = (
         "occ.committing.deciding:Deciding.decide",
         "made = self._make_definite(decision)",
         "raise RolledBackError('no reply', hint='')",
-        seed=0,
+        seed=96,
     ),
     Planted(
         "no reply taken for success",

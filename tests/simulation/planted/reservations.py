@@ -24,7 +24,7 @@ BUGS_OF_RESERVATIONS = (
         "if True:",
         within=300,
         among=RESERVING,
-        seed=305,
+        seed=121,
     ),
     Planted(
         "the dead keep their reservations",
@@ -54,7 +54,7 @@ BUGS_OF_RESERVATIONS = (
         "",
         within=50,
         among=RESERVING,
-        seed=6,
+        seed=144,
     ),
     Planted(
         "out of turn",
@@ -74,7 +74,7 @@ BUGS_OF_RESERVATIONS = (
         "for claimant in ():",
         within=50,
         among=RESERVING,
-        seed=6,
+        seed=98,
     ),
     Planted(
         "additions on their way",
@@ -94,7 +94,7 @@ BUGS_OF_RESERVATIONS = (
         "if False:",
         within=100,
         among=RESERVING,
-        seed=604,
+        seed=98,
     ),
     Planted(
         "claims after a reservation",
