@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice, product
+from itertools import chain, islice, product
 
 import pytest
 
@@ -14,8 +14,9 @@ from lakelock.simulator.scenarios.swarm import scenario_of
 from tests.simulation.planted.kinds import ANY, family
 from tests.sizes import examples
 
-EACH = examples(20, 40)
-"""How many seeds of each kind: of any, of those whose decisions often get no reply, of twins, and of paused collectors."""
+LEAST, MOST = examples(12, 25), 150
+"""How many seeds of each kind: of any, of those whose decisions often get no reply, of twins, and of paused collectors. At most
+as many as it takes to meet everything that can be met."""
 KINDS = (ANY, family("doubtful"), family("twinned"), family("stormy"))
 
 UNMET = {
@@ -68,10 +69,12 @@ def test_simulated_commits_go_through_the_table_and_nowhere_else(monkeypatch: py
         learn(own, news)
 
     monkeypatch.setattr(OwnDecision, "learn", recorded)
-    for kind in KINDS:
-        for scenario in islice(kind.scenarios(), EACH):
-            broken = [str(violation) for violation in run(scenario).violations]
-            assert not [each for each in broken if IllegalTransition.__name__ in each], f"seed {scenario.seed}"
+    scenarios = zip(*(kind.scenarios() for kind in KINDS), strict=False)
+    for number, scenario in enumerate(chain.from_iterable(islice(scenarios, MOST))):
+        if number >= LEAST * len(KINDS) and TRANSITIONS.keys() - met.keys() <= UNMET:
+            break
+        broken = [str(violation) for violation in run(scenario).violations]
+        assert not [each for each in broken if IllegalTransition.__name__ in each], f"seed {scenario.seed}"
     assert met.keys() <= TRANSITIONS.keys()
     assert TRANSITIONS.keys() - met.keys() <= UNMET
 
