@@ -10,6 +10,8 @@ from lakelock.errors import LakelockError, LeaseLost
 from lakelock.events import Event, EventKind, Events
 from lakelock.providers.base import Lease, LeaseService
 
+_MOST_SHOWN = 200
+
 
 @contextmanager
 def renewing(
@@ -17,8 +19,8 @@ def renewing(
 ) -> Iterator[Lease]:
     """Renew `lease` every `interval_s` seconds while the block runs, and report once if it is lost.
 
-    An unreachable service is tried again until the deadline; then, and never before, the lease counts as lost. Nothing is
-    raised in the block: it asks `lease.ensure_active()` where it matters.
+    An unreachable service, or a driver with a bug, is tried again until the deadline; then, and never before, the lease counts
+    as lost. Nothing is raised in the block: it asks `lease.ensure_active()` where it matters.
     """
     heartbeat = _Heartbeat(provider, lease, events or Events())
     repeating = runtime.every(interval_s, heartbeat.beat, name="lease")
@@ -42,6 +44,8 @@ class _Heartbeat:
                 pass
             except LakelockError as error:
                 self._lease.trouble = error.message
+            except Exception as error:  # noqa: BLE001 one that escapes would end the renewals in silence
+                self._lease.trouble = f"{type(error).__name__}: {error}"[:_MOST_SHOWN]
         self.tell_loss()
 
     def tell_loss(self) -> None:

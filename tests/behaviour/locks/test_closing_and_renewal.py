@@ -8,7 +8,9 @@ import pytest
 
 from lakelock.clock import Repeating
 from lakelock.errors import StorageError
+from lakelock.identity import WriterIdentity
 from lakelock.occ.coordinator import Coordinator
+from lakelock.providers import Lease, open_provider, renewing
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
@@ -66,6 +68,24 @@ def test_data_locks_whose_renewal_cannot_start_are_given_back():
     with pytest.raises(RuntimeError, match=NO_THREAD), coordinator.data.writing("INSERT", ()):
         pass
     assert coordinator.data.locks.inspect() == ()
+
+
+def test_a_lock_is_renewed_again_after_an_error_that_no_driver_should_raise(monkeypatch: pytest.MonkeyPatch):
+    runtime = ManualRuntime()
+    provider = open_provider(QUICK, memory_table(), runtime, WriterIdentity.of_this_process(runtime))
+    lease, extend, tries = provider.acquire(wait_s=0), provider.extend, []
+
+    def extend_at_the_third_time(lease: Lease) -> None:
+        tries.append(lease.trouble)
+        if len(tries) < 3:
+            raise ZeroDivisionError("a driver's bug")
+        extend(lease)
+
+    monkeypatch.setattr(provider, "extend", extend_at_the_third_time)
+    with renewing(provider, lease, runtime, lease.lease_s / 4):
+        runtime.advance(lease.lease_s)
+        lease.ensure_active()
+    assert tries[:3] == ["", "ZeroDivisionError: a driver's bug", "ZeroDivisionError: a driver's bug"] and not lease.trouble
 
 
 def test_a_heartbeat_that_cannot_beat_leaves_no_file():
