@@ -1,4 +1,4 @@
-"""Talking to Redis through redis-py: one server, the one that Sentinels name, or the one of a cluster that owns the key.
+"""Talking to Redis through redis-py.
 
 redis-py's own retries are off: a waiter tries again within its own bound, and a renewal must not hang.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from math import inf
 from typing import Any
 
@@ -16,10 +16,9 @@ from lakelock.errors import ProviderRefused, ProviderUnavailable
 from lakelock.providers.redis.address import RedisAddress
 from lakelock.providers.redis.line import Command, Line
 from lakelock.providers.redis.scripts import Names, Script
+from lakelock.providers.redis.servers import Servers, is_refusal
 from lakelock.providers.tls import tls_context
 from lakelock.settings.redis import RedisSettings
-
-_REFUSED = ("NOPERM", "NOAUTH", "WRONGPASS", "WRONGTYPE", "ERR ")
 
 
 class RedisClient:
@@ -35,8 +34,6 @@ class RedisClient:
         self._timeout_s = min(settings.socket_timeout_s, longest_s)
         self._heads: dict[str, Command] = {}
         self._pid, self._mutex = os.getpid(), runtime.mutex()
-        self._redis: Any = None
-        self._finder: Any = None
         self._line: Line | None = None
 
     def run(self, script: Script, *arguments: str | int, within_s: float = inf) -> Any:
@@ -68,27 +65,37 @@ class RedisClient:
 
     def _ask(self, script: Script, arguments: Sequence[str | int], more: tuple[Command, ...], within_s: float) -> list[Any]:
         """The answers to the script and to the commands after it; the script's text is sent if the server does not have it."""
-        within_s = min(within_s, self._timeout_s)
         self._notice_fork()
         with self._mutex, self.trouble():
-            if self._line is None:
-                self._line = self._new_line()
-            answers = self._line.ask((self._by_sha(script, arguments), *more), within_s)
+            answers = self._answers((self._by_sha(script, arguments), *more), within_s)
             if isinstance(answers[0], self._driver.exceptions.NoScriptError):
-                answers = self._line.ask((self._by_text(script, arguments), *more), within_s)
-            for answer in answers:
-                if isinstance(answer, Exception):
-                    raise answer
-            return answers
+                answers = self._answers((self._by_text(script, arguments), *more), within_s)
+            return self._checked(answers)
+
+    def _answers(self, commands: Sequence[Command], within_s: float) -> list[Any]:
+        if self._line is None:
+            self._line = self._new_line()
+        return self._line.ask(commands, min(within_s, self._timeout_s))
+
+    def _checked(self, answers: list[Any]) -> list[Any]:
+        """The answers, unless one is an error: then it is raised, and the server looked up again, for it may be another one."""
+        for answer in answers:
+            if isinstance(answer, Exception):
+                if self._line is not None:
+                    self._line.close()
+                raise answer
+        return answers
 
     def eviction_policy(self) -> str:
         """What the server does when its memory is full; "" where that cannot happen or this user may not ask."""
-        with self.trouble():
+        self._notice_fork()
+        with self._mutex, self.trouble():
             try:
-                memory = self.redis().info("memory")
+                (answer,) = self._checked(self._answers((("INFO", "memory"),), inf))
             except self._driver.exceptions.NoPermissionError:
                 return ""
-        return str(memory.get("maxmemory_policy", "")) if memory.get("maxmemory") else ""
+        memory = dict(line.partition(":")[::2] for line in answer.decode().splitlines())
+        return memory.get("maxmemory_policy", "") if memory.get("maxmemory", "0") != "0" else ""
 
     def listen(self, channel: str, within_s: float = inf) -> Subscription:
         """A subscription that is in effect on return."""
@@ -105,24 +112,15 @@ class RedisClient:
         """Close all connections; the next request opens new ones."""
         self._notice_fork()
         with self._mutex:
-            before, self._line, self._redis, self._finder = (self._line, self._redis, self._finder), None, None, None
-            for each in before:
-                if each is not None:
-                    with suppress(Exception):
-                        each.close()
-
-    def redis(self) -> Any:
-        """The client of the server that has the lock now."""
-        self._notice_fork()
-        if self._redis is None:
-            self._redis = self._connected()
-        return self._redis
+            line, self._line = self._line, None
+            if line is not None:
+                line.close()
 
     def _notice_fork(self) -> None:
         """Drop the parent's connections in a forked child, without closing them: both would hear each other's answers."""
         if self._pid != os.getpid():
             self._pid, self._mutex = os.getpid(), self._runtime.mutex()
-            self._redis = self._finder = self._line = None
+            self._line = None
 
     @contextmanager
     def trouble(self) -> Iterator[None]:
@@ -131,13 +129,7 @@ class RedisClient:
         try:
             yield
         except (driver.RedisError, OSError, ValueError) as error:  # ValueError: another thread closed this provider
-            if self._address.kind == "cluster":
-                # Another server may own the key by now. Nothing is closed: somebody may be listening there.
-                self._redis = self._finder = self._line = None
-            text = str(error)
-            refused = isinstance(error, (driver.AuthenticationError, driver.NoPermissionError)) or (
-                type(error) is driver.ResponseError and text.startswith(_REFUSED)
-            )
+            text, refused = str(error), is_refusal(self._driver, error)
             raise (ProviderRefused if refused else ProviderUnavailable)(
                 f"Redis at {self._address.place} {'refused' if refused else 'gave no answer'}: {text or type(error).__name__}",
                 hint="check the user, the password and what its ACL allows: scripts, the keys and channels "
@@ -148,7 +140,10 @@ class RedisClient:
             ) from error
 
     def _new_line(self) -> Line:
-        return Line(self.redis().connection_pool.make_connection(), self._driver.exceptions, self._runtime)
+        servers = Servers(
+            self._driver, self._address, self._settings, self._keys.names[0], self._runtime, timeout_s=self._timeout_s
+        )
+        return Line(servers.connect, self._driver.exceptions, self._runtime)
 
     def _head(self, command: str, name: bytes) -> Command:
         names = [each.encode() for each in self._keys.names]
@@ -162,46 +157,6 @@ class RedisClient:
 
     def _by_text(self, script: Script, arguments: Sequence[str | int]) -> Command:
         return (*self._head("EVAL", script.text.encode()), *arguments)
-
-    def _connected(self) -> Any:
-        driver, options = self._driver, self._options()
-        if self._address.kind == "server":
-            host, port = self._address.hosts[0]
-            return driver.Redis(host=host, port=port, db=self._address.db, **options)
-        if self._address.kind == "sentinel":
-            users = {
-                "username": self._settings.sentinel_username or None,
-                "password": self._settings.sentinel_password or None,
-            }
-            sentinel = driver.Sentinel(self._address.hosts, sentinel_kwargs=options | users)
-            self._finder = _Closing(sentinel.sentinels)
-            return sentinel.master_for(self._address.service, db=self._address.db, **options)
-        nodes = [driver.cluster.ClusterNode(host, port) for host, port in self._address.hosts]
-        cluster = self._finder = driver.RedisCluster(startup_nodes=nodes, require_full_coverage=False, **options)
-        return cluster.get_redis_connection(cluster.get_node_from_key(self._keys.names[0]))
-
-    def _options(self) -> dict[str, Any]:
-        settings = self._settings
-        options: dict[str, Any] = {
-            "username": self._address.username or settings.username or None,
-            "password": self._address.password or settings.password or None,
-            "socket_timeout": self._timeout_s,
-            "socket_connect_timeout": settings.connect_timeout_s,
-            "socket_keepalive": True,
-            "retry": self._driver.retry.Retry(self._driver.backoff.NoBackoff(), 0),
-            "client_name": "lakelock",
-            "protocol": 2,
-        }
-        if self._address.tls:
-            options |= {
-                "ssl": True,
-                "ssl_ca_certs": settings.tls_ca_file or None,
-                "ssl_certfile": settings.tls_cert_file or None,
-                "ssl_keyfile": settings.tls_key_file or None,
-                "ssl_password": settings.tls_key_password or None,
-                "ssl_check_hostname": settings.tls_check_hostname,
-            }
-        return options
 
 
 class Subscription:
@@ -222,17 +177,6 @@ class Subscription:
 
     def close(self) -> None:
         self._line.close()
-
-
-class _Closing:
-    """Several clients that are closed together."""
-
-    def __init__(self, clients: Sequence[Any]) -> None:
-        self._clients = clients
-
-    def close(self) -> None:
-        for client in self._clients:
-            client.close()
 
 
 def _check_certificates(settings: RedisSettings) -> None:

@@ -7,6 +7,8 @@ from itertools import count
 from typing import Any
 
 from lakelock.clock import SystemRuntime
+from lakelock.data_locks import DataLocks
+from lakelock.data_locks.opening import open_data_locks
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider
@@ -32,13 +34,22 @@ class World:
 
     def writer(self, name: str = "w", port: int | None = None, **options: Any) -> LockProvider:
         runtime = SystemRuntime()
-        uri = self.uri.format(port=port or self.port, key=self.key)
-        values = OPTIONS | {"lock.provider": uri} | {key.replace("__", "."): value for key, value in options.items()}
-        settings = Settings.resolve(values).settings
-        identity = WriterIdentity.of_this_process(runtime, name)
-        storage = MemoryStorage(name="table")
+        settings, storage, identity = self._opening(name, runtime, port or self.port, options)
         self.opened.append(open_provider(settings, storage, runtime, identity, Events((self.seen.append,))))
         return self.opened[-1]
+
+    def _opening(
+        self, name: str, runtime: SystemRuntime, port: int, options: dict[str, Any]
+    ) -> tuple[Settings, MemoryStorage, WriterIdentity]:
+        uri = self.uri.format(port=port, key=self.key)
+        values = OPTIONS | {"lock.provider": uri} | {key.replace("__", "."): value for key, value in options.items()}
+        return Settings.resolve(values).settings, MemoryStorage(name="table"), WriterIdentity.of_this_process(runtime, name)
+
+    def data_writer(self, **options: Any) -> DataLocks:
+        """Data locks of the same table; whoever opens them closes them."""
+        runtime = SystemRuntime()
+        settings, storage, identity = self._opening("data", runtime, self.port, options)
+        return open_data_locks(settings, storage, runtime, identity)
 
     def look(self):  # type: ignore[no-untyped-def]
         assert self.server is not None

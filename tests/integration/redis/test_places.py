@@ -19,7 +19,6 @@ from lakelock.providers.redis.lock import key_of
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.servers.locks.redis import RedisServer, executable
-from lakelock.testing.servers.process import free_port
 from lakelock.testing.servers.proxy import Proxy
 from tests.certificates import new_certificate
 
@@ -204,33 +203,6 @@ def test_an_unusable_certificate_is_refused_at_once(tmp_path: Path) -> None:
         with pytest.raises(SettingsError, match="certificates for TLS to Redis cannot be used") as refused:
             opened("rediss://127.0.0.1:1", **wrong)
         assert KEY_PASSWORD not in f"{refused.value} {refused.value.as_dict()}"
-
-
-def test_a_cluster_grants_queues_and_wakes(tmp_path: Path) -> None:
-    # The nodes of a cluster talk to each other at a port that is 10,000 higher.
-    port = next(found for found in iter(free_port, 0) if found < 55_000)
-    with RedisServer(tmp_path / "node", ("--cluster-enabled", "yes"), port=port) as server:
-        client = server.client()
-        client.execute_command("CLUSTER", "ADDSLOTS", *range(16384))
-        while b"cluster_state:ok" not in client.execute_command("CLUSTER", "INFO"):
-            SystemRuntime().sleep(0.01)
-        uri = f"redis+cluster://127.0.0.1:{server.port}?key=in cluster"
-        first, second = opened(uri), opened(uri)
-        first.probe()
-        lease = first.acquire(wait_s=2)
-        runtime = SystemRuntime()
-        began_s = runtime.monotonic_s()
-
-        def give_back() -> None:
-            while not first.inspect().queue:
-                runtime.sleep(0.01)
-            first.release(lease)
-
-        after, _ = runtime.gather([lambda: second.acquire(wait_s=10), give_back], limit=2)  # type: ignore[list-item]
-        assert after is not None and after.token > lease.token and runtime.monotonic_s() - began_s < 2
-        second.renew(after)
-        second.close()
-        first.close()
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
