@@ -10,7 +10,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Literal, TypeVar
 
 from lakelock.clock import Runtime
@@ -273,9 +273,9 @@ class LockProvider(LeaseService):
 
 @dataclass(frozen=True)
 class Opening:
-    """Everything that a provider is opened with; `uri` is the setting `lock.provider`."""
+    """Everything that a provider is opened with; `uri` is the setting `lock.provider`, which may hold a password."""
 
-    uri: str
+    uri: str = field(repr=False)
     settings: Settings
     storage: Storage
     runtime: Runtime

@@ -33,6 +33,8 @@ BUILT_IN: dict[str, OpenProvider] = {
     "hive_metastore": HiveMetastoreLockProvider,
 }
 
+_BESIDE_TABLES = ("storage", "memory")
+
 _OTHER_SCHEMES = {"hive": "hive_metastore"} | {
     f"{name}{tls}{kind}": "redis" for name in ("redis", "valkey") for tls in ("", "s") for kind in ("", "+sentinel", "+cluster")
 }
@@ -45,7 +47,22 @@ def open_provider(
     """The lock of the table in `storage`, by the provider that `lock.provider` names (`storage:`, `memory:`, a URI)."""
     name = provider_name(settings.lock.provider)
     opening = Opening(settings.lock.provider, settings, storage, runtime, writer, events or Events())
-    return _find(name)(opening)
+    provider = _find(name)(opening)
+    if name in _BESIDE_TABLES:
+        _ensure_no_place(settings.lock.provider, name, provider.identity)
+    return provider
+
+
+def _ensure_no_place(uri: str, name: str, identity: str) -> None:
+    """`SettingsError` for a place of its own; the identity that tables record names none."""
+    place = uri.strip().partition(":")[2]
+    if place.strip("/") and place != identity.partition(":")[2]:
+        where = "next to the table" if name == "storage" else "in this process, one for each table"
+        raise SettingsError(
+            f"lock.provider has a place after {name}:, but that lock is {where}, and nowhere else",
+            hint=f'write lock.provider = "{name}:"',
+            key="lock.provider",
+        )
 
 
 def provider_name(uri: str) -> str:

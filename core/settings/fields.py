@@ -119,8 +119,8 @@ def _converted(row: SettingRow, raw: object, where: str) -> object:
         if text is not None and text.lower() in _TRUE + _FALSE:
             return text.lower() in _TRUE
     elif row.kind is str:
-        if text is not None:
-            return text
+        if isinstance(raw, str):
+            return raw if row.secret else raw.strip()  # white space around a password may be part of it
     elif text is not None or (isinstance(raw, (int, float)) and not isinstance(raw, bool)):
         try:
             number = float(text) if text is not None else float(cast("float", raw))

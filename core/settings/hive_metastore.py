@@ -9,6 +9,7 @@ from lakelock.errors import SettingsError
 from lakelock.settings.fields import Section, setting
 
 _NEEDED = {"PLAIN": ("user", "password"), "DIGEST": ("delegation_token",), "KERBEROS": ("principal",)}
+_OF_ONE_AUTH = {"PLAIN": ("password",), "DIGEST": ("delegation_token",), "KERBEROS": ("principal", "keytab")}
 
 
 @dataclass(frozen=True)
@@ -72,6 +73,14 @@ class HiveMetastoreSettings(Section):
                 hint=f"set hive_metastore.{missing[0]}",
                 key=f"hive_metastore.{missing[0]}",
             )
+        for auth, names in _OF_ONE_AUTH.items():
+            unused = [name for name in names if getattr(self, name)]
+            if unused and self.auth != auth:
+                raise SettingsError(
+                    f"hive_metastore.{unused[0]} is set, but hive_metastore.auth is {self.auth}, which does not use it",
+                    hint=f"set hive_metastore.auth = {auth}, or leave hive_metastore.{unused[0]} out",
+                    key="hive_metastore.auth",
+                )
         if self.auth != "NONE" and self.transport == "framed":
             raise SettingsError(
                 f"hive_metastore.transport is framed, but with auth {self.auth} the login has its own framing",
@@ -83,4 +92,11 @@ class HiveMetastoreSettings(Section):
                 "hive_metastore.tls_key_file is set without its certificate",
                 hint="set hive_metastore.tls_certificate_file",
                 key="hive_metastore.tls_certificate_file",
+            )
+        files = [name for name in ("tls_ca_file", "tls_certificate_file") if getattr(self, name)]
+        if files and not self.tls:
+            raise SettingsError(
+                f"hive_metastore.{files[0]} is set, but hive_metastore.tls is not: the connection would not be encrypted",
+                hint=f"set hive_metastore.tls = true, or leave hive_metastore.{files[0]} out",
+                key="hive_metastore.tls",
             )

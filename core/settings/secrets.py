@@ -7,10 +7,17 @@ import re
 _SECRET_NAME = re.compile(
     r"secret|passw|token|credential|access_?key|account_?key|api_?key|sas|signature|private", re.IGNORECASE
 )
-_USER_INFO = re.compile(r"(?<=://)([^/@?#:]*)(?::[^/?#]*)?@")
+_USER_INFO = re.compile(r"(\b[\w+.-]+)?://([^/@?#:]*)(:[^/?#]*)?@")
+_CONTAINERS = ("abfs", "abfss", "wasb", "wasbs")
+"""Schemes in which a container is before the `@`, and no user."""
 _UNQUOTED = re.compile(r"((?:://|\b(?:redis|valkey)s?(?:\+\w+)?:/?)[^/@?#:\s]*):(?:(?![?&]\w+=)\S)*@")
 """A password with characters that a URI should have quoted: it ends at the last `@`. Also where the slashes are missing."""
-_QUERY_VALUE = re.compile(r"(?<=[?&;])([^=&;#]+)=([^&;#]*)")
+_BARE = re.compile(r"^((?://|[\w+]+:)?[^/@?#:\s]*):(?!/)(?:(?![?&]\w+=)\S)*@")
+"""User and password without a scheme, or without the slashes after it."""
+_SECRET_VALUE = re.compile(r"(?<=[?&;])([^=&;#]+)=([^&;#]*)")
+_QUERY_VALUE = re.compile(r"(?<=[?&;])([^=&;#\s]+)=([^&;#\s]+)")
+_SHOWN = ("key", "implicit", "base_path", "region", "endpoint")
+"""Parameters of lock URIs, which hold no secret. Whatever else somebody writes there may be one."""
 
 MASK = "***"
 
@@ -23,7 +30,16 @@ def masked(key: str, value: object, *, secret: bool = False) -> str:
 
 
 def masked_uri(uri: str) -> str:
-    """A URI without password and without the values of secret query parameters."""
-    without_user = _USER_INFO.sub(lambda found: f"{found[1]}:{MASK}@" if ":" in found[0] else found[0], uri)
-    without_user = _UNQUOTED.sub(lambda found: f"{found[1]}:{MASK}@", without_user)
-    return _QUERY_VALUE.sub(lambda found: f"{found[1]}={MASK}" if _SECRET_NAME.search(found[1]) else found[0], without_user)
+    """A URI without its password, and without whatever else in it may be one."""
+    text = _USER_INFO.sub(_without_user, uri)
+    for spelling in (_UNQUOTED, _BARE):
+        text = spelling.sub(lambda found: f"{found[1]}:{MASK}@", text)
+    text = _SECRET_VALUE.sub(lambda found: f"{found[1]}={MASK}" if _SECRET_NAME.search(found[1]) else found[0], text)
+    return _QUERY_VALUE.sub(lambda found: found[0] if found[1].lower() in _SHOWN else f"{found[1]}={MASK}", text)
+
+
+def _without_user(found: re.Match[str]) -> str:
+    scheme, user, password = found[1] or "", found[2], found[3]
+    if password:
+        return f"{scheme}://{user}:{MASK}@"
+    return found[0] if scheme.lower() in _CONTAINERS else f"{scheme}://{MASK}@"

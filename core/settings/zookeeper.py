@@ -56,6 +56,20 @@ class ZooKeeperSettings(Section):
                 hint="set both",
                 key="zookeeper.sasl_username",
             )
+        unused = [name for name in ("tls_ca", "tls_certificate", "tls_key") if getattr(self, name)]
+        if unused and not self.tls:
+            raise SettingsError(
+                f"zookeeper.{unused[0]} is set, but zookeeper.tls is not: the connection would not be encrypted",
+                hint=f"set zookeeper.tls = true, or leave zookeeper.{unused[0]} out",
+                key="zookeeper.tls",
+            )
+        unused = [name for name in ("sasl_username", "sasl_password", "sasl_principal") if getattr(self, name)]
+        if unused and self.sasl_mechanism == "none":
+            raise SettingsError(
+                f"zookeeper.{unused[0]} is set, but zookeeper.sasl_mechanism is none: nobody would log in",
+                hint=f"set zookeeper.sasl_mechanism, or leave zookeeper.{unused[0]} out",
+                key="zookeeper.sasl_mechanism",
+            )
         if self.acl == "creator" and not self.digest and self.sasl_mechanism == "none" and not self.tls_certificate:
             raise SettingsError(
                 "zookeeper.acl is creator, but this client does not authenticate",

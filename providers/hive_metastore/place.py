@@ -14,6 +14,7 @@ from urllib.parse import quote, unquote
 from lakelock.errors import SettingsError
 from lakelock.providers.hive_metastore.wire import Address
 from lakelock.providers.uri_text import sendable
+from lakelock.settings.secrets import masked_uri
 
 DEFAULT_PORT = 9083
 OWN_DATABASE = "lakelock"
@@ -106,7 +107,7 @@ def _address(text: str, key: str) -> Address:
 
 
 def _shown(text: str) -> str:
-    return text if "@" not in text else "***@" + text.rpartition("@")[2]
+    return masked_uri(text if "@" not in text else "***@" + text.rpartition("@")[2])
 
 
 def _bad(what: str, hint: str) -> SettingsError:

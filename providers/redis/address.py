@@ -61,6 +61,8 @@ class RedisAddress:
         username, _, password = user_info.partition(":")
         if not rest.startswith("//") or not hosts:
             raise _bad(uri, kind, "names no host")
+        if kind == "server" and "," in hosts:
+            raise _bad(uri, kind, "names several servers, and a lock is in one: name one, the Sentinels or a cluster")
         names = [unquote(name) for name in path.split("/") if name]
         service = _service(uri, kind, names)
         return cls(

@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from lakelock.clock import Runtime
-from lakelock.errors import ProviderRefused, ProviderUnavailable
+from lakelock.errors import ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.providers.redis.address import RedisAddress
 from lakelock.providers.redis.line import Command, Line
 from lakelock.providers.redis.scripts import Names, Script
@@ -28,6 +28,7 @@ class RedisClient:
         self, address: RedisAddress, settings: RedisSettings, keys: Names, runtime: Runtime, *, longest_s: float
     ) -> None:
         self._driver = _driver()
+        _ensure_used(address, settings)
         if address.tls:
             _check_certificates(settings)
         self._address, self._settings, self._keys, self._runtime = address, settings, keys, runtime
@@ -177,6 +178,20 @@ class Subscription:
 
     def close(self) -> None:
         self._line.close()
+
+
+def _ensure_used(address: RedisAddress, settings: RedisSettings) -> None:
+    """`SettingsError` for a setting that does nothing with this address, because it asks for more than the address gives."""
+    tls = ("tls_ca_file", "tls_cert_file", "tls_key_file", "tls_key_password") if not address.tls else ()
+    sentinels = ("sentinel_username", "sentinel_password") if address.kind != "sentinel" else ()
+    for names, what, scheme in ((tls, "does not use TLS", "rediss:"), (sentinels, "names no Sentinels", "redis+sentinel:")):
+        unused = [name for name in names if getattr(settings, name)]
+        if unused:
+            raise SettingsError(
+                f"redis.{unused[0]} is set, but lock.provider {what}",
+                hint=f"write lock.provider with {scheme}, or leave redis.{unused[0]} out",
+                key="lock.provider",
+            )
 
 
 def _check_certificates(settings: RedisSettings) -> None:

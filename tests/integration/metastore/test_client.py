@@ -201,7 +201,7 @@ def test_frames_the_compact_protocol_and_tls_are_spoken(guarded: Guarded) -> Non
     ("changed", "said"),
     [
         ({"tls_ca_file": ""}, "certificate is not trusted"),
-        ({"tls": False}, "closed the connection|no answer|not from a metastore|reset"),
+        ({"tls": False, "tls_ca_file": ""}, "closed the connection|no answer|not from a metastore|reset"),
         ({"protocol": "binary"}, "closed the connection|no answer|cannot be read|reset"),
     ],
 )

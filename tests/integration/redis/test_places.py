@@ -70,6 +70,7 @@ def test_a_uri_has_one_spelling_without_its_secrets_and_is_understood_again(uri:
         ("redis+sentinel://host", "service"),
         ("redis://host?pasword=" + SECRET, "pasword"),
         ("redis://host?key={x}", "brace"),
+        ("redis://host1,host2", "several servers"),
         (f"redis://user:{SECRET}@host:x", "host:port"),
     ],
 )
@@ -210,3 +211,19 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         opened("redis://host", redis__wait_replicas=1, redis__wait_replicas_timeout_s=5)
     with pytest.raises(LakelockError, match="go together"):
         opened("redis://host", redis__tls_cert_file="x")
+    for options, uri, fits in (
+        ({"redis__tls_ca_file": "ca.pem"}, "redis://host", "rediss:"),
+        ({"redis__sentinel_password": SECRET}, "rediss://host", "redis+sentinel:"),
+    ):
+        with pytest.raises(SettingsError, match=str(*options).replace("__", r"\.")) as refused:
+            opened(uri, **options)
+        assert fits in refused.value.hint and SECRET not in str(refused.value)
+
+
+def test_spaces_around_a_password_belong_to_it(tmp_path: Path) -> None:
+    password = " pass word "
+    with RedisServer(tmp_path) as server:
+        server.client().config_set("requirepass", password)
+        opened(f"redis://127.0.0.1:{server.port}", redis__password=password).probe()
+        with pytest.raises(ProviderRefused):
+            opened(f"redis://127.0.0.1:{server.port}", redis__password=password.strip()).probe()

@@ -248,16 +248,22 @@ def test_a_server_that_wants_more_than_a_login_is_refused() -> None:
         ({"auth": "KERBEROS"}, "principal"),
         ({"auth": "PLAIN", "user": "me", "password": "x", "transport": "framed"}, "transport"),
         ({"tls_key_file": "key.pem"}, "tls_certificate_file"),
+        ({"tls_ca_file": "ca.pem"}, "tls"),
+        ({"password": "p"}, "auth"),
+        ({"auth": "PLAIN", "user": "u", "password": "p", "keytab": "k"}, "auth"),
     ],
 )
-def test_settings_that_lack_something_are_refused(values: dict[str, str], missing: str) -> None:
+def test_settings_that_lack_something_or_do_nothing_are_refused(values: dict[str, str], missing: str) -> None:
     with pytest.raises(SettingsError, match=missing) as refused:
         Settings.resolve({f"hive_metastore.{name}": value for name, value in values.items()})
     assert refused.value.details["key"] == f"hive_metastore.{missing}"
 
 
 def test_secrets_of_the_settings_are_shown_to_nobody() -> None:
-    settings = HiveMetastoreSettings(password="hunter2", delegation_token="hunter3")
-    assert "hunter" not in repr(settings)
-    resolved = Settings.resolve({"hive_metastore.password": "hunter2", "hive_metastore.delegation_token": "hunter3"})
-    assert "hunter" not in repr(resolved) and "hunter" not in str(resolved.explain())
+    for secret in (
+        {"auth": "PLAIN", "user": "me", "password": "hunter2"},
+        {"auth": "DIGEST", "delegation_token": "hunter3"},
+    ):
+        assert "hunter" not in repr(HiveMetastoreSettings(**secret))  # type: ignore[arg-type]
+        resolved = Settings.resolve({f"hive_metastore.{name}": value for name, value in secret.items()})
+        assert "hunter" not in repr(resolved) and "hunter" not in str(resolved.explain())

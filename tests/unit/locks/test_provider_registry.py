@@ -7,8 +7,10 @@ from pathlib import Path
 import pytest
 
 from lakelock.errors import ProviderRefused, SettingsError
+from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider, provider_names
+from lakelock.providers.base import Opening
 from lakelock.providers.memory import MemoryLockProvider
 from lakelock.providers.registry import BUILT_IN
 from lakelock.settings import LockSettings, Settings
@@ -91,3 +93,23 @@ def test_an_unknown_provider_is_refused_with_what_was_meant(uri: str, meant: str
     with pytest.raises(SettingsError) as refused:
         open_named(uri)
     assert meant in refused.value.hint
+
+
+@pytest.mark.parametrize("uri", ["storage", "storage:", "STORAGE://", "memory", "memory:"])
+def test_a_lock_beside_the_table_is_named_by_its_scheme_or_as_the_table_records_it(uri: str) -> None:
+    identity = open_named(uri).identity
+    assert open_named(identity).identity == identity
+
+
+@pytest.mark.parametrize("uri", ["storage:s3://other-bucket/locks", "storage:/var/locks/t.json", "memory:team-a"])
+def test_a_place_for_a_lock_that_has_none_is_refused(uri: str) -> None:
+    with pytest.raises(SettingsError, match="nowhere else") as refused:
+        open_named(uri)
+    assert f'"{uri.partition(":")[0]}:"' in refused.value.hint
+
+
+def test_what_a_provider_is_opened_with_does_not_show_the_password_in_its_uri() -> None:
+    runtime = ManualRuntime()
+    settings = Settings(lock=LockSettings(provider="redis://:hunter2@h"))
+    writer = WriterIdentity.of_this_process(runtime)
+    assert "hunter2" not in repr(Opening("redis://:hunter2@h", settings, MemoryStorage(), runtime, writer, Events()))

@@ -141,6 +141,10 @@ def test_a_writer_is_recognised_by_what_it_wrote() -> None:
         ({"sasl_mechanism": "PLAIN", "sasl_username": "u"}, "zookeeper.sasl_username"),
         ({"tls_key": "k.pem"}, "zookeeper.tls_certificate"),
         ({"acl": "creator"}, "zookeeper.acl"),
+        ({"tls_ca": "ca.pem"}, "zookeeper.tls"),
+        ({"acl": "creator", "tls_certificate": "c.pem", "tls_key": "k.pem"}, "zookeeper.tls"),
+        ({"sasl_username": "u", "sasl_password": "p"}, "zookeeper.sasl_mechanism"),
+        ({"sasl_principal": "u@EXAMPLE.ORG"}, "zookeeper.sasl_mechanism"),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(options: dict[str, str], key: str) -> None:

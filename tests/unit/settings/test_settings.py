@@ -166,7 +166,7 @@ def test_secrets_are_neither_explained_nor_printed() -> None:
     )
     shown = "\n".join(str(line) for line in resolved.explain())
     assert "hunter2" not in shown + repr(resolved.settings)
-    assert "redis://user:***@h:6379/0?password=***&db=1" in shown
+    assert "redis://user:***@h:6379/0?password=***&db=***" in shown
     assert resolved.settings.storage["sas_token"] == "hunter2"
 
 
@@ -228,6 +228,17 @@ def test_the_guess_is_one_of_the_section_that_was_named(name: str, guess: str | 
         ("redis://u:pass word@h", "redis://u:***@h"),
         ("redis://h1:6379,h2:6379/0?key=a@b", "redis://h1:6379,h2:6379/0?key=a@b"),
         ("abfss://c@account.dfs.core.windows.net/at=12:00@x", "abfss://c@account.dfs.core.windows.net/at=12:00@x"),
+        ("redis://h/0?pw=s3cret&key=k&auth=s3cret&pwd=s3cret", "redis://h/0?pw=***&key=k&auth=***&pwd=***"),
+        ("zookeeper://h/x?digest=u:s3cret", "zookeeper://h/x?digest=***"),
+        ("dynamodb://t/k?region=eu-1&endpoint=h:1", "dynamodb://t/k?region=eu-1&endpoint=h:1"),
+        ("redis://s3cret@h/0", "redis://***@h/0"),
+        ("redis:s3cret@h/0", "redis:***@h/0"),
+        ("zookeeper:u:s3cret@h/x", "zookeeper:u:***@h/x"),
+        ("u:s3cret@h", "u:***@h"),
+        ("//u:s3cret@h/x", "//u:***@h/x"),
+        ("hive/_HOST@EXAMPLE.ORG", "hive/_HOST@EXAMPLE.ORG"),
+        ("s3://bucket/a:b@c", "s3://bucket/a:b@c"),
+        ("text/html; charset=utf-8, see a@b", "text/html; charset=utf-8, see a@b"),
         ("at http://u:p@h:1/ and redis://a:b@c", "at http://u:***@h:1/ and redis://a:***@c"),
     ],
 )
