@@ -81,10 +81,13 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
         except BaseException:
             with suppress(LakelockError):
                 self.abandon(waiting)
+            if self._closed:  # another thread closed them while this one waited, and it may have connected since
+                self._disconnect()
             raise
         self._held[lease.grant] = lease, waiting
         if self._closed:
             self.release(lease)
+            self._disconnect()
             self._ensure_open()
         return lease
 

@@ -99,6 +99,9 @@ class PollingProvider(LockClient, LockProvider):
         Bounded by `within_s`, which starts over.
         """
 
+    def disconnect(self) -> None:
+        """Close the connections, if there are any. Never raises."""
+
     def within_s(self, attempt: Attempt) -> float:
         """How long the next request of this attempt may take, where the service's driver can be told."""
         return max(_SHORTEST_REQUEST_S, attempt.answer_by_s - self.runtime.monotonic_s())
@@ -142,9 +145,11 @@ class PollingProvider(LockClient, LockProvider):
             lease = self._held = self._poll(began_s, wait_s)
         except BaseException:
             self._turnstile.leave()
+            self._stay_closed()
             raise
         if self._closed:
             self.release(lease)
+            self._stay_closed()
             self._ensure_open()
         return lease
 
@@ -181,6 +186,12 @@ class PollingProvider(LockClient, LockProvider):
         if held is not None:
             with suppress(LakelockError):
                 self.release(held)
+        self.disconnect()
+
+    def _stay_closed(self) -> None:
+        """Disconnect again, for a thread that was waiting when another one closed the provider: it may have connected since."""
+        if self._closed:
+            self.disconnect()
 
     def _rest(self, wait_s: float) -> None:
         """Stay away for half as long as we last held the lock: a process in a loop would leave pollers no gap to find."""

@@ -121,8 +121,7 @@ class DynamodbLockProvider(PollingProvider):
         if attempt.doubt:
             self._mark_released(self._owner(attempt), self.within_s(attempt))
 
-    def close(self) -> None:
-        super().close()
+    def disconnect(self) -> None:
         self._table.close()
 
     def inspect(self) -> LockState:

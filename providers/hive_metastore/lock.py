@@ -174,8 +174,7 @@ class HiveMetastoreLockProvider(PollingProvider):
                 )
             self._calls.heartbeat(row.lock_id, self._call_s)
 
-    def close(self) -> None:
-        super().close()
+    def disconnect(self) -> None:
         self._calls.close()
 
     @property

@@ -142,8 +142,7 @@ class RedisLockProvider(PollingProvider):
                 hint="use a Redis with maxmemory-policy noeviction for locks",
             )
 
-    def close(self) -> None:
-        super().close()
+    def disconnect(self) -> None:
         self._unsubscribe()
         self._client.close()
 

@@ -113,8 +113,7 @@ class ZooKeeperLockProvider(ZooKeeperClient, PollingProvider):
                     session.end(lambda: session.ask(session.timeout_s, leave))
                     raise
 
-    def close(self) -> None:
-        super().close()
+    def disconnect(self) -> None:
         self._end_session(_CLOSE_S)
 
     def inspect(self) -> LockState:

@@ -1,0 +1,80 @@
+"""Closing a lock while a thread waits for it leaves no connection, although the waiter has to leave the queue afterwards."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import count
+
+import pytest
+
+from lakelock.clock import SystemRuntime
+from lakelock.data_locks import DataLocks, Resource, lock_request
+from lakelock.data_locks.opening import open_data_locks
+from lakelock.errors import LockError
+from lakelock.events import Event, EventKind, Events
+from lakelock.identity import WriterIdentity
+from lakelock.providers import LockProvider, open_provider
+from lakelock.settings import Settings
+from lakelock.storage.memory import MemoryStorage
+from lakelock.testing.servers import Service
+from tests.integration.matrix import Services
+from tests.sizes import but_in_ci
+from tests.waiting import eventually
+
+SERVICES = ("redis", "zookeeper", "dynamodb", "hive_metastore")
+REQUEST = lock_request(exclusive=[Resource(("month=1",))])
+tables = count()
+
+
+def connections(service: Service) -> int:
+    """How many sockets of this process are connected to the service."""
+    found = 0
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):
+            if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                with socket.socket(fileno=os.dup(int(name))) as each:
+                    found += each.getpeername()[1] == service.port
+    return found
+
+
+@pytest.mark.parametrize("name", but_in_ci(SERVICES, {"redis"}))
+@pytest.mark.parametrize("kind", ["the lock", "data locks"])
+def test_a_waiter_that_was_closed_leaves_no_connection(services: Services, name: str, kind: str) -> None:
+    service, runtime = services(name), SystemRuntime()
+    table, before = f"closed{next(tables)}", connections(service)
+    settings = Settings.resolve({"lock.provider": service.url(table), **service.options}).settings
+    waits = threading.Event()
+
+    def listen(event: Event) -> None:
+        if event.kind is EventKind.WAITING_FOR_LOCK:
+            waits.set()
+
+    def opened(writer: str) -> LockProvider | DataLocks:
+        open_one: Callable[..., LockProvider | DataLocks] = open_provider if kind == "the lock" else open_data_locks
+        identity = WriterIdentity.of_this_process(runtime, writer)
+        return open_one(settings, MemoryStorage(name=table), runtime, identity, Events((listen,)))
+
+    def take(locks: LockProvider | DataLocks) -> None:
+        if isinstance(locks, LockProvider):
+            locks.acquire(wait_s=60)
+        else:
+            locks.acquire(REQUEST, wait_s=60)
+
+    def wait() -> None:
+        with pytest.raises(LockError, match="closed"):
+            take(waiter)
+
+    holder, waiter = opened("holder"), opened("waiter")
+    take(holder)
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert waits.wait(60)
+    waiter.close()
+    thread.join(60)
+    assert not thread.is_alive()
+    holder.close()
+    eventually(lambda: connections(service) <= before)
