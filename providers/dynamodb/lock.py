@@ -199,7 +199,7 @@ class DynamodbLockProvider(PollingProvider):
             )
         except ConditionFailed as failed:
             return LockItem.parse(failed.item) if failed.item else None
-        return self._lease(attempt, version, int(new["token"]["N"]))
+        return self._lease(attempt, version, self._token(new))
 
     def _take_unnumbered(self, attempt: Attempt, when: str, values: Attributes) -> Lease | None:
         """Take the lock if `when` holds, and only then a token from a new block; None if somebody else was faster."""
@@ -214,7 +214,7 @@ class DynamodbLockProvider(PollingProvider):
     def _number(self, attempt: Attempt, version: str) -> Lease | None:
         """The lease, with a token, on the lock that `version` already made ours; None if it is over by then."""
         moved = self._table.update(self._counter, "ADD #tk :n", {":n": {"N": str(BLOCK)}}, within_s=self.within_s(attempt))
-        end = int(moved["token"]["N"])
+        end = self._token(moved)
         if self._lease(attempt, version, 0).lost is not None:
             self._mark_released(self._owner(attempt), self.within_s(attempt))
             return None
@@ -226,6 +226,13 @@ class DynamodbLockProvider(PollingProvider):
         except ConditionFailed:
             return None
         return self._lease(attempt, version, token)
+
+    def _token(self, changed: Attributes) -> int:
+        """The token in the answer to a request that changed it."""
+        try:
+            return int(changed["token"]["N"])
+        except (KeyError, ValueError):
+            raise self._table.stranger() from None
 
     def _grant(self, attempt: Attempt) -> tuple[str, dict[str, dict[str, str]]]:
         """A new version number for a request that is about to be sent, and the values of a grant with it."""

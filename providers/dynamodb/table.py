@@ -124,11 +124,13 @@ class DynamodbTable:
         A user who may not describe the table is not refused: the lock works without that permission.
         """
         try:
-            table = self._send("describe_table")["Table"]
+            table = self._send("describe_table").get("Table", {})
         except ProviderRefused as error:
             if error.details.get("service_code") in _DENIED:
                 return
             raise
+        if not {"KeySchema", "AttributeDefinitions"} <= table.keys():
+            raise self.stranger()
         keys = [(key["AttributeName"], key["KeyType"]) for key in table["KeySchema"]]
         types = {one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]}
         if keys != [("key", "HASH")] or types["key"] != "S":
@@ -145,6 +147,13 @@ class DynamodbTable:
             for client in clients.values():
                 client.close()
 
+    def stranger(self) -> ProviderUnavailable:
+        """The error of an answer that cannot be DynamoDB's: that of a proxy, of a page to sign in, of another service."""
+        return ProviderUnavailable(
+            f"what answered about the DynamoDB table {self.name} ({self.place}) is not DynamoDB",
+            hint="check dynamodb.endpoint_url, and the proxies between here and there",
+        )
+
     def _send(self, operation: str, within_s: float = inf, **request: Any) -> dict[str, Any]:
         try:
             return self._call(operation, request, within_s)
@@ -156,11 +165,12 @@ class DynamodbTable:
 
     def _call(self, operation: str, request: Mapping[str, Any], within_s: float = inf) -> dict[str, Any]:
         from botocore.exceptions import BotoCoreError, ClientError
+        from botocore.parsers import ResponseParserError
 
         client = self._client(within_s)
         call: Callable[..., dict[str, Any]] = getattr(client, operation)
         try:
-            return call(TableName=self.name, **request)
+            reply = call(TableName=self.name, **request)
         except ClientError as error:
             code = str(error.response.get("Error", {}).get("Code", ""))
             if code == "ConditionalCheckFailedException":
@@ -168,6 +178,12 @@ class DynamodbTable:
             raise self._refused(operation, code, error) from error
         except BotoCoreError as error:
             raise self._unreachable(error) from error
+        except (ResponseParserError, AttributeError, KeyError, TypeError, ValueError) as error:  # from the driver's parser
+            raise self.stranger() from error
+        # The driver takes a page of HTML for an answer without anything in it.
+        if "json" not in reply["ResponseMetadata"]["HTTPHeaders"].get("content-type", "json"):
+            raise self.stranger()
+        return reply
 
     def _refused(self, operation: str, code: str, error: Any) -> LockError:
         # AWS's text about a bad signature shows what was signed, so only the code is reported.
@@ -232,7 +248,7 @@ class DynamodbTable:
     def _is_active(self) -> bool:
         """Whether the table that was just created can be used. DescribeTable may not know it yet for some seconds."""
         try:
-            return bool(self._call("describe_table", {})["Table"]["TableStatus"] == "ACTIVE")
+            return bool(self._call("describe_table", {}).get("Table", {}).get("TableStatus") == "ACTIVE")
         except ProviderRefused as error:
             if error.details.get("service_code") != _MISSING:
                 raise

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from random import Random
+from threading import Thread
 
 import pytest
 
@@ -192,3 +196,43 @@ def test_a_table_that_was_just_created_may_not_be_known_yet(troubled: World) -> 
     troubled.proxy.plan = [Rule(operation("DescribeTable"), "unknown table", times=2)]
     provider.release(take(provider, wait_s=30))
     assert troubled.proxy.operations.count("CreateTable") == 1
+
+
+@contextmanager
+def answering(content_type: str, body: bytes) -> Iterator[str]:
+    """The URL of a server that gives each request the same answer."""
+
+    class Answer(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            self.rfile.read(int(self.headers["content-length"]))
+            self.send_response(200)
+            self.send_header("content-type", content_type)
+            self.send_header("content-length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answer) as server:
+        Thread(target=server.serve_forever).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}"
+        finally:
+            server.shutdown()
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body"),
+    [("text/html", b"<html>sign in</html>"), ("application/json", b"{}"), ("application/x-amz-json-1.0", b"[1]")],
+)
+def test_an_answer_that_is_not_dynamodbs_is_no_answer(world: World, content_type: str, body: bytes) -> None:
+    with answering(content_type, body) as url:
+        provider = world.writer("one", dynamodb__endpoint_url=url)
+        asked: list[Callable[[], object]] = [provider.probe, lambda: take(provider)]
+        # An object without anything in it is also what DynamoDB says of an item that is not there.
+        for ask in asked if body == b"{}" else [*asked, provider.inspect]:
+            with pytest.raises(ProviderUnavailable, match="is not DynamoDB") as failed:
+                ask()
+            assert "dynamodb.endpoint_url" in failed.value.hint
+        provider.close()
