@@ -138,7 +138,7 @@ class PollingProvider(LockClient, LockProvider):
         self._notice_fork()
         began_s = self.runtime.monotonic_s()
         if not self._turnstile.enter(wait_s):
-            raise self._timeout(Holder("", self.writer), wait_s)
+            raise self._no_turn(wait_s)
         try:
             self._ensure_open()
             self._rest(wait_s)
@@ -241,6 +241,18 @@ class PollingProvider(LockClient, LockProvider):
         if lease is None:
             raise self._timeout(holder, wait_s)
         return lease
+
+    def _no_turn(self, wait_s: float) -> LockTimeout:
+        held = self._held
+        over = "" if held is None or held.lost is None else f", which has lost it since ({held.lost})"
+        who = f"held or waited for by another thread of this process{over}"
+        return LockTimeout(
+            f"the lock of {self.table} is {who}; gave up after {wait_s:g} s",
+            hint="`lakelock locks ls` shows who holds it; raise lock.wait_s if that is only slow. A thread that hangs keeps "
+            "its turn until this process ends",
+            holder=Holder("", self.writer).as_dict(),
+            waited_s=wait_s,
+        )
 
     def _timeout(self, holder: Holder | None, wait_s: float) -> LockTimeout:
         who = f"held by {holder}{holder.lease_text}" if holder else "contended"

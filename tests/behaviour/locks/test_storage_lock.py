@@ -89,6 +89,20 @@ def test_a_storage_clock_that_jumps_ahead_does_not_rob_a_holder_that_renews() ->
 
 
 @pytest.mark.parametrize("uri", ["memory:", "storage:"])
+def test_a_thread_whose_turn_does_not_come_is_told_that_another_thread_of_its_process_has_it(uri: str) -> None:
+    runtime = ManualRuntime()
+    provider = World(MemoryStorage(runtime.now_ms, name=f"turn-{uri}"), runtime, uri).writer("one")
+    lease = take(provider)
+    with pytest.raises(LockTimeout, match="by another thread of this process; gave up after 1 s"):
+        take(provider, wait_s=1)
+    with pytest.raises(LockTimeout, match="by another thread of this process, which has lost it since") as refused:
+        take(provider, wait_s=LEASE_S)
+    assert "until this process ends" in refused.value.hint
+    provider.release(lease)
+    take(provider, wait_s=LEASE_S)
+
+
+@pytest.mark.parametrize("uri", ["memory:", "storage:"])
 def test_a_lock_that_is_refused_because_its_lease_runs_never_runs_for_0_s_more(uri: str) -> None:
     runtime = ManualRuntime()
     world = World(MemoryStorage(runtime.now_ms, name=uri), runtime, uri)
