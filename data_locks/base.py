@@ -13,7 +13,7 @@ from lakelock.clock import Runtime
 from lakelock.data_locks.request import LockRequest
 from lakelock.errors import LockError, LockTimeout
 from lakelock.identity import WriterIdentity
-from lakelock.providers.base import Lease, LeaseService
+from lakelock.providers.base import Lease, LeaseService, too_short
 
 
 @dataclass(frozen=True)
@@ -69,6 +69,10 @@ class DataLocks(LeaseService):
         behind. Threads of one writer are different writers to each other.
         """
 
+    def watch_s(self, lease_s: float) -> float:
+        """As `LockProvider.watch_s`, for a holder of data locks."""
+        return 0.0
+
     @abstractmethod
     def inspect(self) -> tuple[LockedData, ...]:
         """Who holds and who waits, in order of arrival."""
@@ -82,13 +86,19 @@ class DataLocks(LeaseService):
         """
 
 
-def timeout(table: str, request: LockRequest, blockers: tuple[LockedData, ...], waited_s: float) -> LockTimeout:
-    """The error of a request that was not granted in time; names the holders in its way."""
+def timeout(
+    table: str, request: LockRequest, blockers: tuple[LockedData, ...], waited_s: float, watch_s: float = 0.0
+) -> LockTimeout:
+    """The error of a request that was not granted in time; names the holders in its way.
+
+    `watch_s` is how long they have to be watched to tell whether they are dead.
+    """
     who = "; ".join(map(str, blockers[:3])) or "somebody who has left since"
     more = f" and {len(blockers) - 3} more" if len(blockers) > 3 else ""
     return LockTimeout(
         f"data locks of {table} ({_short(request)}) are blocked by {who}{more}; gave up after {waited_s:g} s",
-        hint=f"`lakelock locks ls {table}` shows who blocks whom; raise data_locks.attempts if they are only slow",
+        hint=f"`lakelock locks ls {table}` shows who blocks whom; raise data_locks.attempts if they are only slow"
+        + too_short(watch_s, waited_s, "data_locks.attempts x data_locks.sleep_s"),
         blocked_by=[blocker.token for blocker in blockers],
         holders=[str(blocker) for blocker in blockers[:20]],
         waited_s=waited_s,

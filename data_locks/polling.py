@@ -131,7 +131,9 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
 
         lease = self._wait_for(lambda: self._look(waiting), pause, began_s, wait_s)
         if lease is None:
-            raise timeout(self.table, waiting.request, self._blockers(waiting), wait_s)
+            blockers = self._blockers(waiting)
+            watch_s = max((self.watch_s(blocker.lease_s or 0.0) for blocker in blockers), default=0.0)
+            raise timeout(self.table, waiting.request, blockers, wait_s, watch_s)
         return lease
 
     def _pause(self, waiting: W, at_most_s: float) -> None:

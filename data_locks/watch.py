@@ -9,6 +9,11 @@ from lakelock.data_locks.lock_table import Entry
 from lakelock.providers.base import DRIFT_MARGIN_S
 
 
+def watch_s(lease_s: float) -> float:
+    """How long a silent holder with this lease is watched before it is removed."""
+    return lease_s + DRIFT_MARGIN_S
+
+
 class Watch:
     """What I have seen of other entries, and since when they have not changed. Several threads may use it.
 
@@ -36,5 +41,5 @@ class Watch:
             for entry in entries
             if (seen := self._since_s.get(entry.grant)) is not None
             and seen[0] == entry.version
-            and now_s - seen[1] >= entry.lease_s + DRIFT_MARGIN_S
+            and now_s - seen[1] >= watch_s(entry.lease_s)
         ]

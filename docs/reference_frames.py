@@ -183,9 +183,11 @@ DATA_LOCKS_REST = """A request that is too large is refused, and the error names
 exclusive lock on what the partitions have in common replaces theirs.
 
 **When a holder dies**, ZooKeeper ends its session one `data_locks.lease_s` after its last ping. Elsewhere whoever waits for it
-removes it, after seeing it unchanged for one lease; no clock is compared across machines. A holder that comes back
-learns of it at its next renewal. After a failover of Redis to a replica that lacks the latest changes, two may hold locks that
-exclude each other until the older one renews; what they commit is checked all the same."""
+removes it, after seeing it unchanged for one lease (`hive_metastore:`: for a third of it); no clock is compared across
+machines. So a wait (`data_locks.attempts` x `data_locks.sleep_s`) that is shorter never gets past it, and its locks stay until
+somebody waits long enough. A holder that comes back learns of it at its next renewal. After a failover of Redis to a replica
+that lacks the latest changes, two may hold locks that exclude each other until the older one renews; what they commit is
+checked all the same."""
 
 PROVIDERS_REST = """## A provider of your own
 

@@ -28,6 +28,9 @@ _YEAR_10000_MS = 253_402_300_800_000
 DRIFT_MARGIN_S = 0.5
 """Allowance for differing clock rates while a silent holder is watched: Hudi's own drift buffer."""
 
+_LOOKS_S = 1.0
+"""What a wait needs beyond the time in which a silent holder is watched: to look before it and after it."""
+
 LossReason = Literal["expired", "taken-over", "unreachable", "session-lost", "released"]
 
 
@@ -87,6 +90,19 @@ def past_ms(value: object) -> int | None:
 def for_up_to(left_s: float) -> str:
     """How much longer a lease runs, for the message of a refusal: rounded up, so never 0 s."""
     return f"for up to {max(1, math.ceil(left_s))} s more"
+
+
+def wait_to_tell(watch_s: float, wait_s: float) -> float | None:
+    """The wait in which a dead holder is recognised, where `wait_s` is too short for that; None where it is not."""
+    return math.ceil(watch_s) + _LOOKS_S if wait_s < watch_s else None
+
+
+def too_short(watch_s: float, wait_s: float, setting: str) -> str:
+    """For the hint of a wait that ended without the lock: if it could not tell a dead holder, the `setting` to raise."""
+    least_s = wait_to_tell(watch_s, wait_s)
+    if least_s is None:
+        return ""
+    return f"; a dead holder is only recognised by a wait of {least_s:g} s: if it may be dead, give {setting} at least that"
 
 
 @dataclass(frozen=True)
@@ -242,6 +258,16 @@ class LockProvider(LeaseService):
         lease, which saves a commit one look at the table.
         """
         return ""
+
+    between_processes: bool = True
+    """Whether it keeps writers in different processes apart."""
+
+    def watch_s(self, lease_s: float) -> float:
+        """How long a waiter has to watch a silent holder with this lease before it may replace it; 0 where the service does.
+
+        Each process begins to watch anew, so one that waits for less never gets past a holder that died long ago.
+        """
+        return 0.0
 
     @property
     @abstractmethod

@@ -50,6 +50,7 @@ class MemoryLockProvider(PollingProvider):
 
     strength = STRENGTH
     lies_in_table = True
+    between_processes = False
 
     def __init__(self, opening: Opening) -> None:
         if not opening.storage.uri.startswith(_LOCAL):

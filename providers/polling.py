@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError, LeaseLost, LockError, LockTimeout
 from lakelock.events import EventKind
-from lakelock.providers.base import Holder, Lease, LockProvider, Opening
+from lakelock.providers.base import Holder, Lease, LockProvider, Opening, too_short
 from lakelock.providers.lock_client import NO_ANSWER, NO_SERVICE, LockClient
 from lakelock.providers.turnstile import Turnstile
 
@@ -259,6 +259,7 @@ class PollingProvider(LockClient, LockProvider):
         look = f"`lakelock locks ls {self.table}` shows the holder; raise lock.wait_s if it is only slow"
         if holder and holder.token:
             look += f"; if it is gone and its lease does not end: `lakelock locks break {self.table} --token {holder.token}`"
+        look += too_short(self.watch_s(holder.lease_s or 0.0) if holder else 0.0, wait_s, "lock.wait_s")
         return LockTimeout(
             f"the lock of {self.table} is {who}; gave up after {wait_s:g} s",
             hint=look,

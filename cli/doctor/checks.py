@@ -5,23 +5,19 @@ from __future__ import annotations
 import platform
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
 from importlib.metadata import PackageNotFoundError, version
 
 from lakelock.cli.doctor.clients import check_clients
 from lakelock.cli.doctor.contents import check_contents
 from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.cli.doctor.file_index import check_index
+from lakelock.cli.doctor.lock import check_lock
 from lakelock.cli.doctor.spark import check_spark
-from lakelock.errors import LakelockError, LockTimeout
-from lakelock.events import Events
-from lakelock.identity import WriterIdentity
+from lakelock.errors import LakelockError
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
 from lakelock.occ.recorded_index import recorded_index
 from lakelock.occ.records.decisions import DecisionKind, DecisionLog, Resolution, resolve
-from lakelock.occ.records.lock import recorded_provider
 from lakelock.occ.records.rejections import outdated_rejections, rejected_instants
-from lakelock.providers import open_provider
 from lakelock.storage import probe
 from lakelock.table import layout
 from lakelock.table.eligibility import Refusal, next_step, why_files_misfit, why_not_readable, why_not_writable
@@ -33,8 +29,6 @@ from lakelock.table.timeline import read_timeline
 
 SKEW_MS = 5_000
 """How far a clock may be off before the check mentions it. No amount of skew breaks anything."""
-
-LOCK_WAIT_S = 5.0
 
 PACKAGES = ("lakelock", "pyspark", "pandas", "pyarrow", "obstore", "fastavro", "hudi")
 
@@ -115,39 +109,6 @@ def check_clock(context: DoctorContext) -> Iterator[Check]:
             f"the timeline has reached {newest}, {ahead_ms / 1000:.0f} s from now: the clock of another writer is fast",
             "nothing breaks, new instants follow it; set that clock (NTP)",
         )
-
-
-def check_lock(context: DoctorContext) -> Iterator[Check]:
-    """One acquire and release, as a commit would do it."""
-    settings, runtime = context.settings, context.runtime
-    if settings.concurrency.mode == "SINGLE_WRITER":
-        yield Check(
-            "lock", "warning", "concurrency.mode is SINGLE_WRITER: no lock is taken", "make sure that there is only one writer"
-        )
-        return
-    short = replace(settings, lock=replace(settings.lock, wait_s=min(LOCK_WAIT_S, settings.lock.wait_s)))
-    writer = WriterIdentity.of_this_process(runtime, "lakelock doctor")
-    provider = open_provider(short, context.storage, runtime, writer, Events())
-    try:
-        recorded = recorded_provider(context.storage)
-        if recorded not in (None, provider.identity):
-            yield Check(
-                "lock",
-                "failed",
-                f"the table is guarded by {recorded}, these settings name {provider.identity}",
-                f'set lock.provider to "{recorded}", or give all writers the same lock',
-            )
-            return
-        provider.probe()
-        began_s = runtime.monotonic_s()
-        lease = provider.acquire(wait_s=short.lock.wait_s)
-        provider.release(lease)
-        took_ms = (runtime.monotonic_s() - began_s) * 1000
-        yield Check("lock", "ok", f"{provider.identity}: taken and given back in {took_ms:.0f} ms, token {lease.token}")
-    except LockTimeout as error:
-        yield Check("lock", "warning", error.message, f"lakelock locks ls {context.path}")
-    finally:
-        provider.close()
 
 
 def check_writers(context: DoctorContext) -> Iterator[Check]:

@@ -81,6 +81,8 @@ _LEASE_KEYS: Mapping[str, tuple[str, str]] = {
     "dynamodb": ("hoodie.write.lock.wait_time_ms", ""),
     "hive_metastore": ("", "hoodie.write.lock.heartbeat_interval_ms"),
 }
+_WATCH, _LOOKS_S = 1.01, 2.0
+"""A waiter at DynamoDB watches a silent holder for its lease, with an allowance for clocks, and looks before and after it."""
 _RENEW_ALIAS = "hoodie.write.lock.storage.heartbeat.poll.secs"
 
 _PROVIDERS: Mapping[str, str] = {
@@ -177,6 +179,9 @@ def _lease(scheme: str, properties: Mapping[str, str], values: dict[str, tuple[o
     renew = _seconds(renew_key, properties)
     if lease is not None:
         values["lock.lease_s"] = (lease, lease_key)
+        if scheme == "dynamodb" and isinstance(lease, float):
+            # Java's key is the lease and the wait, and its client waits longer. A wait of one lease gets past no dead holder.
+            values["lock.wait_s"] = (lease * _WATCH + _LOOKS_S, lease_key)
         if renew is None:
             renew, renew_key = (lease / 3, lease_key) if isinstance(lease, float) else (None, "")
     elif isinstance(renew, float):

@@ -14,7 +14,7 @@ from lakelock.data_locks.document.register import Register, Subscription, Versio
 from lakelock.data_locks.lock_table import Entry, LockTable
 from lakelock.data_locks.polling import PollingDataLocks, Waiting
 from lakelock.data_locks.request import LockRequest
-from lakelock.data_locks.watch import Watch
+from lakelock.data_locks.watch import Watch, watch_s
 from lakelock.errors import CorruptTableError, LockError, StorageUnavailable
 from lakelock.providers.base import Lease, Opening
 from lakelock.providers.lock_client import NO_ANSWER
@@ -47,6 +47,9 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
         self._register, self.lies_in_table = register, register.lies_in_table
         # Kept across requests: a writer that only asks now and then, without waiting, must get past the dead, too.
         self._watch = Watch(opening.runtime)
+
+    def watch_s(self, lease_s: float) -> float:
+        return watch_s(lease_s)
 
     @property
     def identity(self) -> str:

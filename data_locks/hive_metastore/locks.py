@@ -18,7 +18,7 @@ from lakelock.data_locks.request import LockRequest, Mode
 from lakelock.errors import LockError
 from lakelock.providers.base import Lease, Opening
 from lakelock.providers.hive_metastore.place import Place
-from lakelock.providers.hive_metastore.queue import Agent, is_of
+from lakelock.providers.hive_metastore.queue import Agent, is_of, watch_s
 from lakelock.providers.hive_metastore.request import Request
 from lakelock.providers.hive_metastore.table import LockCalls, NoSuchLock
 from lakelock.providers.hive_metastore.thrift_calls import ACQUIRED
@@ -47,6 +47,9 @@ class MetastoreDataLocks(PollingDataLocks[_Waiting]):
         self._place = data_place(Place.of(opening.uri, opening.settings.hive_metastore.uris, self.table))
         self._calls = LockCalls(opening, self._place, self._warn)
         self._call_s = self._calls.call_s
+
+    def watch_s(self, lease_s: float) -> float:
+        return watch_s(lease_s)
 
     @property
     def identity(self) -> str:

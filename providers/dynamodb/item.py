@@ -132,4 +132,9 @@ class Sighting:
     @property
     def over_at_s(self) -> float:
         """When the holder may be replaced unless it renews until then."""
-        return self.since_s + self.item.lease_s * (1 + _DRIFT)
+        return self.since_s + watch_s(self.item.lease_s)
+
+
+def watch_s(lease_s: float) -> float:
+    """How long a silent holder with this lease is watched before it is replaced."""
+    return lease_s * (1 + _DRIFT)

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 from lakelock.errors import LockError, ProviderUnavailable
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to
-from lakelock.providers.dynamodb.item import Attributes, LockItem, Sighting, writer_text
+from lakelock.providers.dynamodb.item import Attributes, LockItem, Sighting, watch_s, writer_text
 from lakelock.providers.dynamodb.place import place_of
 from lakelock.providers.dynamodb.table import ConditionFailed, DynamodbTable
 from lakelock.providers.polling import Attempt, PollingProvider
@@ -28,7 +28,7 @@ from lakelock.providers.tokens import BLOCK
 STRENGTH = Strength(
     exclusion="linearizable conditional writes; a lease: a holder that pauses for longer is replaced, and finds out",
     token="a counter in the lock item, reserved in blocks in an item of its own; grows across release, crash and Java writers",
-    crash_release="after one lease from when the next writer first looked",
+    crash_release="after one lease from when the next writer first looked, so a `lock.wait_s` of less never gets past it",
     failover="DynamoDB replicates within a region; the copies of a global table in other regions are no lock",
     clock_assumption="equal rates (within 1 %); no clock is compared with another machine's",
     fairness="in order of arrival within a process; jittered polling between processes, Java's waiters poll once a second",
@@ -56,6 +56,9 @@ class DynamodbLockProvider(PollingProvider):
         name, self._key = place_of(opening.uri, opening.storage)
         self._table = DynamodbTable(name, opening.settings.dynamodb, opening.runtime)
         self._watched: Sighting | None = None
+
+    def watch_s(self, lease_s: float) -> float:
+        return watch_s(lease_s)
 
     @property
     def identity(self) -> str:

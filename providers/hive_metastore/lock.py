@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from lakelock.errors import ProviderRefused
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, foreign_lease
 from lakelock.providers.hive_metastore.place import Place
-from lakelock.providers.hive_metastore.queue import Agent, Progress, holder_of, holding, is_of
+from lakelock.providers.hive_metastore.queue import Agent, Progress, holder_of, holding, is_of, watch_s
 from lakelock.providers.hive_metastore.request import Request
 from lakelock.providers.hive_metastore.table import LockCalls, NoSuchLock
 from lakelock.providers.hive_metastore.thrift_calls import ACQUIRED, WAITING, LockAnswer, LockRow
@@ -24,7 +24,8 @@ from lakelock.providers.polling import Attempt, PollingProvider
 STRENGTH = Strength(
     exclusion="as safe as the metastore's database",
     token="the lock id, which grows for all locks of a metastore; not known while nobody holds the lock",
-    crash_release="after the holder's lease; a Java holder's, after hive.txn.timeout of the server (300 s)",
+    crash_release="after the holder's lease, for whoever waits for a third of it; a shorter `lock.wait_s` never gets past it; "
+    "a Java holder's, after hive.txn.timeout of the server (300 s)",
     failover="several metastores on one database are one lock; with the database, locks and ids survive",
     clock_assumption="equal rates; no two machines' clocks are compared, heartbeats are timed by the metastore's database",
     fairness="in order of arrival, waiters poll; Java writers do not queue",
@@ -60,6 +61,9 @@ class HiveMetastoreLockProvider(PollingProvider):
         self._calls = LockCalls(opening, self._place, self._warn)
         self._call_s = self._calls.call_s
         self._last_token = 0
+
+    def watch_s(self, lease_s: float) -> float:
+        return watch_s(lease_s)
 
     @property
     def identity(self) -> str:

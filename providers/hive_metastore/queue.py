@@ -83,6 +83,11 @@ def holding(rows: Sequence[LockRow]) -> LockRow | None:
     return next((row for row in rows if row.state == ACQUIRED), None)
 
 
+def watch_s(lease_s: float) -> float:
+    """How long a live maker of a request with this lease may leave its heartbeat as it is, and somewhat more."""
+    return lease_s / 3 + DRIFT_MARGIN_S
+
+
 class Watch:
     """Finds requests ahead of mine whose makers are dead, comparing no two machines' clocks.
 
@@ -110,7 +115,7 @@ class Watch:
             self._seen[row.lock_id] = row.heartbeat_ms, since_s
             watched_s = now_s - since_s
             age_s = max(watched_s, (own.heartbeat_ms - row.heartbeat_ms) / 1000 if own else 0.0)
-            if watched_s >= agent.lease_s / 3 + DRIFT_MARGIN_S and age_s >= agent.lease_s + DRIFT_MARGIN_S:
+            if watched_s >= watch_s(agent.lease_s) and age_s >= agent.lease_s + DRIFT_MARGIN_S:
                 found.append(row)
         return found
 

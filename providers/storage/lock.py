@@ -14,7 +14,7 @@ from lakelock.errors import CorruptTableError, LockError, StorageError
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, granted_as
 from lakelock.providers.lock_client import NO_ANSWER
 from lakelock.providers.polling import Attempt, PollingProvider
-from lakelock.providers.storage.lock_file import LockFile, Sighting, age_s
+from lakelock.providers.storage.lock_file import LockFile, Sighting, age_s, watch_s
 from lakelock.providers.tokens import reserve_block
 from lakelock.storage import Stored
 from lakelock.table import layout
@@ -22,7 +22,7 @@ from lakelock.table import layout
 STRENGTH = Strength(
     exclusion="linearizable conditional writes; a lease: a holder that pauses for longer is replaced, and finds out",
     token="a counter in the lock file, reserved in blocks in a file next to it; grows across release, crash and Java writers",
-    crash_release="after at most one lease",
+    crash_release="after at most one lease, for whoever waits for a third of it; a shorter `lock.wait_s` never gets past it",
     failover="that of the storage: strongly consistent object stores, HDFS and POSIX file systems",
     clock_assumption="equal rates between lakelock writers; a Java peer compares validUntil with its own clock (0.5 s)",
     fairness=(
@@ -63,6 +63,9 @@ class StorageLockProvider(PollingProvider):
         self._own_release: tuple[LockFile, str] | None = None
         self._alone = True
         self._watched: Sighting | None = None
+
+    def watch_s(self, lease_s: float) -> float:
+        return watch_s(lease_s)
 
     @property
     def identity(self) -> str:

@@ -134,12 +134,17 @@ class Sighting:
 
     def watched_enough(self, now_s: float) -> bool:
         """Whether a live holder would have renewed since I began to watch."""
-        return now_s - self.since_s >= self.lease_s / 3 + DRIFT_MARGIN_S
+        return now_s - self.since_s >= watch_s(self.lease_s)
 
     def is_over(self, now_s: float) -> bool:
         """Whether the lock may be taken over."""
         age_s = now_s - self.since_s + (self.older_by_s or 0.0)
         return self.watched_enough(now_s) and age_s >= self.lease_s + DRIFT_MARGIN_S
+
+
+def watch_s(lease_s: float) -> float:
+    """How long a live holder with this lease may leave its file as it is, and somewhat more."""
+    return lease_s / 3 + DRIFT_MARGIN_S
 
 
 def age_s(modified_ms: int, storage_now_ms: int) -> float:

@@ -90,6 +90,17 @@ class TestDoctor:
         assert "backfill" in ended.out
         assert "lakelock locks ls" in ended.out
 
+    def test_waits_that_are_too_short_to_recognise_a_dead_holder_are_warnings_that_name_the_wait(self, path: str) -> None:
+        short = ("--set", "lock.wait_s=5", "--set", "concurrency.mode=PESSIMISTIC", "--set", "data_locks.attempts=11")
+        checks = run("doctor", path, "--json", *short).json["checks"]
+        waits = [(check["status"], check["hint"]) for check in checks if "is only recognised" in check["found"]]
+        assert waits == [
+            ("warning", "set lock.wait_s to 7 or more, or make lock.lease_s shorter"),
+            ("warning", "set data_locks.attempts to 64 or more, or make data_locks.lease_s shorter"),
+        ]
+        enough = run("doctor", path, "--set", "lock.wait_s=7", "--set", "concurrency.mode=PESSIMISTIC").out
+        assert "is only recognised" not in enough
+
     def test_a_dead_writer_is_a_warning_with_the_command_to_run(self, storage: LocalStorage, path: str) -> None:
         left_by_a_dead_writer(storage)
         ended = run("doctor", path)

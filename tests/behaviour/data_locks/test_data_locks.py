@@ -172,3 +172,14 @@ def test_a_statement_over_several_tables_gets_past_a_writer_that_was_killed() ->
     with holding_several(wanted, DataLockSettings(attempts=600, sleep_s=1), runtime) as leases:
         assert [lease.lost for lease in leases] == [None, None]
     assert 60 <= runtime.monotonic_s() <= 63
+
+
+def test_a_request_that_waits_too_short_to_recognise_a_killed_holder_says_so_and_the_named_wait_is_long_enough() -> None:
+    runtime, storage = ManualRuntime(), MemoryStorage()
+    by_hand(runtime, storage, "killed").acquire(own(P1))
+    runtime.advance(600)
+    with pytest.raises(LockTimeout) as refused:
+        by_hand(runtime, storage, "hasty", attempts=6).acquire(own(P1))
+    assert "recognised by a wait of 62 s" in refused.value.hint
+    assert "give data_locks.attempts x data_locks.sleep_s at least that" in refused.value.hint
+    by_hand(runtime, storage, "patient").acquire(own(P1), wait_s=62)

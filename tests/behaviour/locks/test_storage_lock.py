@@ -129,3 +129,19 @@ def test_a_refusal_says_when_the_lease_of_a_dead_holder_ends_and_how_to_break_it
     with pytest.raises(LockTimeout, match=f"is held by dead .*, whose lease {until}; gave up after 0 s") as refused:
         take(world.writer("next"))
     assert f"--token {lease.token}`" in refused.value.hint
+
+
+def test_a_wait_that_is_too_short_to_recognise_a_dead_holder_says_so_and_the_wait_that_it_names_is_long_enough() -> None:
+    runtime = ManualRuntime()
+    world = World(MemoryStorage(runtime.now_ms), runtime)
+    take(world.writer("dead"))
+    runtime.advance(600)
+    for name in ("one", "another"):
+        with pytest.raises(LockTimeout) as refused:
+            take(world.writer(name), wait_s=LEASE_S / 3)
+        assert "recognised by a wait of 7 s: if it may be dead, give lock.wait_s at least that" in refused.value.hint
+    lease = take(world.writer("patient"), wait_s=7)
+    with pytest.raises(LockTimeout) as refused:
+        take(world.writer("late"), wait_s=7)
+    assert "dead" not in refused.value.hint
+    lease.ensure_active()

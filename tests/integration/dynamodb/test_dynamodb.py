@@ -203,3 +203,12 @@ def test_a_waiter_only_reads_while_the_lock_is_held(troubled: World) -> None:
         take(world.writer("waiter", proxied=True), wait_s=LEASE_S - 1)
     assert proxy.operations[0] == "UpdateItem" and set(proxy.operations[1:]) == {"GetItem"}
     assert len(proxy.operations) < 60
+
+
+def test_a_wait_of_less_than_the_watch_says_so_and_the_one_that_it_names_gets_past_a_dead_holder(world: World) -> None:
+    take(world.writer("dead"))
+    world.runtime.advance(10 * LEASE_S)
+    with pytest.raises(LockTimeout) as refused:
+        take(world.writer("hasty"), wait_s=LEASE_S)
+    assert "recognised by a wait of 17 s: if it may be dead, give lock.wait_s at least that" in refused.value.hint
+    take(world.writer("patient"), wait_s=17)

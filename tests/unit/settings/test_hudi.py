@@ -8,6 +8,7 @@ import pytest
 
 from lakelock.errors import SettingsError
 from lakelock.java_properties import parse_java_properties
+from lakelock.providers.dynamodb.item import LockItem, Sighting
 from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved
 
@@ -132,13 +133,14 @@ def test_a_renewal_interval_alone_brings_a_lease_that_allows_it(tmp_path: Path) 
     assert (lock.renew_s, lock.lease_s, lock.wait_s) == (20.0, 60.0, 1.0)
 
 
-def test_the_lease_of_dynamodb_is_its_wait_time_as_in_java(tmp_path: Path) -> None:
+def test_the_lease_of_dynamodb_is_its_wait_time_as_in_java_and_a_wait_gets_past_a_dead_holder(tmp_path: Path) -> None:
     text = (
         "hoodie.write.lock.provider=org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider\n"
         "hoodie.write.lock.wait_time_ms=30000"
     )
     lock = resolved(tmp_path, text).settings.lock
-    assert (lock.wait_s, lock.lease_s, lock.renew_s) == (30.0, 30.0, 10.0)
+    assert (lock.lease_s, lock.renew_s) == (30.0, 10.0)
+    assert lock.wait_s > Sighting(LockItem("t", "one", "v1", 30_000), since_s=0.0).over_at_s + 1
 
 
 @pytest.mark.parametrize("name", ["InProcessLockProvider", "FileSystemBasedLockProvider", "ZookeperBasedProvider", "my.Own"])

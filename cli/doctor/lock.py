@@ -1,0 +1,76 @@
+"""The check of the lock: whether it is the table's, whether it can be taken, and whether its settings do what they should."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from lakelock.cli.doctor.context import Check, DoctorContext
+from lakelock.data_locks.opening import open_data_locks
+from lakelock.errors import LockTimeout
+from lakelock.events import Events
+from lakelock.identity import WriterIdentity
+from lakelock.occ.records.lock import recorded_provider
+from lakelock.providers import LockProvider, open_provider
+from lakelock.providers.base import wait_to_tell
+
+LOCK_WAIT_S = 5.0
+
+
+def check_lock(context: DoctorContext) -> Iterator[Check]:
+    """One acquire and release, as a commit would do it."""
+    settings, runtime = context.settings, context.runtime
+    if settings.concurrency.mode == "SINGLE_WRITER":
+        yield Check(
+            "lock", "warning", "concurrency.mode is SINGLE_WRITER: no lock is taken", "make sure that there is only one writer"
+        )
+        return
+    short = replace(settings, lock=replace(settings.lock, wait_s=min(LOCK_WAIT_S, settings.lock.wait_s)))
+    writer = WriterIdentity.of_this_process(runtime, "lakelock doctor")
+    provider = open_provider(short, context.storage, runtime, writer, Events())
+    try:
+        recorded = recorded_provider(context.storage)
+        if recorded not in (None, provider.identity):
+            yield Check(
+                "lock",
+                "failed",
+                f"the table is guarded by {recorded}, these settings name {provider.identity}",
+                f'set lock.provider to "{recorded}", or give all writers the same lock',
+            )
+            return
+        yield from _waits(context, provider, writer)
+        provider.probe()
+        began_s = runtime.monotonic_s()
+        lease = provider.acquire(wait_s=short.lock.wait_s)
+        provider.release(lease)
+        took_ms = (runtime.monotonic_s() - began_s) * 1000
+        yield Check("lock", "ok", f"{provider.identity}: taken and given back in {took_ms:.0f} ms, token {lease.token}")
+    except LockTimeout as error:
+        yield Check("lock", "warning", error.message, f"lakelock locks ls {context.path}")
+    finally:
+        provider.close()
+
+
+def _waits(context: DoctorContext, provider: LockProvider, writer: WriterIdentity) -> Iterator[Check]:
+    """Warnings of waits that are too short to get past a dead holder."""
+    settings = context.settings
+    least_s = wait_to_tell(provider.watch_s(settings.lock.lease_s), settings.lock.wait_s)
+    if least_s is not None:
+        found = (
+            f"lock.wait_s is {settings.lock.wait_s:g} s, and a dead holder is only recognised by a wait of {least_s:g} s: "
+            "one that was killed keeps every such writer out"
+        )
+        yield Check("lock", "warning", found, f"set lock.wait_s to {least_s:g} or more, or make lock.lease_s shorter")
+    if settings.concurrency.mode != "PESSIMISTIC":
+        return
+    data = open_data_locks(settings, context.storage, context.runtime, writer, Events())
+    least_s = wait_to_tell(data.watch_s(settings.data_locks.lease_s), settings.data_locks.wait_s)
+    data.close()
+    if least_s is not None:
+        found = (
+            f"writers wait {settings.data_locks.wait_s:g} s for data locks, and a dead holder is only recognised by a wait of "
+            f"{least_s:g} s: one that was killed keeps every such writer out"
+        )
+        attempts = int(least_s / settings.data_locks.sleep_s) + 2
+        hint = f"set data_locks.attempts to {attempts} or more, or make data_locks.lease_s shorter"
+        yield Check("lock", "warning", found, hint)
