@@ -18,7 +18,7 @@ from math import inf
 from urllib.parse import quote
 
 from lakelock.errors import LockError, ProviderUnavailable
-from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to
+from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
 from lakelock.providers.dynamodb.item import Attributes, LockItem, Sighting, watch_s, writer_text
 from lakelock.providers.dynamodb.place import place_of
 from lakelock.providers.dynamodb.table import ConditionFailed, DynamodbTable
@@ -134,16 +134,11 @@ class DynamodbLockProvider(PollingProvider):
         return LockState(None if found.released else found.holder, found.token)
 
     def break_lock(self, token: int, *, force: bool = False) -> None:
-        found = self._look()
+        found = self._held_with(token)
+        if found is not None and not force:
+            found = self._outwaited(token, found)
         if found is None:
             return
-        self.ensure_latest(token, found.token)
-        if found.released:
-            return
-        if not force and not self._is_dead(found):
-            assert self._watched is not None
-            left_s = self._watched.over_at_s - self.runtime.monotonic_s()
-            raise self.still_held(found.holder, f"whose lease runs {for_up_to(left_s)}")
         values: dict[str, dict[str, str]] = {":on": {"S": found.owner}, ":ir": _RELEASED}
         seen = {} if force else {":seen": {"S": found.version}}
         try:
@@ -154,6 +149,32 @@ class DynamodbLockProvider(PollingProvider):
                 f"the lock of {self.table} was renewed or changed hands just now; nothing was broken",
                 hint=f"look again with `lakelock locks ls {self.table}`",
             ) from None
+
+    def _held_with(self, token: int) -> LockItem | None:
+        """The lock that is held with this token; None if it is free, `LockError` if another grant has followed."""
+        found = self._look()
+        if found is None:
+            return None
+        self.ensure_latest(token, found.token)
+        return None if found.released else found
+
+    def _outwaited(self, token: int, found: LockItem) -> LockItem | None:
+        """The item once its holder has shown no sign of life for its whole lease, None once it is free.
+
+        An item does not say how old it is, so only watching tells. `LockError` as soon as the holder renews.
+        """
+        version = found.version
+        while not self._is_dead(found):
+            assert self._watched is not None
+            left_s = self._watched.over_at_s - self.runtime.monotonic_s()
+            self.runtime.sleep(min(left_s + _AFTER_S, self._settings.renew_s, found.lease_s / 10))
+            now = self._held_with(token)
+            if now is None:
+                return None
+            if now.version != version:
+                raise self.still_held(now.holder, "which renewed its lease just now")
+            found = now
+        return found
 
     def probe(self) -> None:
         self._table.check()

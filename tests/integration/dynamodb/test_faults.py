@@ -178,14 +178,45 @@ def test_a_break_by_force_hits_a_holder_that_renews_just_now_and_never_a_later_g
     assert world.writer("looks").inspect().token == later[0].token
 
 
-def test_a_dead_holder_may_be_broken_without_force_once_its_lease_was_watched(world: World) -> None:
+def test_a_break_without_force_watches_the_holder_for_its_lease_and_breaks_a_dead_one(world: World) -> None:
     lease = take(world.writer("dead"))
-    operator = world.writer("operator")
-    with pytest.raises(LockError, match=r"dead .*16 s more"):
-        operator.break_lock(lease.token)
-    world.runtime.advance(LEASE_S * 1.02)
+    world.runtime.advance(10 * LEASE_S)
+    operator, before_s = world.writer("operator"), world.runtime.monotonic_s()
     operator.break_lock(lease.token)
+    assert LEASE_S < world.runtime.monotonic_s() - before_s < LEASE_S * 1.1
     assert operator.inspect().holder is None
+    operator.break_lock(lease.token)
+
+
+def test_a_break_without_force_is_refused_as_soon_as_the_holder_renews(world: World) -> None:
+    holder = world.writer("holder")
+    lease = take(holder)
+    operator, before_s = world.writer("operator"), world.runtime.monotonic_s()
+    beat = world.runtime.every(LEASE_S / 3, lambda: holder.renew(lease), name="beat")  # type: ignore[arg-type, return-value]
+    with pytest.raises(LockError, match=r"is held by holder .*, which renewed its lease just now"):
+        operator.break_lock(lease.token)
+    beat.stop()
+    assert world.runtime.monotonic_s() - before_s < LEASE_S / 2
+    holder.renew(lease)
+
+
+def test_a_break_without_force_ends_when_the_lock_is_given_back_or_changes_hands(world: World) -> None:
+    holder, operator = world.writer("holder"), world.writer("operator")
+    lease = take(holder)
+    ends = world.runtime.every(2.0, lambda: holder.release(lease), name="ends")
+    operator.break_lock(lease.token)
+    ends.stop()
+    first = take(holder)
+
+    def changes_hands() -> None:
+        if first.lost is None:
+            holder.release(first)
+            take(world.writer("later"))
+
+    changes = world.runtime.every(2.0, changes_hands, name="changes hands")
+    with pytest.raises(LockError, match="another grant has followed"):
+        operator.break_lock(first.token)
+    changes.stop()
 
 
 def test_a_table_that_was_just_created_may_not_be_known_yet(troubled: World) -> None:
