@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from lakelock.admin.audit import AuditRecord, audited
-from lakelock.admin.live_users import live_users
+from lakelock.admin.live_users import live_users, users_but_the_dead
 from lakelock.errors import LockError, TableError
 from lakelock.json_object import JsonObject
 from lakelock.occ.coordinator import Coordinator
@@ -81,7 +81,7 @@ def adopt(coordinator: Coordinator, *, assume_utc: bool = False, reason: str = "
     plan = plan_adoption(coordinator, assume_utc=assume_utc)
     if not plan.needed:
         return plan
-    refuse_live(table, plan.live)
+    refuse_live(table, users_but_the_dead(coordinator))
     if table.provider is not None:
         ensure_recorded(table.storage, table.provider, table.runtime.uuid())
     with _acting(table, "adopt", reason), table.locked(operation="adopt") as lease:
@@ -102,7 +102,7 @@ def undo(coordinator: Coordinator, *, reason: str = "") -> Mapping[str, str | No
     since, whose instant is in UTC.
     """
     table = coordinator.table
-    refuse_live(table, live_users(coordinator, held_by_me=False))
+    refuse_live(table, users_but_the_dead(coordinator))
     with _acting(table, "undo adopt", reason), table.locked(operation="undo adopt") as lease:
         stored = table.storage.get(layout.ADOPTED)
         if stored is None:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lakelock.admin.audit import audited
-from lakelock.admin.live_users import live_users
+from lakelock.admin.live_users import live_users, users_but_the_dead
 from lakelock.errors import LockError, ProviderMismatch
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.open_table import OpenTable
@@ -22,7 +22,10 @@ from lakelock.providers.base import Lease
 
 @dataclass(frozen=True)
 class Migration:
-    """What a migration does or would do. `live` names everybody who must end first; it is empty if nobody must."""
+    """What a migration does or would do. `live` names everybody who must end first; it is empty if nobody must.
+
+    A plan may name locks of writers that were killed; the migration itself watches whoever has locks, and drops the dead.
+    """
 
     table: str
     recorded: str | None
@@ -43,7 +46,7 @@ def plan_migration(coordinator: Coordinator, new: LockProvider) -> Migration:
 
 
 def migrate(coordinator: Coordinator, new: LockProvider, *, reason: str = "") -> Migration:
-    """Make `new` the table's lock. `LockError` names every live writer.
+    """Make `new` the table's lock. `LockError` names every live writer; locks of the dead are dropped after one lease.
 
     `ProviderMismatch` unless the coordinator was opened with the settings that the writers have had until now.
     """
@@ -62,10 +65,10 @@ def migrate(coordinator: Coordinator, new: LockProvider, *, reason: str = "") ->
         )
     ensure_recorded(table.storage, old, table.runtime.uuid())
     new.probe()
-    _refuse_live(coordinator, held_by_me=False)
+    _refuse(table, users_but_the_dead(coordinator))
     act = audited(table.storage, table.runtime, table.writer, f"migrate lock to {new.identity}", old.identity, reason=reason)
     with act, table.locked(operation="migrate lock") as lease, _holding(table, new):
-        _refuse_live(coordinator, held_by_me=True)
+        _refuse(table, live_users(coordinator, held_by_me=True))
         if lease is not None:
             lease.ensure_active()
         if not move_recorded(table.storage, table.log, old.identity, new.identity):
@@ -88,11 +91,10 @@ def _holding(table: OpenTable, new: LockProvider) -> Iterator[Lease]:
         new.release(lease)
 
 
-def _refuse_live(coordinator: Coordinator, *, held_by_me: bool) -> None:
-    live = live_users(coordinator, held_by_me=held_by_me)
+def _refuse(table: OpenTable, live: tuple[str, ...]) -> None:
     if live:
         raise LockError(
-            f"{coordinator.table.storage.uri} is being used, so its lock cannot be changed: {'; '.join(live[:5])}",
+            f"{table.storage.uri} is being used, so its lock cannot be changed: {'; '.join(live[:5])}",
             hint="stop these writers, or wait until they have ended, and run it again",
             live=list(live[:20]),
         )

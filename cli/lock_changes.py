@@ -154,7 +154,11 @@ def migrate_lock(
             new.close()
         out.show({**asdict(done), "dry_run": dry_run}, lambda o: _print_migration(o, done, dry_run=dry_run))
         if dry_run and done.needed and done.live:
-            raise LockError(f"{len(done.live)} are still using the table", hint="stop them, or wait until they have ended")
+            raise LockError(
+                f"{len(done.live)} are still using the table",
+                hint="stop them, or wait until they have ended; locks of writers that were killed are dropped by the migration "
+                "itself, after one lease",
+            )
 
 
 def _print_migration(out: Output, done: Migration, *, dry_run: bool) -> None:

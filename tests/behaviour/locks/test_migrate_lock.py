@@ -9,11 +9,12 @@ import pytest
 from lakelock.admin.audit import read_audit
 from lakelock.admin.migrate_lock import migrate, plan_migration
 from lakelock.data_locks import Resource
-from lakelock.errors import LockError, ProviderMismatch
+from lakelock.errors import LeaseLost, LockError, LockTimeout, ProviderMismatch
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.records import lock as recorded_lock
 from lakelock.occ.records.lock import recorded_provider
 from lakelock.providers import LockProvider
+from lakelock.settings.data_locks import DataLockSettings
 from lakelock.storage import Storage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
@@ -23,6 +24,8 @@ from tests.faulty_storage import FaultyStorage, Rule
 OLD = "storage:.hoodie/.locks/table_lock.json"
 ELSEWHERE = replace(QUICK, lock=replace(QUICK.lock, provider="redis://127.0.0.1:1/0"))
 NEW = replace(QUICK, lock=replace(QUICK.lock, provider="memory:"))
+DATA = DataLockSettings(lease_s=2, renew_s=0.3, sleep_s=0.05)
+SHORT = replace(QUICK, lock=replace(QUICK.lock, lease_s=1, renew_s=0.3), data_locks=DATA)
 
 
 @pytest.fixture
@@ -69,14 +72,16 @@ def test_a_writer_that_had_checked_the_record_before_does_not_commit_under_the_o
 
 
 def test_live_writers_holders_and_data_locks_are_named_and_nothing_changes(storage: MemoryStorage) -> None:
-    operator, busy = writer(storage, name="operator"), writer(storage, name="busy")
+    hasty = replace(QUICK, lock=replace(QUICK.lock, wait_s=0.2), data_locks=DATA)
+    operator, busy = writer(storage, hasty, name="operator"), writer(storage, hasty, name="busy")
     tx = busy.begin("UPSERT")
     with pytest.raises(LockError, match=f"UPSERT {tx.instant} by busy"):
         migrate(operator, provider_of(storage))
     tx.abort()
     assert busy.table.provider is not None
     lease = busy.table.provider.acquire(wait_s=1)
-    with pytest.raises(LockError, match="busy .* who holds the lock"):
+    assert "who holds the lock" in plan_migration(operator, provider_of(storage)).live[0]
+    with pytest.raises(LockTimeout, match="held by busy"):
         migrate(operator, provider_of(storage))
     busy.table.provider.release(lease)
     with busy.data.holding(busy.data.request("INSERT", (Resource.of("month=1"),))):
@@ -86,6 +91,21 @@ def test_live_writers_holders_and_data_locks_are_named_and_nothing_changes(stora
     assert recorded_provider(storage) == busy.table.provider.identity
     assert plan_migration(operator, provider_of(storage)).live == ()
     assert recorded_provider(storage) == busy.table.provider.identity
+
+
+def test_locks_of_writers_that_were_killed_are_dropped_after_their_lease_and_the_table_moves(storage: MemoryStorage) -> None:
+    killed = writer(storage, SHORT, name="killed")
+    assert killed.table.provider is not None
+    lease = killed.table.provider.acquire(wait_s=1)
+    locks = killed.data.locks
+    held = [locks.acquire(killed.data.request("INSERT", (Resource.of(f"month={month}"),))) for month in (1, 2)]
+    operator = writer(storage, SHORT, name="operator")
+    assert len(plan_migration(operator, provider_of(storage)).live) == 3
+    assert migrate(operator, provider_of(storage)).done
+    assert lease.lost is not None and operator.data.locks.inspect() == ()
+    for each in held:
+        with pytest.raises(LeaseLost):
+            locks.renew(each)
 
 
 def test_a_writer_that_begins_while_the_old_lock_is_held_is_found(
