@@ -12,9 +12,11 @@ import pytest
 
 from lakelock.admin.adopt import adopt, java_options, plan_adoption
 from lakelock.admin.audit import read_audit
+from lakelock.data_locks import Resource, lock_request
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LockError, TableError
 from lakelock.occ.coordinator import Coordinator
+from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import read_properties
@@ -128,6 +130,15 @@ def test_a_live_writer_keeps_the_table_from_being_changed(table: Path) -> None:
     told = run("adopt", str(table), "--dry-run")
     assert told.code != 0 and "in the way" in told.out
     assert (table / ".hoodie/hoodie.properties").read_bytes() == before
+
+
+def test_data_locks_of_a_killed_writer_do_not_keep_the_table_from_being_changed(table: Path) -> None:
+    short = Settings.resolve({"data_locks.lease_s": 1, "data_locks.renew_s": 0.3, "data_locks.sleep_s": 0.05}).settings
+    killed = Coordinator.open(StorageLocation.of(table), short)
+    killed.data.locks.acquire(lock_request(exclusive=[Resource.of("month=1")]))
+    with coordinator(table) as found:
+        assert adopt(found).done
+    killed.close()
 
 
 def test_what_else_keeps_lakelock_from_writing_is_said_and_nothing_is_changed(table: Path) -> None:

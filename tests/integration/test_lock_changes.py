@@ -124,3 +124,16 @@ def test_a_table_moves_although_a_writer_was_killed_with_its_locks(world: World)
     ended = world.command("locks", "migrate", "--to", "storage:", "--yes")
     assert ended.code == Exit.OK, ended.err
     assert lease.lost is not None
+
+
+def test_a_lock_that_is_spelled_otherwise_is_not_waited_for_and_only_the_record_changes(world: World) -> None:
+    host = world.uri.partition("127.0.0.1")
+    if not host[1]:
+        pytest.skip("there is one spelling")
+    insert(world.writer("before"), world.storage, "month=1", "a")
+    to = "localhost".join(host[::2])
+    ended = world.command("locks", "migrate", "--to", to, "--yes")
+    assert ended.code == Exit.OK, ended.err
+    insert(world.writer("after", to), world.storage, "month=1", "b")
+    with pytest.raises(ProviderMismatch):
+        insert(world.writer("stale"), world.storage, "month=1", "x")

@@ -300,27 +300,59 @@ class TestBreak:
 
 
 class TestMigrate:
+    """From the lock of this process, where the commands run, too, to the one next to the table."""
+
+    FROM = ("--set", "lock.provider=memory:")
+    IN_MEMORY = Settings.resolve({"lock.provider": "memory:"}).settings
+
+    @pytest.fixture
+    def storage(self, tmp_path: Path) -> LocalStorage:
+        made = LocalStorage(tmp_path / "t")
+        new_table(made)
+        insert(writer(made, self.IN_MEMORY), made, "month=1", "a")
+        return made
+
+    @pytest.fixture
+    def backfill(self, storage: LocalStorage) -> Iterator[Coordinator]:
+        with writer(storage, self.IN_MEMORY, "backfill") as made:
+            yield made
+
     def test_a_dry_run_changes_nothing_and_a_live_writer_is_in_the_way(
         self, path: str, storage: LocalStorage, backfill: Coordinator
     ) -> None:
         before = recorded_provider(storage)
-        dry = run("locks", "migrate", path, "--to", "memory:", "--dry-run", "--json")
+        dry = run("locks", "migrate", path, "--to", "storage:", "--dry-run", "--json", *self.FROM)
         assert (dry.code, dry.json["done"], dry.json["live"]) == (Exit.OK, False, [])
         tx = backfill.begin("INSERT")
-        dry = run("locks", "migrate", path, "--to", "memory:", "--dry-run")
+        dry = run("locks", "migrate", path, "--to", "storage:", "--dry-run", *self.FROM)
         assert dry.code == Exit.LOCK_HELD and "in the way: INSERT" in dry.out
-        ended = run("locks", "migrate", path, "--to", "memory:", "--yes")
+        ended = run("locks", "migrate", path, "--to", "storage:", "--yes", *self.FROM)
         assert ended.code == Exit.LOCK_HELD and "backfill" in ended.err
         tx.abort()
-        assert run("locks", "migrate", path, "--to", "memory:", stdin="n\n").code == Exit.ERROR
+        assert run("locks", "migrate", path, "--to", "storage:", *self.FROM, stdin="n\n").code == Exit.ERROR
         assert recorded_provider(storage) == before and read_audit(storage) == []
 
     def test_a_quiet_table_moves_and_the_old_setting_is_refused_with_the_way_on(self, path: str, storage: LocalStorage) -> None:
-        ended = run("locks", "migrate", path, "--to", "memory:", "--yes", "--reason", "new service")
+        ended = run("locks", "migrate", path, "--to", "storage:", "--yes", "--reason", "new service", *self.FROM)
         assert ended.code == Exit.OK and "set lock.provider in every writer" in ended.out
-        assert json.loads((Path(path) / layout.LOCK_IDENTITY).read_text())["provider"] == "memory:"
-        again = run("locks", "migrate", path, "--to", "memory:", "--set", "lock.provider=memory:", "--yes")
+        recorded = json.loads((Path(path) / layout.LOCK_IDENTITY).read_text())["provider"]
+        assert recorded == f"storage:{layout.LOCK}"
+        again = run("locks", "migrate", path, "--to", "storage:", "--yes")
         assert "nothing to do" in again.out
-        wrong = run("locks", "migrate", path, "--to", "redis://127.0.0.1:1/0", "--yes")
+        wrong = run("locks", "migrate", path, "--to", "redis://127.0.0.1:1/0", "--yes", *self.FROM)
         assert wrong.code == Exit.ERROR and "settings that the writers have had" in " ".join(wrong.err.split())
         assert "new service" in run("locks", "audit", path).out
+
+    def test_a_dry_run_says_no_to_a_lock_that_cannot_be_used_and_to_settings_of_another_lock(self, path: str) -> None:
+        nobody = run("locks", "migrate", path, "--to", "redis://127.0.0.1:1/0", "--dry-run", *self.FROM)
+        assert nobody.code != Exit.OK and "Redis" in nobody.err
+        wrong = run("locks", "migrate", path, "--to", "redis://127.0.0.1:1/0", "--dry-run")
+        assert wrong.code == Exit.ERROR and "settings that the writers have had" in " ".join(wrong.err.split())
+
+    def test_a_lock_that_keeps_no_two_processes_apart_is_refused(self, path: str, storage: LocalStorage) -> None:
+        assert run("locks", "migrate", path, "--to", "storage:", "--yes", *self.FROM).code == Exit.OK
+        for more in ("--yes", "--dry-run"):
+            ended = run("locks", "migrate", path, "--to", "memory:", more)
+            assert ended.code == Exit.USAGE
+            assert "keeps no two processes apart (between threads of one process only)" in " ".join(ended.err.split())
+        assert recorded_provider(storage) == f"storage:{layout.LOCK}"
