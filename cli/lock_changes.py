@@ -14,6 +14,7 @@ from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArg
 from lakelock.cli.output import Output, reporting
 from lakelock.errors import CorruptTableError, LockError, SettingsError
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.records.lock import compare_locks, recorded_provider
 from lakelock.providers import LockProvider, open_provider
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the audit record.", show_default=False)]
@@ -46,6 +47,7 @@ def break_lock(
         if token is None and not everything:
             raise SettingsError("which grant is to be broken?", hint=f"`lakelock locks ls {path}` shows tokens; add --token N")
         with opened(path, config, settings, lock=True) as coordinator:
+            _ensure_recorded(coordinator)
             act = _Breaking(coordinator, 0 if everything else token or 0, data=data, force=force, reason=reason)
             if act.holder and not yes:
                 _ask(act.question, as_json=as_json)
@@ -115,6 +117,13 @@ class _Breaking:
             token=self.token, holder=self.holder, forced=self.force, reason=self.reason,
         ):  # fmt: skip
             service.break_lock(self.token, force=self.force)
+
+
+def _ensure_recorded(coordinator: Coordinator) -> None:
+    """`ProviderMismatch` if the table's writers have another lock than these settings name, and other data locks with it."""
+    table = coordinator.table
+    if table.provider is not None:
+        compare_locks(table.storage, recorded_provider(table.storage), table.provider.identity)
 
 
 def _ask(question: str, *, as_json: bool) -> None:

@@ -17,6 +17,7 @@ from lakelock.cli.output import Output, iso, reporting
 from lakelock.occ.locking.targets import resources_of
 from lakelock.occ.records.lock import recorded_provider
 from lakelock.providers import Holder, LockState
+from lakelock.providers.recorded import as_settings
 
 app = typer.Typer(no_args_is_help=True, help="The table's commit lock and its data locks.")
 app.command("break")(break_lock)
@@ -83,7 +84,7 @@ def _print(
 ) -> None:
     out.line(f"commit lock {values['provider']}")
     if warning:
-        out.line(f"warning: the table is guarded by {warning}; set lock.provider to it")
+        out.line(f"warning: the table is guarded by {warning}; set {as_settings(warning)}")
     _table(out, [row for row in rows if row.kind == COMMIT], f"free; the latest token is {state.token}", extended=extended)
     if state.holder:
         left_s = _tenths(state.holder.left_s)

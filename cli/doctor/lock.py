@@ -13,6 +13,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.occ.records.lock import recorded_provider
 from lakelock.providers import LockProvider, open_provider
 from lakelock.providers.base import wait_to_tell
+from lakelock.providers.recorded import as_settings
 
 LOCK_WAIT_S = 5.0
 
@@ -30,12 +31,12 @@ def check_lock(context: DoctorContext) -> Iterator[Check]:
     provider = open_provider(short, context.storage, runtime, writer, Events())
     try:
         recorded = recorded_provider(context.storage)
-        if recorded not in (None, provider.identity):
+        if recorded is not None and recorded != provider.identity:
             yield Check(
                 "lock",
                 "failed",
                 f"the table is guarded by {recorded}, these settings name {provider.identity}",
-                f'set lock.provider to "{recorded}", or give all writers the same lock',
+                f"set {as_settings(recorded)}, or give all writers the same lock",
             )
             return
         yield from _waits(context, provider, writer)

@@ -9,6 +9,7 @@ from lakelock.errors import ProviderMismatch, StorageError, TableError
 from lakelock.json_object import JsonObject
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.providers import LockProvider
+from lakelock.providers.recorded import as_settings
 from lakelock.storage import Storage, probe
 from lakelock.table import layout
 
@@ -93,7 +94,7 @@ def compare_locks(storage: Storage, recorded: str | None, identity: str) -> None
         return
     raise ProviderMismatch(
         f"{storage.uri} is guarded by the lock {recorded}, but this writer uses {identity}",
-        hint=f'set lock.provider to "{recorded}" here; to move the table to another lock, stop its writers and run '
+        hint=f"set {as_settings(recorded)} here; to move the table to another lock, stop its writers and run "
         f"`lakelock locks migrate {storage.uri} --to URI` with the settings of the recorded one",
         recorded=recorded,
         configured=identity,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
@@ -137,3 +138,15 @@ def test_a_lock_that_is_spelled_otherwise_is_not_waited_for_and_only_the_record_
     insert(world.writer("after", to), world.storage, "month=1", "b")
     with pytest.raises(ProviderMismatch):
         insert(world.writer("stale"), world.storage, "month=1", "x")
+
+
+def test_the_settings_that_a_mismatch_names_are_accepted_and_name_the_recorded_lock(world: World) -> None:
+    insert(world.writer("first"), world.storage, "month=1", "a")
+    with pytest.raises(ProviderMismatch) as refused:
+        insert(world.writer("other", "memory:"), world.storage, "month=1", "x")
+    named = dict(re.findall(r'(\S+) to "([^"]*)"', refused.value.hint.partition(" here;")[0]))
+    assert "lock.provider" in named
+    rest = {key: value for key, value in world.service.options.items() if key not in named}
+    follower = writer(world.storage, Settings.resolve({**rest, **named}).settings, "follower")
+    world.opened.append(follower)
+    insert(follower, world.storage, "month=1", "b")

@@ -103,6 +103,15 @@ class TestTheCommitLock:
         assert ended.code == Exit.USAGE
         assert json.loads(ended.err)["error"]["code"] == "settings"
 
+    def test_settings_of_another_lock_than_the_tables_break_nothing_and_do_not_say_that_it_is_free(
+        self, path: str, storage: LocalStorage, held: int
+    ) -> None:
+        for more in (("--token", "0"), ("--token", "0", "--force"), ("--token", "1", "--data"), ("--data", "--all", "--force")):
+            ended = run("locks", "break", path, *more, "--yes", "--set", "lock.provider=memory:")
+            assert ended.code not in (Exit.OK, Exit.USAGE)
+            assert f'set lock.provider to "storage:{layout.LOCK}"' in " ".join(ended.err.split())
+        assert run("locks", "ls", path, "--json").json["state"] == "held" and read_audit(storage) == []
+
     def test_without_a_lock_there_is_nothing_to_show(self, path: str) -> None:
         ended = run("locks", "ls", path, "--set", "concurrency.mode=SINGLE_WRITER")
         assert ended.code == Exit.USAGE
