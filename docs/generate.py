@@ -213,6 +213,7 @@ def providers_page() -> str:
     described = [(name.replace("_", " "), texts.STRENGTHS[name]) for name in (field.name for field in fields(Strength))]
     parts += ["What the columns say:", "\n".join(f"* **{name}**: {text}" for name, text in described)]
     parts += [
+        frames.MANY_TABLES,
         frames.JAVA_INTRO,
         table(("provider", "the same lock in Java Hudi"), [(code(f"{n}:"), texts.JAVA_PEERS[n]) for n in names]),
     ]

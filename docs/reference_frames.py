@@ -167,6 +167,22 @@ and it keeps Java Hudi writers apart from lakelock's: with a Java writer in the 
 
 As each provider declares it in its code:"""
 
+MANY_TABLES = """## One configuration for many tables
+
+Tables that have the same lock wait for each other: for each other's commits, which take milliseconds, and for each other's data
+locks on partitions of the same name, which are kept for whole writes. So a file that several tables share should name a lock
+that depends on the table:
+
+| `lock.provider` | which tables have one lock |
+|---|---|
+| `storage:`, `redis://host:6379/0`, `hive_metastore://host:9083` | none: each table has a lock of its own, by its path |
+| `zookeeper://host:2181/base?key=table`, `dynamodb://TABLE` | tables of one name (`hoodie.table.name`), as in Java Hudi without a lock key. Where `prod/flights` and `dev/flights` are to be apart, give them another base path or DynamoDB table |
+| `zookeeper://host:2181?implicit=true`, `dynamodb://TABLE?implicit=true` | none: by the path, as Java's implicit providers derive it |
+| `zookeeper://host:2181/base/key`, `dynamodb://TABLE/KEY`, `redis://host:6379/0?key=name`, `hive_metastore://host:9083/database/table` | all tables with this setting |
+
+`lakelock doctor PATH` warns of a lock that does not depend on the table, unless it bears the name of the table or of its folder. To give
+a table another lock, use `lakelock locks migrate`: [a stuck lock](howto-stuck-lock.md)."""  # noqa: E501 - rows of a table
+
 JAVA_INTRO = "## Together with Java Hudi"
 
 JAVA_REST = """A lock that Java and lakelock share needs equal settings on both sides: see

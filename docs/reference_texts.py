@@ -282,7 +282,7 @@ SECTION_NOTES: dict[str, str] = {
     "heartbeat": "A writer is dead when its heartbeat is older than `interval_s` x `tolerable_misses`: 120 s by default. A "
     "shorter limit frees what a dead writer left sooner, and costs a paused one its work sooner.",
     "dynamodb": 'For `lock.provider = "dynamodb://TABLE/PARTITION-KEY"`. Without a partition key, the key is the '
-    "name of the guarded table, as in Java Hudi.",
+    "name of the guarded table, as in Java Hudi: tables of one name then have one lock.",
     "retry": "For which operations are run again, see [concepts](concepts.md#what-is-run-again-and-what-never-is).",
     "hive_metastore": "`lock.wait_s` bounds rounds, delays and repetitions as well. Kerberos needs "
     "`pip install 'lakelock[kerberos]'`, which compiles code: gcc and Debian's `libkrb5-dev` must be installed.",

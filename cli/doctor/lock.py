@@ -3,19 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
+from urllib.parse import unquote
 
 from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.data_locks.opening import open_data_locks
-from lakelock.errors import LockTimeout
+from lakelock.errors import LakelockError, LockTimeout
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.records.lock import recorded_provider
 from lakelock.providers import LockProvider, open_provider
 from lakelock.providers.base import wait_to_tell
 from lakelock.providers.recorded import as_settings
+from lakelock.providers.registry import provider_name
+from lakelock.storage.memory import MemoryStorage
+from lakelock.table import layout
+from lakelock.table.properties import read_properties
 
 LOCK_WAIT_S = 5.0
+_FOR_EACH_TABLE = {
+    "zookeeper": "end lock.provider with /base?key=table",
+    "dynamodb": "leave the partition key out of lock.provider",
+    "redis": "leave ?key= out of lock.provider",
+    "hive_metastore": "leave database and table out of lock.provider",
+}
+"""How one configuration gives each table a lock of its own."""
 
 
 def check_lock(context: DoctorContext) -> Iterator[Check]:
@@ -40,6 +53,7 @@ def check_lock(context: DoctorContext) -> Iterator[Check]:
             )
             return
         yield from _waits(context, provider, writer)
+        yield from _shared(context, provider, writer)
         provider.probe()
         began_s = runtime.monotonic_s()
         lease = provider.acquire(wait_s=short.lock.wait_s)
@@ -50,6 +64,34 @@ def check_lock(context: DoctorContext) -> Iterator[Check]:
         yield Check("lock", "warning", error.message, f"lakelock locks ls {context.path}")
     finally:
         provider.close()
+
+
+def _shared(context: DoctorContext, provider: LockProvider, writer: WriterIdentity) -> Iterator[Check]:
+    """Whether these settings give other tables the same lock. One that bears the name of this table is meant for it alone."""
+    uri = context.settings.lock.provider
+    name, folder = read_properties(context.storage).name, context.storage.uri.rstrip("/").rpartition("/")[2]
+    said = unquote(uri.partition("://")[2].partition("/")[2])
+    if _lock_of(context, writer, b"") == provider.lock_name:
+        if not any(each and each in said for each in (name, folder)):
+            found = f"{provider.identity} is the lock of every table with these settings: they wait for each other's commits"
+            how = _FOR_EACH_TABLE.get(provider_name(uri), "see the documents of this provider")
+            hint = f"for a lock per table {how}, and move this one by `lakelock locks migrate`; or keep these settings for it"
+            yield Check("lock", "warning", f"{found} and data locks", hint)
+    elif _lock_of(context, writer, f"hoodie.table.name={name}\n".encode()) == provider.lock_name:
+        yield Check("lock", "ok", f"every table that is named {name} has this lock with these settings, wherever it lies")
+
+
+def _lock_of(context: DoctorContext, writer: WriterIdentity, properties: bytes) -> str:
+    """The lock that a table elsewhere, with these properties, would have; empty where it would be refused."""
+    storage = MemoryStorage(name="a table elsewhere")
+    storage.put(layout.PROPERTIES, properties)
+    with suppress(LakelockError):
+        provider = open_provider(context.settings, storage, context.runtime, writer, Events())
+        try:
+            return provider.lock_name
+        finally:
+            provider.close()
+    return ""
 
 
 def _waits(context: DoctorContext, provider: LockProvider, writer: WriterIdentity) -> Iterator[Check]:

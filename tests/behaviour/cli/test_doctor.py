@@ -101,6 +101,28 @@ class TestDoctor:
         enough = run("doctor", path, "--set", "lock.wait_s=7", "--set", "concurrency.mode=PESSIMISTIC").out
         assert "is only recognised" not in enough
 
+    @pytest.mark.parametrize(
+        ("uri", "found"),
+        [
+            ("zookeeper://127.0.0.1:1/lakelock", "end lock.provider with /base?key=table"),
+            ("redis://127.0.0.1:1/0?key=ours", "leave ?key= out of lock.provider"),
+            ("hive_metastore://127.0.0.1:1/lakelock/locks", "leave database and table out"),
+            ("zookeeper://127.0.0.1:1/lakelock?key=table", "every table that is named t has this lock"),
+            ("zookeeper://127.0.0.1:1/locks/t", ""),
+            ("redis://127.0.0.1:1/0", ""),
+            ("hive_metastore://127.0.0.1:1", ""),
+            ("storage:", ""),
+        ],
+    )
+    def test_a_lock_that_does_not_depend_on_the_table_is_a_warning_with_the_setting_that_does(
+        self, path: str, uri: str, found: str
+    ) -> None:
+        # Nothing listens there: which tables have one lock is told before it is tried.
+        quick = ("--set", "lock.wait_s=0", "--set", "zookeeper.connect_timeout_s=0.2")
+        checks = run("doctor", path, "--json", "--set", f"lock.provider={uri}", *quick).json["checks"]
+        told = [f"{check['found']}; {check['hint']}" for check in checks if "every table" in check["found"]]
+        assert len(told) == bool(found) and all(found in each for each in told)
+
     def test_a_dead_writer_is_a_warning_with_the_command_to_run(self, storage: LocalStorage, path: str) -> None:
         left_by_a_dead_writer(storage)
         ended = run("doctor", path)
