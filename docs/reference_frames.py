@@ -181,7 +181,19 @@ that depends on the table:
 | `zookeeper://host:2181/base/key`, `dynamodb://TABLE/KEY`, `redis://host:6379/0?key=name`, `hive_metastore://host:9083/database/table` | all tables with this setting |
 
 `lakelock doctor PATH` warns of a lock that does not depend on the table, unless it bears the name of the table or of its folder. To give
-a table another lock, use `lakelock locks migrate`: [a stuck lock](howto-stuck-lock.md)."""  # noqa: E501 - rows of a table
+a table another lock, use `lakelock locks migrate`: [a stuck lock](howto-stuck-lock.md).
+
+Each open table has connections of its own to its lock service, and in ZooKeeper threads as well. A process that lives long and opens
+many tables closes each of them:
+
+```python
+with LakeTable.for_path(spark, path) as table:  # or table.close()
+    table.upsert(df)
+```
+
+A table that nobody refers to any more is closed when Python collects it, which may be late. A ZooKeeper server lets in 60 connections
+from one address by default (`maxClientCnxns`), and hangs up on the next one without a word; raise it where more tables are open at once
+on one machine."""  # noqa: E501 - rows of a table
 
 JAVA_INTRO = "## Together with Java Hudi"
 

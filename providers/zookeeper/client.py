@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import os
+import weakref
 from math import inf
+from typing import Any
 
 from lakelock.errors import SettingsError
 from lakelock.providers.base import Opening
 from lakelock.providers.lock_client import LockClient
 from lakelock.providers.zookeeper.lease import HeldBySession
 from lakelock.providers.zookeeper.place import Place
-from lakelock.providers.zookeeper.session import ZooKeeperSession, check_driver
+from lakelock.providers.zookeeper.session import NO_CONNECTION, ZooKeeperSession, check_driver
 
 
 class ZooKeeperClient(LockClient):
     """The part of a lock provider, or of data locks, that keeps the session."""
 
     _session: ZooKeeperSession | None
+    _end_when_lost: weakref.finalize[..., Any] | None
 
     def _locate(self, place: Place, opening: Opening) -> None:
         self._place, self._options = place, opening.settings.zookeeper
@@ -32,6 +35,7 @@ class ZooKeeperClient(LockClient):
         with self._opening:
             if self._session is None or self._session.is_over:
                 self._session = ZooKeeperSession(self._place, self._options, self._leasing.lease_s, self.runtime)
+                self._ends_with_me(self._session)
             return self._session
 
     def _connected(self) -> ZooKeeperSession:
@@ -42,7 +46,7 @@ class ZooKeeperClient(LockClient):
     def _ensure_connected(self, session: ZooKeeperSession, within_s: float = inf) -> None:
         """Wait for a connection; `ProviderUnavailable` if there is none within `zookeeper.connect_timeout_s`."""
         if not session.wait_connected(min(within_s, self._options.connect_timeout_s)):
-            raise session.unreachable("no connection")
+            raise session.unreachable(NO_CONNECTION)
 
     def _wait_reconnected(self, at_most_s: float) -> bool:
         """Wait for a lost connection to come back; False, at once, when none was lost."""
@@ -68,6 +72,13 @@ class ZooKeeperClient(LockClient):
         # Not longer than until the next renewal: a release would have to wait for this one.
         return held.renew_by(node, min(self._options.request_timeout_s, self._leasing.renew_s))
 
+    def _ends_with_me(self, session: ZooKeeperSession) -> None:
+        """End the session when nobody refers to this client any more, although it was not closed: its threads would stay."""
+        if self._end_when_lost is not None:
+            self._end_when_lost.detach()
+        self._end_when_lost = weakref.finalize(self, _end_here, session, os.getpid())
+        self._end_when_lost.atexit = False
+
     def _end_session(self, wait_s: float) -> None:
         session, self._session = self._session, None
         if session is not None and self._pid == os.getpid():
@@ -76,4 +87,10 @@ class ZooKeeperClient(LockClient):
     def _start_afresh(self) -> None:
         # A forked process must not touch the connection of its parent, so it is let go and not closed.
         super()._start_afresh()
-        self._opening, self._session = self.runtime.mutex(), None
+        self._opening, self._session, self._end_when_lost = self.runtime.mutex(), None, None
+
+
+def _end_here(session: ZooKeeperSession, pid: int) -> None:
+    """A forked process leaves the session of its parent alone."""
+    if pid == os.getpid():
+        session.end()

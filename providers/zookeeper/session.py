@@ -14,6 +14,11 @@ from lakelock.providers.zookeeper.login import INSTALL, check_certificates, logi
 from lakelock.providers.zookeeper.place import Place
 from lakelock.settings.zookeeper import ZooKeeperSettings
 
+NO_CONNECTION = "no connection"
+_LIMIT = (
+    "; a server hangs up without a word on an address that has maxClientCnxns connections (60 by default): each open table of "
+    "each process has one, so close those that are no longer used, or raise it"
+)
 _LONGEST_RECONNECT_PAUSE_S = 0.5
 _LOOK_AGAIN_S = 0.05
 _SHORTEST_GREETING_S = 2.0
@@ -78,7 +83,7 @@ class ZooKeeperSession:
         """
         until_s = self._runtime.monotonic_s() + within_s
         if not self.wait_connected(within_s):
-            raise self.unreachable("no connection")
+            raise self.unreachable(NO_CONNECTION)
         results = [request(self._client) for request in requests]
         # The last one first: answers come in order, and each wait costs a switch of threads.
         answers = [self._answer(result, until_s) for result in reversed(results)]
@@ -163,7 +168,7 @@ class ZooKeeperSession:
         return ProviderUnavailable(
             f"ZooKeeper at {','.join(self._place.hosts)} gave no answer ({why})",
             hint="check that it runs and can be reached from here, and zookeeper.tls if it speaks TLS; "
-            "`echo ruok | nc HOST PORT` asks a server",
+            f"`echo ruok | nc HOST PORT` asks a server{_LIMIT if why == NO_CONNECTION else ''}",
         )
 
     def _changed(self, state: str) -> None:

@@ -273,3 +273,13 @@ def test_leases_are_never_longer_than_the_session_that_the_server_grants(world: 
     assert lease.lease_s == 40.0 and lease.remaining_s() <= 40.0
     with pytest.raises(SettingsError, match=r"maxSessionTimeout"):
         world.writer("probes", lease_s=900.0).probe()
+
+
+def test_where_a_server_lets_in_no_more_connections_from_an_address_the_hint_names_its_limit(tmp_path: Path) -> None:
+    with zookeeper_server(tmp_path, {"maxClientCnxns": "1"}, own=True) as server:
+        world = World(server)
+        take(world.writer("in", lease_s=30.0), wait_s=20)
+        with pytest.raises(ProviderUnavailable) as refused:
+            take(world.writer("out", lease_s=30.0), wait_s=0.5)
+        assert "maxClientCnxns" in refused.value.hint
+        world.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -176,7 +175,7 @@ def test_secrets_are_in_no_text_and_in_no_log(
     secured: Secured, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     caplog.set_level(1)
-    logging.getLogger("lakelock.zookeeper").setLevel(1)
+    caplog.set_level(1, "lakelock.zookeeper")
     world = World(secured.service)
     options = {"sasl_mechanism": "DIGEST-MD5", "sasl_username": "spark", "sasl_password": SECRET, "digest": f"spark:{SECRET}"}
     provider = world.writer("one", lease_s=6.0, uri=f"zookeeper://127.0.0.1:{secured.service.port}/secrets", **options)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+from pathlib import Path
 
 import pytest
 
 from lakelock.errors import LeaseLost
 from lakelock.events import EventKind, Events
 from lakelock.providers import renewing
+from lakelock.settings import Settings
+from lakelock.testing.servers.locks.zookeeper import zookeeper_server
 from lakelock.testing.servers.service import Service
+from tests.behaviour.tables import memory_table, writer
 from tests.integration.zookeeper.zookeeper_world import World, expire, take
 from tests.waiting import eventually
 
@@ -29,12 +34,40 @@ def test_a_session_that_ended_is_a_loss_that_is_told_once_and_the_writer_can_go_
     assert again.token > lease.token and lease.lost.reason == "session-lost"
 
 
+def test_a_table_that_was_forgotten_without_being_closed_leaves_no_session_and_one_in_use_keeps_its(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with zookeeper_server(tmp_path, own=True) as service:
+        settings = Settings.resolve({"lock.provider": service.url("t"), **service.options}).settings
+        with writer(memory_table(), settings, "in use") as table:
+            assert table.table.provider is not None
+            lease = take(table.table.provider, 12)
+            for _ in range(3):
+                forgotten = writer(memory_table(), settings, "forgotten")
+                forgotten.data.locks.inspect()
+                assert forgotten.table.provider is not None and forgotten.table.provider.inspect().holder is not None
+                del forgotten
+
+            def only_one_is_left() -> bool:
+                caplog.clear()  # an error in a captured record holds the frames that it passed
+                gc.collect()
+                return told(service, "zk_num_alive_connections") == 1 + 1  # the other one asks this question
+
+            eventually(only_one_is_left, 60)
+            table.table.provider.renew(lease)
+
+
 def received(service: Service) -> int:
     """Packets that the server has received so far."""
+    return told(service, "zk_packets_received")
+
+
+def told(service: Service, name: str) -> int:
+    """One number of what the server counts."""
     with socket.create_connection((service.host, service.port), timeout=5) as talking:
         talking.sendall(b"mntr")
-        told = b"".join(iter(lambda: talking.recv(65_536), b"")).decode()
-    return int(next(line.split("\t")[1] for line in told.splitlines() if line.startswith("zk_packets_received")))
+        counted = b"".join(iter(lambda: talking.recv(65_536), b"")).decode()
+    return int(next(line.split("\t")[1] for line in counted.splitlines() if line.split("\t")[0] == name))
 
 
 def test_a_lone_writer_sends_three_requests_for_a_lock_and_its_release(world: World) -> None:
