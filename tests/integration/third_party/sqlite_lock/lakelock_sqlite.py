@@ -81,6 +81,9 @@ class SqliteLockProvider(PollingProvider):
     def strength(self) -> Strength:
         return STRENGTH
 
+    def watch_s(self, lease_s: float) -> float:
+        return lease_s
+
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
         began_s = self.runtime.monotonic_s()
         with self._transaction() as database:
@@ -144,7 +147,7 @@ class SqliteLockProvider(PollingProvider):
         now_s, seen = self.runtime.monotonic_s(), (row.token, row.renewals)
         if seen != self._watched:
             self._watched, self._watched_s = seen, now_s
-        return now_s - self._watched_s >= row.lease_s
+        return now_s - self._watched_s >= self.watch_s(row.lease_s)
 
     def _row(self, database: sqlite3.Connection) -> Row | None:
         found = database.execute(f"SELECT {_COLUMNS} FROM locks WHERE name = ?", (self.table,)).fetchone()
