@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, ProviderUnavailable
@@ -23,6 +24,8 @@ from lakelock.table.timeline import Timeline
 
 STALE_PROBE_S = 600.0
 """A probe is written and removed within a few requests; an older one was left by a process that died or lost its storage."""
+Note = Callable[[str, str, str], None]
+"""Takes what could not be done for an instant: the instant, its operation, and the problem."""
 
 
 @dataclass(frozen=True)
@@ -67,16 +70,19 @@ def find_dead(
     ]
 
 
-def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, patient: bool = True) -> list[Reaped]:
+def reap(
+    table: OpenTable, timeline: Timeline | None = None, own: str = "", *, patient: bool = True, note: Note | None = None
+) -> list[Reaped]:
     """Roll back, or publish if decided, every pending instant of a dead writer, and tidy up after finished ones.
 
     Rollbacks that dead writers did not complete are completed.
 
-    A writer that cannot be reaped (its files cannot be deleted, say) does not hold up the others: it raises an alert, and
-    the next reaper tries again. But if the lock cannot be acquired, this returns: every other instant would wait for it as
-    long, and so would the caller, who came for something else.
+    A writer that cannot be reaped (its files cannot be deleted, say) does not hold up the others: `note` takes the problem,
+    which is an alert by default, and the next reaper tries again. But if the lock cannot be acquired, this returns: every
+    other instant would wait for it as long, and so would the caller, who came for something else.
     """
     reaped: list[Reaped] = []
+    note = note or _alert(table)
     timeline = timeline or table.timeline()
     for instant, action, liveness in find_dead(table, timeline, own, patient=patient):
         record = liveness.record
@@ -86,7 +92,7 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, p
             target = RollbackTarget(instant, action or Action.COMMIT, operation, liveness.evidence)
             outcome = _reap_one(table, instant, action, target, ours=record is not None)
         except LakelockError as error:
-            table.emit(EventKind.ALERT, instant, operation, problem=f"could not reap a dead writer: {error.message}")
+            note(instant, operation, f"could not reap a dead writer: {error.message}")
             if isinstance(error, LockTimeout | ProviderUnavailable):
                 return reaped
             continue
@@ -95,8 +101,12 @@ def reap(table: OpenTable, timeline: Timeline | None = None, own: str = "", *, p
     try:
         finish_rollbacks(table, timeline)
     except LakelockError as error:
-        table.emit(EventKind.ALERT, problem=f"could not complete a rollback of a dead writer: {error.message}")
+        note("", "", f"could not complete a rollback of a dead writer: {error.message}")
     return reaped
+
+
+def _alert(table: OpenTable) -> Note:
+    return lambda instant, operation, problem: table.emit(EventKind.ALERT, instant, operation, problem=problem)
 
 
 def _reap_one(table: OpenTable, instant: str, action: Action | None, target: RollbackTarget, *, ours: bool) -> RollbackOutcome:
@@ -126,8 +136,10 @@ def _reap_one(table: OpenTable, instant: str, action: Action | None, target: Rol
     return outcome
 
 
-def sweep(table: OpenTable) -> int:
+def sweep(table: OpenTable, note: Note | None = None) -> int:
     """Remove markers and claims of finished instants, such as those that arrived late; how many instants had markers.
+
+    An instant whose markers have to stay is a problem that `note` takes, as in `reap`.
 
     Files that the markers of a committed instant announce and its commit does not name are removed, too (`strays.py`).
     Markers and claims are listed before the heartbeats and the timeline, so a writer that has begun since is not mistaken for
@@ -144,8 +156,7 @@ def sweep(table: OpenTable) -> int:
         try:
             remove_leftovers(table, timeline, instant, committed=_finished(timeline, instant) is RollbackOutcome.COMMITTED)
         except CorruptTableError as error:
-            problem = f"its markers stay, because its commit cannot be read: {error.message}"
-            table.emit(EventKind.ALERT, instant, problem=problem)
+            (note or _alert(table))(instant, "", f"its markers stay, because its commit cannot be read: {error.message}")
     table.storage.delete([key for key, claim in claims.items() if claim.instant not in beating | active])
     _sweep_probes(table)
     return len(strays)

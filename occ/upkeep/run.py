@@ -91,7 +91,7 @@ def upkeep(table: OpenTable, *, dry_run: bool = False, progress: Progress | None
             spent.extend([name] if share.is_spent else [])
 
     nobody: tuple[str, ...] = ()
-    reaped = step("finish the dead", lambda _: _would_reap(table) if dry_run else _reap(table), nobody)
+    reaped = step("finish the dead", lambda _: _would_reap(table) if dry_run else _reap(table, problems), nobody)
     cleaned = step("clean", lambda half: clean(table, half, dry_run=dry_run), Cleaned())
     archived = step("archive", lambda half: archive(table, half, dry_run=dry_run), Archived())
     collected = step("collect", lambda _: _would_collect(table) if dry_run else collect(table), 0)
@@ -101,9 +101,12 @@ def upkeep(table: OpenTable, *, dry_run: bool = False, progress: Progress | None
     return Upkept(dry_run, reaped, cleaned, archived, collected, forgotten, took_s, bool(spent), tuple(problems))
 
 
-def _reap(table: OpenTable) -> tuple[str, ...]:
-    reaped: list[Reaped] = reap(table)
-    sweep(table)
+def _reap(table: OpenTable, problems: list[str]) -> tuple[str, ...]:
+    def note(instant: str, operation: str, problem: str) -> None:
+        problems.append(": ".join(part for part in ("finish the dead", instant, problem) if part))
+
+    reaped: list[Reaped] = reap(table, note=note)
+    sweep(table, note)
     end_dead(table)
     if table.timeline().savepoints:
         heartbeat = table.settings.heartbeat

@@ -9,7 +9,7 @@ import pytest
 
 from lakelock.cli.output import Exit
 from lakelock.storage.local import LocalStorage
-from tests.behaviour.cli.command_line import run, writer
+from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import put_file
 
 NOW = ["--set", "clean.policy=KEEP_LATEST_COMMITS", "--set", "clean.keep_commits=1", "--set", "clean.readers_s=0"]
@@ -40,6 +40,18 @@ def test_a_dry_run_tells_and_the_run_does_it(aged: str) -> None:
     assert len(listed.json["commits"]) == 6
     as_json = run("upkeep", aged, *NOW, *SHORT, "--json").json
     assert as_json["cleaned"]["files"] == 0 and as_json["problems"] == [] and as_json["dry_run"] is False
+
+
+def test_upkeep_that_cannot_finish_a_dead_writer_says_so_and_ends_with_1(aged: str, storage: LocalStorage) -> None:
+    dead = left_by_a_dead_writer(storage)
+    provider = writer(storage).table.provider
+    assert provider is not None
+    lease = provider.acquire(wait_s=10)
+    ended = run("upkeep", aged, "--set", "lock.wait_s=0.1")
+    provider.release(lease)
+    assert ended.code == Exit.ERROR and "finished 0 dead writer(s)" in ended.out
+    assert f"problem: finish the dead: {dead.instant}: could not reap a dead writer: " in ended.err
+    assert "finished 1 dead writer(s)" in run("upkeep", aged).out
 
 
 def test_each_step_alone(aged: str) -> None:

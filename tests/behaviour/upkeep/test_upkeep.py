@@ -61,6 +61,17 @@ def test_a_step_that_fails_does_not_keep_the_others_from_running() -> None:
     assert len(done.problems) == 1 and done.problems[0].startswith("clean: ") and "problem: clean" in repr(done)
 
 
+def test_a_dead_writer_that_cannot_be_finished_is_a_problem_and_no_alert() -> None:
+    table, recorder = AgingTable(), Recorder()
+    table.write("a")
+    lost = lose_a_writer(table)
+    faulty = FaultyStorage(table.storage, [Rule("delete", f"{PARTITION}/lost*", nth=None, fault=Fault.FAIL)])
+    done = table.coordinator(faulty, listener=recorder).upkeep()
+    (problem,) = done.problems
+    assert problem.startswith(f"finish the dead: {lost}: could not reap a dead writer: ") and done.reaped == ()
+    assert "alert" not in recorder.kinds(), "whoever asked for the upkeep is told, and nobody twice"
+
+
 def test_no_new_work_is_begun_once_the_budget_is_spent() -> None:
     table = AgingTable(replace(KEEPING_TWO, upkeep=UpkeepSettings(auto=False, budget_s=1)))
     table.write_many(9)
