@@ -15,7 +15,7 @@ from lakelock.events import Event, EventKind
 from lakelock.identity import name_of
 from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
-from lakelock.markers.liveness import Liveness, LivenessState, judge_all
+from lakelock.markers.liveness import Liveness, LivenessState, judge_all, who_removes
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.recovery.reaper import Reaped, find_dead
 from lakelock.storage import Storage
@@ -40,6 +40,7 @@ class Announced:
     markers: int
     claims: int
     evidence: str
+    left_to_its_engine_s: float = 0.0
 
 
 @app.command("ls")
@@ -85,6 +86,7 @@ def _row(instant: str, timeline: Timeline, liveness: Liveness | None, markers: i
         markers=markers,
         claims=claims,
         evidence=liveness.evidence if liveness else "",
+        left_to_its_engine_s=round(liveness.left_to_its_engine_s, 1) if liveness else 0.0,
     )
 
 
@@ -99,9 +101,9 @@ def _print(out: Output, path: str, rows: list[Announced]) -> None:
     columns = ("instant", "timeline", "writer is", "beat s ago", "operation", "by", "marker files", "claims")
     cells = [(r.instant, r.state, r.liveness, r.heartbeat_age_s, r.operation, r.writer, r.markers, r.claims) for r in rows]
     out.table(columns, cells, empty="no writer is active, and none left anything behind")
-    dead = sum(row.liveness == LivenessState.DEAD.value for row in rows)
+    dead = [row.left_to_its_engine_s for row in rows if row.liveness == LivenessState.DEAD.value]
     if dead:
-        out.line(f"{dead} dead; the next writer removes their leftovers; to do it now: lakelock markers reap {path}")
+        out.line(f"{len(dead)} dead; {who_removes(dead)}; to do it now: lakelock markers reap {path}")
 
 
 @app.command("reap")

@@ -62,6 +62,18 @@ class Liveness:
         """Whether its writer is dead, and, if it is another engine's, for so long that that engine has had its turn."""
         return self.state is LivenessState.DEAD and self.age_s > self.patience * self.limit_s
 
+    @property
+    def left_to_its_engine_s(self) -> float:
+        """For how long a dead writer is still left to its own engine."""
+        return max(0.0, self.patience * self.limit_s - self.age_s) if self.state is LivenessState.DEAD else 0.0
+
+
+def who_removes(left_s: Iterable[float]) -> str:
+    """Who removes the leftovers of dead writers, in words: `left_s` says for how long each is left to its own engine."""
+    theirs = [seconds for seconds in left_s if seconds]
+    but = f", but leaves {len(theirs)} of another engine to that engine for another {max(theirs):.0f} s" if theirs else ""
+    return f"the next writer removes their leftovers{but}"
+
 
 @dataclass(frozen=True)
 class StorageClock:

@@ -29,7 +29,8 @@ class TableServices:
     def reap(self, *, patient: bool = False) -> list[Reaped]:
         """Finish or remove what dead writers left, also what arrived after its writer was gone.
 
-        `patient`, as at the beginning of each transaction: another engine's dead are left to that engine for a while.
+        `patient`, as at the beginning of each transaction: another engine's dead are left to that engine for a while, and who
+        is dead by a limit shorter than that of this process is left until that, too.
         """
         reaped = reap(self.table, patient=patient)
         sweep(self.table)

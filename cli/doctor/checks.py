@@ -14,7 +14,7 @@ from lakelock.cli.doctor.file_index import check_index
 from lakelock.cli.doctor.lock import check_lock
 from lakelock.cli.doctor.spark import check_spark
 from lakelock.errors import LakelockError
-from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
+from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, who_removes
 from lakelock.occ.recorded_index import recorded_index
 from lakelock.occ.records.decisions import DecisionKind, DecisionLog, Resolution, resolve
 from lakelock.occ.records.rejections import outdated_rejections, rejected_instants
@@ -120,12 +120,12 @@ def check_writers(context: DoctorContext) -> Iterator[Check]:
         timeline.pending,
         parallel=context.settings.listing.parallel_requests,
     )
-    states = [found.state for found in judged.values()]
-    dead, alive = states.count(LivenessState.DEAD), states.count(LivenessState.ALIVE)
+    dead = [each.left_to_its_engine_s for each in judged.values() if each.state is LivenessState.DEAD]
+    alive = sum(each.state is LivenessState.ALIVE for each in judged.values())
     found = f"{len(timeline.commits)} commits in the timeline, {len(timeline.pending)} pending, {alive} live writers"
     if dead:
-        hint = f"the next writer removes their leftovers; to do it now: lakelock markers reap {context.path}"
-        yield Check("writers", "warning", f"{found}, {dead} dead", hint)
+        hint = f"{who_removes(dead)}; to do it now: lakelock markers reap {context.path}"
+        yield Check("writers", "warning", f"{found}, {len(dead)} dead", hint)
     else:
         yield Check("writers", "ok", found)
     if timeline.pending_services:

@@ -44,7 +44,8 @@ def find_dead(
 ) -> list[tuple[str, Action | None, Liveness]]:
     """Instants whose writer is proven dead: pending ones, and finished ones that were not tidied up. One listing.
 
-    `patient`: instants of another engine are left to that engine for a while.
+    `patient`: instants of another engine are left to that engine for a while, and a writer that is still alive by the limit
+    of this process is not asked for its own. Otherwise the record of every live writer is read, too.
     """
     judged = judge_all(
         table.storage,
@@ -52,7 +53,7 @@ def find_dead(
         table.runtime,
         timeline.pending,
         own=own,
-        read_alive=False,
+        read_alive=not patient,
         parallel=table.parallel_requests,
     )
     pending = {i.requested: Action(i.action) for i in timeline.pending}

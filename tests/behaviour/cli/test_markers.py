@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
+from pathlib import Path
 
 from lakelock.cli.output import Exit
+from lakelock.occ.coordinator import Coordinator
+from lakelock.settings import HeartbeatSettings, Settings
 from lakelock.storage.local import LocalStorage
+from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
 from tests.behaviour.cli.command_line import everything, left_by_a_dead_writer, run, writer
+from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import insert, leftovers, put_file
 
 
@@ -58,6 +64,27 @@ class TestMarkers:
         assert told and 600 <= int(told[1]) <= 600 + time.time() - began_s + 1
         assert leftovers(storage) == []
         assert "no dead writer left anything" in run("markers", "reap", path).out
+
+    def test_whoever_is_dead_by_its_own_limit_is_reaped_by_hand(self, storage: LocalStorage, path: str) -> None:
+        hasty = HeartbeatSettings(interval_s=1, tolerable_misses=1)
+        tx = Coordinator.open(StorageLocation(storage.uri), Settings(heartbeat=hasty), storage=storage).begin("INSERT")
+        tx.detach()
+        ten_s_ago = (Path(storage.root) / layout.heartbeat(tx.instant)).stat().st_mtime - 10
+        os.utime(Path(storage.root) / layout.heartbeat(tx.instant), (ten_s_ago, ten_s_ago))
+        assert "1 dead" in run("markers", "ls", path).out
+        assert tx.instant in run("markers", "reap", path, "--dry-run").out
+        assert tx.instant in run("markers", "reap", path).out
+        assert run("markers", "ls", path, "--json").json["writers"] == []
+
+    def test_the_dead_of_another_engine_are_left_to_it_for_a_while(self, storage: LocalStorage, path: str) -> None:
+        theirs = Peer(storage).begin()
+        for file in Path(storage.root, layout.TIMELINE).glob(f"{theirs}*"):
+            os.utime(file, (file.stat().st_mtime - 400,) * 2)
+        (row,) = run("markers", "ls", path, "--json").json["writers"]
+        assert row["liveness"] == "dead" and row["left_to_its_engine_s"] > 0
+        told = r"but leaves 1 of another engine to that engine for another \d+ s; to do it now: lakelock markers reap"
+        assert re.search(told, run("markers", "ls", path).out) and re.search(told, run("doctor", path).out)
+        assert theirs in run("markers", "reap", path).out
 
     def test_what_cannot_be_reaped_is_a_problem_on_stderr(self, storage: LocalStorage, path: str) -> None:
         insert(writer(storage), storage, "month=1", "a")
