@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from typing import Annotated
 
@@ -12,18 +13,20 @@ from lakelock.amounts import size_text
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import ReasonOption
 from lakelock.cli.output import Exit, Output, moment, reporting
-from lakelock.errors import InputError, LakelockError
+from lakelock.errors import CorruptTableError, InputError, LakelockError
 from lakelock.identity import OTHER_ENGINE, name_of
 from lakelock.markers.liveness import judge_all
 from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.multi_table.lost_home import settle_without_home
 from lakelock.occ.outcomes.history import HistoryEntry, Outcome, entry_of
+from lakelock.occ.outcomes.rejected import NO_TRACE
 from lakelock.occ.publishing.fate import InstantFate, shown_fate
 from lakelock.occ.records.decisions import Resolution, decided_for, resolve
 from lakelock.occ.records.outcomes import TableInstant, TransactionName
-from lakelock.table.instants import Instant, is_instant_time
-from lakelock.table.timeline import read_timeline
+from lakelock.table.archive import archived_write
+from lakelock.table.instants import Instant, State, is_instant_time
+from lakelock.table.timeline import Timeline, read_timeline
 
 app = typer.Typer(no_args_is_help=True, help="What was committed, and what became of one instant.")
 
@@ -78,7 +81,7 @@ def show_commit(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell what became of an instant: exit code 0 committed, 4 rejected, 5 still pending.
+    """Tell what became of an instant: exit code 0 committed, 4 rejected, 5 still pending, 1 no trace of such an instant.
 
     A commit that was decided but is not visible yet gets published in passing.
     """
@@ -86,9 +89,10 @@ def show_commit(
         if not is_instant_time(instant):
             raise InputError(f"{instant!r} is not an instant", hint=f"lakelock commits ls {path}")
         with opened(path, config, settings, lock=True) as coordinator:
-            values = _facts(coordinator, instant)
-        out.show(values, lambda o: o.fields({name: _text(name, value) for name, value in values.items()}))
-        raise typer.Exit(_EXITS[Outcome(str(values["outcome"]))])
+            values = _facts(coordinator, path, instant)
+        shown = {name: _text(name, value) for name, value in values.items() if name != "known"}
+        out.show(values, lambda o: o.fields(shown))
+        raise typer.Exit(_EXITS[Outcome(str(values["outcome"]))] if values["known"] else Exit.ERROR)
 
 
 @app.command("settle")
@@ -123,40 +127,67 @@ def settle_commit(
         out.show(values, lambda o: o.fields({name: _text(name, value) for name, value in values.items()}))
 
 
-def _facts(coordinator: Coordinator, instant: str) -> dict[str, object]:
+def _facts(coordinator: Coordinator, path: str, instant: str) -> dict[str, object]:
     outcome = coordinator.outcome(instant)
     table = coordinator.table
     timeline = table.timeline()
-    facts: dict[str, object] = {"table": table.storage.uri, "instant": instant, "outcome": outcome.value}
+    facts: dict[str, object] = {"table": table.storage.uri, "instant": instant, "outcome": outcome.value, "known": True}
+    if outcome is Outcome.COMMITTED:
+        return facts | _commit_facts(coordinator, timeline, instant)
+    if outcome is Outcome.REJECTED:
+        return facts | _rejected_facts(coordinator, path, instant)
     found = timeline.write_at(instant)
-    if found is not None and found.is_completed:
-        facts |= _commit_facts(coordinator, found)
-    elif outcome is Outcome.PENDING:
-        liveness = judge_all(
-            table.storage, table.settings.heartbeat, table.runtime, timeline.pending, parallel=table.parallel_requests
-        ).get(instant)
-        if liveness is not None:
-            record = liveness.record
-            facts |= {
-                "state": str(found.state) if found else "",
-                "operation": record.operation if record else "",
-                "writer": name_of(record.writer if record else None),
-                "liveness": liveness.state.value,
-                "evidence": liveness.evidence,
-            }
-    elif outcome is Outcome.REJECTED:
-        decision = decided_for(instant, table.log.peek(after=table.log.boundary()))
-        if decision is not None and resolve(decision) is Resolution.ROLLED_BACK:
-            facts |= {"decision": decision.number, "rolled_back_by": str(decision.writer)}
-        else:
-            facts["detail"] = (
-                "neither in the timeline nor in the decision log: it was rolled back and cleaned up, or never existed"
-            )
-    return facts
+    liveness = judge_all(
+        table.storage, table.settings.heartbeat, table.runtime, timeline.pending, parallel=table.parallel_requests
+    ).get(instant)
+    if liveness is None:
+        return facts
+    record = liveness.record
+    return facts | {
+        "state": str(found.state) if found else "",
+        "operation": record.operation if record else "",
+        "writer": name_of(record.writer if record else None),
+        "liveness": liveness.state.value,
+        "evidence": liveness.evidence,
+    }
 
 
-def _commit_facts(coordinator: Coordinator, found: Instant) -> dict[str, object]:
-    other = read_summary(coordinator.table.storage, found)
+def _rejected_facts(coordinator: Coordinator, path: str, instant: str) -> dict[str, object]:
+    table = coordinator.table
+    facts: dict[str, object] = {}
+    decision = decided_for(instant, table.log.peek(after=table.log.boundary()))
+    if decision is not None and resolve(decision) is Resolution.ROLLED_BACK:
+        facts |= {"decision": decision.number, "rolled_back_by": str(decision.writer)}
+    try:
+        why = coordinator.why_rejected(instant)
+    except CorruptTableError as error:  # a record that is damaged is a trace, too
+        return facts | {"detail": error.message}
+    if not why.known:
+        where = "neither the timeline nor the decision log nor the records of rejections have it"
+        detail = f"{where}: it never existed in this table, or was rolled back long ago"
+        look = f"compare the path and the instant: lakelock commits ls {shlex.quote(path)}"
+        return facts | {"outcome": NO_TRACE, "known": False, "detail": detail, "next": look}
+    if why.rejection is not None:
+        record, explain = why.rejection, f"lakelock conflicts explain {shlex.quote(path)} {instant}"
+        return facts | {
+            "operation": record.operation,
+            "writer": str(record.writer),
+            "because": record.message,
+            "detail": why.detail,
+            "next": explain,
+        }
+    return facts if decision is not None else facts | {"detail": why.detail}
+
+
+def _commit_facts(coordinator: Coordinator, timeline: Timeline, instant: str) -> dict[str, object]:
+    """What a commit did, as the timeline tells it, or the archive."""
+    storage, found = coordinator.table.storage, timeline.write_at(instant)
+    if found is None or not found.is_completed:
+        archived = archived_write(storage, instant)
+        if archived is None:
+            return {}
+        found = Instant(instant, archived.action, State.COMPLETED, archived.completion)
+    other = read_summary(storage, found)
     return {
         **asdict(entry_of(found, other)),
         "file_groups": sorted(str(group) for group in other.files),

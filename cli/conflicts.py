@@ -43,7 +43,8 @@ def explain_conflict(
     An operation is one of INSERT, UPSERT, UPDATE, DELETE, MERGE, OVERWRITE, OPTIMIZE and READ, then a partition or a condition,
     or nothing for the whole table. The rules themselves are asked, at every level of every profile. Reads only and
     takes no lock.
-    Exit code 4 if the instant was rejected or the two certainly collide, 5 if the instant is pending, else 0.
+    Exit code 4 if the instant was rejected or the two certainly collide, 5 if the instant is pending, 1 if there is no trace of
+    such an instant, else 0.
     """
     with reporting(as_json) as out:
         rejected = _rejected(path, instant, mine, theirs)
@@ -52,7 +53,7 @@ def explain_conflict(
             if rejected:
                 why = coordinator.why_rejected(rejected)
                 out.show({**table, **why.as_dict()}, lambda o: _print_why(o, why))
-                raise typer.Exit(_OUTCOMES[why.outcome])
+                raise typer.Exit(_OUTCOMES[why.outcome] if why.known else Exit.ERROR)
             found = coordinator.explain_conflict(mine or "", theirs or "")
         out.show({**table, **found.as_dict()}, lambda o: o.fields(found.facts()))
         raise typer.Exit(_EXITS[found.verdict])
@@ -74,7 +75,7 @@ def _rejected(path: str, instant: str, mine: str | None, theirs: str | None) -> 
 
 def _print_why(out: Output, why: WhyRejected) -> None:
     record, explanation = why.rejection, why.rejection.explanation if why.rejection is not None else None
-    facts: dict[str, object] = {"instant": why.instant, "outcome": why.outcome.value, "detail": why.detail}
+    facts: dict[str, object] = {name: why.as_dict()[name] for name in ("instant", "outcome", "detail")}
     if record is not None:
         facts |= {"rejected": iso(record.at_ms)}
         facts |= explanation.facts() if explanation is not None else {"mine": _mine(record), "because": record.message}

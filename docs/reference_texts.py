@@ -172,7 +172,8 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "Storage stopped answering at the moment of the decision. The commit may or may not be in the table. Nothing was "
         "cleaned up.",
         "Do not run the operation again yet. Ask `lakelock commits show PATH INSTANT` until it says committed (exit code 0) or "
-        "rejected (4). Only then go on, or run it again.",
+        "rejected (4). Only then go on, or run it again. Exit code 1 is no answer: there is no trace of such an instant in "
+        "this table, so compare the path and the instant first.",
     ),
     e.TransactionTorn: Advice(
         "A transaction over several tables was committed, and another engine rolled back its instant in one of them before it "
@@ -239,7 +240,8 @@ EVENTS: dict[EventKind, str] = {
 
 EXITS: dict[Exit, str] = {
     Exit.OK: "done; for `commits show`: this instant is committed",
-    Exit.ERROR: "an error of the table, the storage or the lock service; for `doctor`: a check failed (warnings end with 0)",
+    Exit.ERROR: "an error of the table, the storage or the lock service; for `doctor`: a check failed (warnings end with 0); "
+    "for `commits show`: there is no trace of such an instant",
     Exit.USAGE: "the command line or a setting is wrong; nothing was done",
     Exit.LOCK_HELD: "somebody else holds the lock",
     Exit.CONFLICT: "a conflict; for `commits show`: this instant was rejected",

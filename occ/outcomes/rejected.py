@@ -6,26 +6,34 @@ from dataclasses import dataclass
 
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.history import Outcome
-from lakelock.occ.publishing.fate import InstantFate, fate_of
+from lakelock.occ.publishing.fate import InstantFate, fate_of, is_rolled_back
 from lakelock.occ.publishing.settling import standing
 from lakelock.occ.records.decisions import DecisionKind, Resolution, decided_for, resolve
 from lakelock.occ.records.rejections import KEPT_DAYS, MOST_RECORDS, Rejection, read_rejection
 
+NO_TRACE = "no trace"
+"""What commands say instead of an outcome where nothing tells that there ever was such an instant."""
+
 
 @dataclass(frozen=True)
 class WhyRejected:
-    """`rejection` is None where no record is left, or the instant was not rejected. `detail` says so, or what is left to do."""
+    """`rejection` is None where no record is left, or the instant was not rejected. `detail` says so, or what is left to do.
+
+    `known` is False where nothing tells that there ever was such an instant: perhaps it is that of another table.
+    """
 
     instant: str
     outcome: Outcome
     rejection: Rejection | None = None
     detail: str = ""
+    known: bool = True
 
     def as_dict(self) -> dict[str, object]:
         found = self.rejection
         return {
             "instant": self.instant,
-            "outcome": self.outcome.value,
+            "outcome": self.outcome.value if self.known else NO_TRACE,
+            "known": self.known,
             "detail": self.detail,
             "rejection": found.as_dict() if found is not None else None,
         }
@@ -36,7 +44,8 @@ def why_rejected(table: OpenTable, instant: str) -> WhyRejected:
 
     The timeline has the last word on what became of it: a record is for people.
     """
-    fate = fate_of(table, instant, table.timeline())
+    timeline = table.timeline()
+    fate = fate_of(table, instant, timeline)
     if fate is InstantFate.COMMITTED:
         return WhyRejected(instant, Outcome.COMMITTED, detail="it is committed: nobody rejected it")
     record = read_rejection(table.storage, instant)
@@ -58,4 +67,5 @@ def why_rejected(table: OpenTable, instant: str) -> WhyRejected:
         "no record of a rejection is left: it never existed, was rolled back, or its record was too old "
         f"(the newest {MOST_RECORDS:,} of the last {KEPT_DAYS} days are kept) or could not be written"
     )
-    return WhyRejected(instant, Outcome.REJECTED, detail=left)
+    known = decision is not None or is_rolled_back(table, timeline, instant)
+    return WhyRejected(instant, Outcome.REJECTED, detail=left, known=known)

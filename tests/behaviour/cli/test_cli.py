@@ -24,10 +24,11 @@ from lakelock.errors import (
     SettingsError,
     TableError,
 )
+from lakelock.occ.records.rejections import rejected_instants
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
 from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
-from tests.behaviour.tables import insert
+from tests.behaviour.tables import collided_writers, insert
 
 
 class TestConfig:
@@ -106,10 +107,44 @@ class TestCommits:
         assert (ended.code, ended.json["outcome"]) == (Exit.CONFLICT, "rejected")
         assert "lakelock command line" in ended.json["rolled_back_by"]
 
-    def test_an_instant_that_never_was_ends_with_4(self, path: str) -> None:
+    def test_an_instant_that_never_was_is_not_taken_for_rejected(self, path: str) -> None:
         ended = run("commits", "show", path, "20200101000000000")
+        assert ended.code == Exit.ERROR
+        assert "never existed" in ended.out and f"lakelock commits ls {path}" in ended.out
+        told = run("commits", "show", path, "20200101000000000", "--json").json
+        assert (told["known"], told["outcome"]) == (False, "no trace")
+
+    def test_a_rejected_instant_says_whom_it_met_and_how_to_learn_more(self, storage: LocalStorage, path: str) -> None:
+        collided_writers(storage)
+        (instant,) = rejected_instants(storage)
+        ended = run("commits", "show", path, instant)
         assert ended.code == Exit.CONFLICT
-        assert "never existed" in ended.out
+        assert "month=1/f" in ended.out and f"lakelock conflicts explain {path} {instant}" in ended.out
+        told = run("commits", "show", path, instant, "--json").json
+        assert (told["known"], told["outcome"]) == (True, "rejected")
+        storage.put(layout.rejection(instant), b"{")
+        damaged = run("commits", "show", path, instant)
+        assert damaged.code == Exit.CONFLICT and "is not a record of a rejection" in damaged.out
+
+    def test_a_rolled_back_instant_whose_decision_is_gone_is_known_by_its_rollback(
+        self, storage: LocalStorage, path: str
+    ) -> None:
+        tx = left_by_a_dead_writer(storage)
+        run("markers", "reap", path)
+        for _ in range(3):
+            insert(writer(storage), storage, "month=1", "a")
+        assert writer(storage).collect() > 0
+        told = run("commits", "show", path, tx.instant, "--json")
+        assert (told.code, told.json["known"]) == (Exit.CONFLICT, True)
+
+    def test_an_archived_commit_tells_as_much_as_an_active_one(self, storage: LocalStorage, path: str) -> None:
+        done = [insert(writer(storage, name="stream"), storage, "month=1", file_id) for file_id in "abcdef"]
+        before = run("commits", "show", path, done[0].instant, "--json").json
+        short = ["clean.policy=KEEP_LATEST_COMMITS", "clean.keep_commits=1", "clean.readers_s=0"]
+        short += ["archive.min_commits=2", "archive.max_commits=2", "archive.min_age_s=0"]
+        assert run("archive", path, *[f"--set={each}" for each in short], "--json").json["instants"] >= 3
+        after = run("commits", "show", path, done[0].instant, "--json").json
+        assert after == before and after["writer"].startswith("stream (") and after["file_groups"] == ["month=1/a"]
 
     def test_what_was_decided_becomes_visible_by_asking(self, storage: LocalStorage, path: str) -> None:
         done = insert(writer(storage), storage, "month=1", "a")

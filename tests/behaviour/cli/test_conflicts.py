@@ -101,7 +101,7 @@ class TestRejected:
         committed = run("conflicts", "explain", path, done.instant)
         assert committed.code == Exit.OK and "it is committed" in committed.out
         never = run("conflicts", "explain", path, "20200101000000000")
-        assert never.code == Exit.CONFLICT and "no record of a rejection is left" in never.out
+        assert never.code == Exit.ERROR and "no record of a rejection is left" in never.out
 
     def test_rejections_are_listed_and_doctor_counts_them(self, storage: LocalStorage, path: str) -> None:
         assert "no transaction left a record" in run("conflicts", "list", path).out
