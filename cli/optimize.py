@@ -11,11 +11,13 @@ from typing import Annotated
 import typer
 
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
-from lakelock.cli.output import plain, reporting
+from lakelock.cli.output import Output, moment, plain, reporting
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.locking.targets import resources_of, within
 from lakelock.occ.services.optimize import has_buckets, plan_joins, without_rows
-from lakelock.occ.services.restore import moment_of
+from lakelock.occ.services.restore import check_moment, kept_by, moment_of, preview_restore, undone_by
+from lakelock.table.eligibility import check_writable
+from lakelock.table.timeline import Timeline
 
 PartitionOption = Annotated[
     list[str] | None,
@@ -36,6 +38,7 @@ def optimize_table(
     """Join small files into bigger ones. No row changes, and every other write of the same files takes precedence."""
     with reporting(as_json) as out, opened(path, config, settings, lock=not dry_run) as coordinator:
         if dry_run:
+            check_writable(coordinator.properties)
             targets = resources_of(partition, coordinator.properties)
             snapshot = coordinator.snapshot()
             files = [] if has_buckets(coordinator, snapshot) else snapshot.files
@@ -64,16 +67,52 @@ def restore_table(
     as_of: Annotated[
         str, typer.Argument(metavar="AS_OF", help="A savepoint, an instant, or a time in UTC such as 2026-11-21 09:27.")
     ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be undone.")] = False,
     tag: TagOption = "",
     config: ConfigOption = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
     """Restore an earlier state of the table: a new commit undoes what came after it, and can be undone in the same way."""
-    with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
-        before = coordinator.table.timeline_of_one_moment().commits
-        done = ArrowEngine(coordinator).restore(moment_of(coordinator, as_of), tag=tag)
-        values = {"table": coordinator.table.storage.uri, "restored": plain(done)}
+    with reporting(as_json) as out, opened(path, config, settings, lock=not dry_run) as coordinator:
+        table = coordinator.table
+        as_of = moment_of(coordinator, as_of)
+        before = table.timeline_of_one_moment()
+        values: dict[str, object] = {"table": table.storage.uri, "dry_run": dry_run, "restored": None}
+        if dry_run:
+            found = preview_restore(coordinator, as_of)
+            new, gone = len(found.plan.copies), len(found.plan.removed)
+            values |= {"restored_to": found.kept, "undone": found.undone, "files_new": new, "file_groups_removed": gone}
+            told = f"would restore to {_named(before, found.kept)}: {_count(len(found.undone), 'commit')} undone, "
+            told += f"{_count(new, 'file')} written anew, {_count(gone, 'file group')} removed; nothing was changed"
+            out.show(values, lambda o: o.line(told))
+            return
+        kept = kept_by(before, as_of)
+        if not undone_by(before, as_of):
+            check_moment(before, as_of, table.runtime.now_ms())
+            values |= {"restored_to": kept, "undone": ()}
+            out.show(values, lambda o: o.line(f"the newest commit is {_named(before, kept)}; nothing was to be done"))
+            return
+        done = ArrowEngine(coordinator).restore(as_of, tag=tag)
+        undone = [instant for instant in undone_by(table.timeline(), as_of) if instant < done.instant]
+        values |= {"restored": plain(done), "restored_to": kept, "undone": undone}
         with_config = "" if config is None else f" -c {shlex.quote(str(config))}"
-        undo = f"; to undo this: lakelock restore {shlex.quote(str(path))} {before[-1].requested}{with_config}"
-        out.show(values, lambda o: o.line(f"RESTORE {done.instant}: restored, {done.files:,} files were written anew{undo}"))
+        undo = f"to undo this: lakelock restore {shlex.quote(str(path))} {before.commits[-1].requested}{with_config}"
+        told = f"restored to {_named(before, kept)}, {_count(len(undone), 'commit')} undone, "
+        told += f"{_count(done.files, 'file')} written anew"
+
+        def show(o: Output) -> None:
+            o.line(f"RESTORE {done.instant}: {told}")
+            o.line(undo)
+
+        out.show(values, show)
+
+
+def _named(timeline: Timeline, instant: str) -> str:
+    """A commit with the time at which it completed, if the timeline has it."""
+    completion = next((i.completion for i in timeline.commits if i.requested == instant), None)
+    return f"{instant} ({moment(completion or instant)} UTC)"
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number:,} {what}{'' if number == 1 else 's'}"

@@ -24,6 +24,7 @@ from lakelock.occ.upkeep.savepoints import saved_at
 from lakelock.table.archive import read_commit
 from lakelock.table.buckets import bucket_of, bucket_of_group
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import as_of_time, format_instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties
@@ -60,6 +61,15 @@ class RestorePlan:
         """The existing file groups that are rewritten or replaced."""
         changed = [copy.base.group for copy in self.copies if copy.base is not None]
         return (*changed, *(file.group for file in self.removed))
+
+
+@dataclass(frozen=True)
+class RestorePreview:
+    """What a restore would do now. `kept` is the newest commit that stays, `undone` are those that came later, oldest first."""
+
+    kept: str
+    undone: tuple[str, ...]
+    plan: RestorePlan
 
 
 @dataclass
@@ -135,18 +145,42 @@ def restore(coordinator: Coordinator, as_of: str, write: Copying, *, tag: str = 
 
     It reads the whole table: a change that is committed meanwhile makes it start over, and is undone, too.
     """
+    _check_columns(coordinator, as_of)
+    work = partial(_restored, coordinator, as_of, write)
+    return replace(with_retries(coordinator, _HUDIS_NAME, work, tag=tag), operation=RESTORE)
+
+
+def preview_restore(coordinator: Coordinator, as_of: str) -> RestorePreview:
+    """What `restore` would do if nobody commits meanwhile; errors as there. Reads only, and no rows."""
+    check_writable(coordinator.properties)
+    _check_columns(coordinator, as_of)
+    now, timeline = coordinator.table.shown_now()
+    plan = plan_restore(now, *_as_it_was(coordinator.table, timeline, now, as_of), as_of)
+    return RestorePreview(kept_by(timeline, as_of), undone_by(timeline, as_of), plan)
+
+
+def kept_by(timeline: Timeline, as_of: str) -> str:
+    """The newest commit that a restore to this time keeps: this time itself if that commit is archived."""
+    return max((i.requested for i in timeline.commits if i.requested <= as_of), default=as_of)
+
+
+def undone_by(timeline: Timeline, as_of: str) -> tuple[str, ...]:
+    """The commits that a restore to this time undoes, oldest first."""
+    return tuple(sorted(i.requested for i in timeline.commits if i.requested > as_of))
+
+
+def _check_columns(coordinator: Coordinator, as_of: str) -> None:
     if not is_readable_as(coordinator.schema(as_of), coordinator.schema()):
         raise InputError(
             f"the table cannot be restored to {as_of}: its columns have been replaced since, and the old files do not fit them",
             hint="write the rows of then as a new state: table.overwrite(table.read(as_of=...), overwrite_schema=True)",
         )
-    work = partial(_restored, coordinator, as_of, write)
-    return replace(with_retries(coordinator, _HUDIS_NAME, work, tag=tag), operation=RESTORE)
 
 
 def _restored(coordinator: Coordinator, as_of: str, write: Copying, tx: Transaction) -> Committed:
     tx.reads(WholeTable())
-    plan = plan_restore(tx.snapshot(), *_as_it_was(coordinator.table, tx, as_of), as_of)
+    now = tx.snapshot()
+    plan = plan_restore(now, *_as_it_was(coordinator.table, tx.baseline.timeline, now, as_of), as_of)
     new = [copy.source.group for copy in plan.copies if copy.base is None and tx.baseline.properties.bucket_index is not None]
     tx.claim(plan.touched, map(bucket_of_group, new))
     replaced: dict[str, list[str]] = {}
@@ -156,9 +190,8 @@ def _restored(coordinator: Coordinator, as_of: str, write: Copying, tx: Transact
     return tx.commit(write(tx, plan.copies), replaced=replaced)
 
 
-def _as_it_was(table: OpenTable, tx: Transaction, as_of: str) -> tuple[Snapshot, Expected]:
+def _as_it_was(table: OpenTable, timeline: Timeline, now: Snapshot, as_of: str) -> tuple[Snapshot, Expected]:
     """The file slices as of a time, and what commits say about them; from before the active timeline only by a savepoint."""
-    timeline = tx.baseline.timeline
     saved = saved_at(table, timeline, as_of) if as_of < timeline.first_active else None
     if saved is None:
         check_moment(timeline, as_of, table.runtime.now_ms())
@@ -166,7 +199,7 @@ def _as_it_was(table: OpenTable, tx: Transaction, as_of: str) -> tuple[Snapshot,
         return then, Expected.of(_commits(table, timeline).items(), as_of)
     then = Snapshot(tuple(sorted(filter(None, map(DataFile.parse, saved)))))
     # The savepoint names every slice of that time, so all others have been added since.
-    since = {file.group for file in tx.snapshot().files if then.group(file.group) is None}
+    since = {file.group for file in now.files if then.group(file.group) is None}
     return then, Expected({file.group: file.instant for file in then.files}, since)
 
 
