@@ -42,6 +42,7 @@ class EventKind(str, Enum):
     PREPARED = "prepared"
     PHASE_DONE = "phase-done"
     NAMED = "named"
+    LOCK_TIMED_OUT = "lock-timed-out"
 
     def __str__(self) -> str:
         return self.value
@@ -64,7 +65,14 @@ class Event:
 
 Listener = Callable[[Event], None]
 
-_WARNINGS = {EventKind.LEASE_LOST, EventKind.RETRY, EventKind.EARLY_CONFLICT, EventKind.CONFLICT, EventKind.ALERT}
+_WARNINGS = {
+    EventKind.LEASE_LOST,
+    EventKind.LOCK_TIMED_OUT,
+    EventKind.RETRY,
+    EventKind.EARLY_CONFLICT,
+    EventKind.CONFLICT,
+    EventKind.ALERT,
+}
 _INFOS = {
     EventKind.BEGAN,
     EventKind.PHASE_DONE,

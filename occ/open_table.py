@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar, overload
 
 from lakelock.clock import Runtime
-from lakelock.errors import CorruptTableError, LakelockError, ProviderMismatch, SnapshotTooOld
+from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, ProviderMismatch, SnapshotTooOld
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.file_index.index import FileIndex
@@ -203,7 +203,12 @@ class OpenTable:
         provider, asked_s = self.provider, held.since_s
         if provider is None:
             return
-        lease = held.lease = provider.acquire(wait_s=self.settings.lock.wait_s)
+        try:
+            lease = held.lease = provider.acquire(wait_s=self.settings.lock.wait_s)
+        except LockTimeout as error:
+            waited_s = round(self.runtime.monotonic_s() - asked_s, 3)
+            self.emit(EventKind.LOCK_TIMED_OUT, instant, operation, waited_s=waited_s, problem=error.message)
+            raise
         held.undisturbed = last_release != "" and lease.follows == last_release
         self.observed.others_at_lock = last_release != "" and not held.undisturbed
         held.since_s = self.runtime.monotonic_s()

@@ -36,7 +36,7 @@ class Measurement(NamedTuple):
 
 
 COMMITS = Metric("commits", "committed transactions", ("operation",))
-REJECTED = Metric("rejected", "transactions that were withdrawn", ("operation",))
+REJECTED = Metric("rejected", "attempts that were withdrawn; each that follows another is in retries", ("operation",))
 UNKNOWN = Metric("outcomes_unknown", "commits whose outcome could not be learned", ("operation",))
 CONFLICTS = Metric(
     "conflicts", "conflicts, by the rule that found them, before or after the data was written", ("rule", "found")
@@ -44,6 +44,7 @@ CONFLICTS = Metric(
 RETRIES = Metric("retries", "attempts after a conflict", ("operation",))
 DURATION = Metric("commit_duration", "from the begin of a transaction to its commit", ("operation",), "seconds", seconds=True)
 LOCK_WAIT = Metric("lock_wait", "waiting for the table's lock", (), "seconds", seconds=True)
+LOCK_TIMEOUTS = Metric("lock_timeouts", "waits for the table's lock that ended without it", ("operation",))
 LOCK_HOLD = Metric("lock_hold", "holding the table's lock, per commit", (), "seconds", seconds=True)
 DATA_LOCK_WAIT = Metric("data_lock_wait", "waiting for data locks, in PESSIMISTIC mode", (), "seconds", seconds=True)
 LEASES_LOST = Metric("leases_lost", "locks that were lost while they were held")
@@ -57,7 +58,7 @@ ALERTS = Metric("alerts", "problems that somebody should look at")
 
 METRICS = (
     COMMITS, REJECTED, UNKNOWN, CONFLICTS, RETRIES, DURATION, LOCK_WAIT, LOCK_HOLD, DATA_LOCK_WAIT, LEASES_LOST, REQUESTS, ROWS,
-    FILES, BYTES, ROLLBACKS, FILES_CLEANED, ALERTS,
+    FILES, BYTES, ROLLBACKS, FILES_CLEANED, ALERTS, LOCK_TIMEOUTS,
 )  # fmt: skip
 """Every metric. Append only: the names are an API."""
 
@@ -66,6 +67,7 @@ _ONE: Mapping[EventKind, Metric] = {
     EventKind.OUTCOME_UNKNOWN: UNKNOWN,
     EventKind.RETRY: RETRIES,
     EventKind.LEASE_LOST: LEASES_LOST,
+    EventKind.LOCK_TIMED_OUT: LOCK_TIMEOUTS,
     EventKind.ROLLED_BACK: ROLLBACKS,
     EventKind.ALERT: ALERTS,
 }

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.errors import ConflictError
+from lakelock.errors import ConflictError, LockTimeout
 from lakelock.events import Event, Listener
 from lakelock.metrics import CommitReports, OpenTelemetryMetrics, PrometheusMetrics
 from lakelock.metrics.measurements import METRICS
+from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.transaction import Transaction
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
@@ -68,6 +72,38 @@ def test_a_scrape_of_prometheus_shows_what_the_writers_did(storage: MemoryStorag
     assert (value("lock_requests_total") or 0) > 2
     shown = prometheus_client.generate_latest(registry).decode()
     assert all(f"# HELP lakelock_{metric.name}" in shown for metric in METRICS)
+
+
+def test_a_wait_for_the_lock_that_ends_without_it_is_counted(storage: MemoryStorage) -> None:
+    registry = prometheus_client.CollectorRegistry()
+    hasty = replace(QUICK, lock=replace(QUICK.lock, wait_s=0.1))
+    holder, listener = writer(storage), PrometheusMetrics(registry)
+    waiting = Coordinator.open(StorageLocation(storage.uri), hasty, listeners=[listener], storage=storage)
+    tx = waiting.begin("INSERT")
+    with holder.table.locked(), pytest.raises(LockTimeout), tx:
+        tx.commit([put_file(tx, storage, "month=1", "a")])
+    labels = {"table": storage.uri, "operation": "INSERT"}
+    assert registry.get_sample_value("lakelock_lock_timeouts_total", labels) == 1
+    assert registry.get_sample_value("lakelock_rejected_total", labels) == 1
+
+
+def test_the_rejected_attempts_without_the_retries_are_the_writes_that_failed(storage: MemoryStorage) -> None:
+    registry = prometheus_client.CollectorRegistry()
+    coordinator, other = writer(storage, PrometheusMetrics(registry)), ArrowEngine(writer(storage))
+    other.insert(rows(("a", 1, "1")))
+
+    def collides(tx: Transaction) -> Committed:
+        group = tx.snapshot().files[0].group
+        other.upsert(rows(("a", len(attempts), "1")))
+        attempts.append(tx.instant)
+        return tx.commit([put_file(tx, storage, *group)])
+
+    attempts: list[str] = []
+    with pytest.raises(ConflictError):
+        with_retries(coordinator, "UPSERT", collides)
+    labels = {"table": storage.uri, "operation": "UPSERT"}
+    rejected, retries = (registry.get_sample_value(f"lakelock_{name}_total", labels) for name in ("rejected", "retries"))
+    assert (rejected, retries) == (len(attempts), len(attempts) - 1) and len(attempts) > 1
 
 
 def test_an_opentelemetry_reader_gets_the_same(storage: MemoryStorage) -> None:
