@@ -9,7 +9,7 @@ import typer
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, reporting
 from lakelock.identity import name_of
-from lakelock.occ.foreign.overlaps import HINT, Overlap, audit
+from lakelock.occ.foreign.overlaps import HINT, Audited, Overlap, audit
 
 
 def audit_table(
@@ -24,13 +24,16 @@ def audit_table(
     Such a pair means that some writer, such as Java Hudi, takes no lock or a different one. The command only reads.
     """
     with reporting(as_json) as out, opened(path, config, settings) as coordinator:
-        count, found = audit(coordinator.table, limit)
+        done = audit(coordinator.table, limit)
+        found = done.overlaps
         values = {
             "table": coordinator.table.storage.uri,
-            "commits": count,
+            "commits": done.read,
+            "not_read": done.older,
+            "has_archive": done.has_archive,
             "overlaps": [{**_side("first", o), **_side("second", o), "file_groups": list(map(str, o.groups))} for o in found],
         }
-        out.show(values, lambda o: _print(o, count, found))
+        out.show(values, lambda o: _print(o, done))
         if found:
             raise typer.Exit(Exit.CONFLICT)
 
@@ -45,10 +48,14 @@ def _side(name: str, overlap: Overlap) -> dict[str, object]:
     }
 
 
-def _print(out: Output, count: int, found: list[Overlap]) -> None:
-    for overlap in found:
+def _print(out: Output, done: Audited) -> None:
+    for overlap in done.overlaps:
         out.line(str(overlap))
-    if found:
+    if done.overlaps:
         out.line(f"next: {HINT}")
     else:
-        out.line(f"{count} commits: none rewrote file groups behind the back of another")
+        out.line(f"{done.read} commits: none rewrote file groups behind the back of another")
+    if done.older:
+        out.line(f"{done.older:,} older ones were not read; to read them, too: --limit {done.read + done.older}")
+    if done.has_archive:
+        out.line("archived commits were not read")

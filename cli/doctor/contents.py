@@ -24,7 +24,8 @@ SHOWN = 5
 
 def check_contents(context: DoctorContext) -> Iterator[Check]:
     """The newest commits can be read, and the newest file of each file group is as long as its commit says."""
-    commits = sorted(read_timeline(context.shown).commits)[-NEWEST_COMMITS:]
+    every = sorted(read_timeline(context.shown).commits)
+    commits = every[-NEWEST_COMMITS:]
     calls = [partial(_read, context, instant) for instant in commits]
     found = context.runtime.gather(calls, limit=context.settings.listing.parallel_requests)
     broken = [error for error in found if isinstance(error, LakelockError)]
@@ -39,7 +40,8 @@ def check_contents(context: DoctorContext) -> Iterator[Check]:
     if len(broken) > SHOWN or len(wrong) > SHOWN:
         yield Check("contents", "failed", f"in total {len(broken)} commits and {len(wrong)} files are damaged")
     if not broken and not wrong:
-        yield Check("contents", "ok", f"{len(commits)} commits can be read, and their {len(newest)} files are there")
+        older = f"; {len(every) - len(commits):,} older commits were not read" if len(every) > len(commits) else ""
+        yield Check("contents", "ok", f"{len(commits)} commits can be read, and their {len(newest)} files are there{older}")
     others = [
         CommitSummary.of(instant.requested, instant.completion or "", metadata, None)
         for instant, metadata in zip(commits, found, strict=True)

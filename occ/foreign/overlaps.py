@@ -77,12 +77,23 @@ def _knows(second: CommitSummary, first: CommitSummary, built_on: str | None) ->
     return saw or (built_on is not None and built_on >= first.party.instant)
 
 
-def audit(table: OpenTable, limit: int) -> tuple[int, list[Overlap]]:
-    """How many of the newest commits of the active timeline were read, and the overlaps among them."""
-    newest = sorted(table.timeline().commits, key=lambda i: i.completion or i.requested)[-limit:]
+@dataclass(frozen=True)
+class Audited:
+    """How many of the newest commits were read, how many older ones the active timeline has, and if more are archived."""
+
+    read: int
+    older: int
+    has_archive: bool
+    overlaps: list[Overlap]
+
+
+def audit(table: OpenTable, limit: int) -> Audited:
+    """The overlaps among the newest commits of the active timeline. One read for each."""
+    timeline = table.timeline()
+    newest = sorted(timeline.commits, key=lambda i: i.completion or i.requested)[-limit:]
     reads = [partial(read_summary, table.storage, i) for i in newest]
     commits = table.runtime.gather(reads, limit=table.parallel_requests)
-    return len(commits), overlaps(commits)
+    return Audited(len(commits), len(timeline.commits) - len(commits), timeline.has_archive, overlaps(commits))
 
 
 def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Mapping[str, CommitSummary]) -> None:

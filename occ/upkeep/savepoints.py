@@ -142,9 +142,13 @@ def _commit_to_save(table: OpenTable, timeline: Timeline, name: str, as_of: str 
     else:
         found = next((i for i in commits if i.requested == as_of), None)
         if found is None:
+            is_older = as_of < commits[0].requested
             raise InputError(
-                f"{as_of} is not a commit on the active timeline of {table.storage.uri}",
-                hint=f"use an instant that `lakelock commits ls {table.storage.uri}` shows",
+                f"{as_of} is not a commit on the active timeline of {table.storage.uri}"
+                + (", which begins later: what was committed before is archived" if is_older and timeline.has_archive else ""),
+                hint=f"use {commits[0].requested}, the first one there, or a later one"
+                if is_older
+                else f"use an instant that `lakelock commits ls {table.storage.uri}` shows",
             )
         commit = found
     for known in list_savepoints(table):

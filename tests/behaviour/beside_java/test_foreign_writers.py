@@ -116,7 +116,7 @@ def test_a_commit_of_another_engine_that_the_lock_let_through_raises_an_alert_an
     with mine.begin("UPSERT") as tx:
         done = tx.commit([put_file(tx, storage, "month=1", "a")])
     decision = decision_of(mine, done.decision)
-    assert audit(mine.table, 100) == (2, [])
+    assert audit(mine.table, 100).overlaps == []
 
     # It landed after my look under the lock and before my decision: only a writer without the lock can do that.
     theirs = foreign_commit(storage, old, after(done.instant, -1), done.completion)
@@ -127,7 +127,7 @@ def test_a_commit_of_another_engine_that_the_lock_let_through_raises_an_alert_an
     (alert,) = [e for e in told.events if e.kind is EventKind.ALERT]
     assert theirs in str(alert.facts["problem"]) and done.instant in str(alert.facts["problem"])
     assert "hoodie.write.lock.provider" in str(alert.facts["hint"])
-    assert [(o.first.instant, o.second.instant) for o in audit(mine.table, 100)[1]] == [(theirs, done.instant)]
+    assert [(o.first.instant, o.second.instant) for o in audit(mine.table, 100).overlaps] == [(theirs, done.instant)]
 
 
 class CommitsBeforeMyDecision(Wrapped):
@@ -189,6 +189,16 @@ def test_a_storage_that_fails_after_the_commit_is_told_and_does_not_undo_it() ->
     mine.table.observed.met_foreign()
     alarm(table=mine.table, baseline=tx.baseline, decision=decision_of(mine, done.decision), known={})
     assert "could not be checked" in str(told.events[-1].facts["problem"])
+
+
+def test_the_command_audit_says_what_it_did_not_read(tmp_path) -> None:
+    storage = LocalStorage(str(tmp_path / "t"))
+    new_table(storage)
+    for name in "abc":
+        insert(writer(storage), storage, "month=1", name)
+    told = CliRunner().invoke(app, ["audit", storage.root, "--limit", "2"]).stdout
+    assert "2 commits: none" in told and "1 older ones were not read; to read them, too: --limit 3" in told
+    assert json.loads(CliRunner().invoke(app, ["audit", storage.root, "-n", "2", "--json"]).stdout)["not_read"] == 1
 
 
 def test_the_command_audit_prints_each_pair_and_ends_with_4(tmp_path) -> None:

@@ -137,6 +137,14 @@ class TestDoctor:
         assert ended.code == Exit.ERROR
         assert layout.decision(1) in ended.out
 
+    def test_commits_that_are_too_old_to_be_read_are_counted(
+        self, storage: LocalStorage, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr("lakelock.cli.doctor.contents.NEWEST_COMMITS", 2)
+        for name in "abc":
+            insert(writer(storage), storage, "month=1", name)
+        assert "2 commits can be read, and their 2 files are there; 1 older commits were not read" in run("doctor", path).out
+
     def test_a_torn_commit_a_lost_file_and_a_short_one_fail_and_are_named(self, storage: LocalStorage, path: str) -> None:
         torn, lost, short = (insert(writer(storage), storage, "month=1", name) for name in ("torn", "lost", "short"))
         assert "3 commits can be read, and their 3 files are there" in run("doctor", path).out

@@ -107,6 +107,19 @@ def test_what_cannot_be_saved_is_refused_and_leaves_nothing() -> None:
     assert [s.instant for s in coordinator.savepoints()] == [second] == [i.requested for i in table.timeline().savepoints]
 
 
+def test_an_archived_commit_cannot_be_saved_and_the_first_that_can_is_named() -> None:
+    table = AgingTable()
+    written = table.write_many(9)
+    coordinator = table.coordinator()
+    coordinator.upkeep()
+    first = table.timeline().commits[0].requested
+    assert written[0] < first
+    with pytest.raises(InputError, match="what was committed before is archived") as refused:
+        coordinator.savepoint("s", as_of=written[0])
+    assert refused.value.hint == f"use {first}, the first one there, or a later one"
+    assert coordinator.savepoint("s", as_of=written[-1]).instant == written[-1]
+
+
 def test_files_that_a_pending_clean_names_cannot_be_saved() -> None:
     """Another engine's clean that keeps a number of versions does not say as of when the table stays readable."""
     table = AgingTable()

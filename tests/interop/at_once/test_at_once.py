@@ -122,5 +122,5 @@ def test_java_and_lakelock_at_once_under_one_lock_lose_no_update_and_every_loser
     assert told[-1]["conflicts"] == [] and javas[-1].lost == [], (
         "a writer that touches no file group of another loses to nobody"
     )
-    assert audit(table.coordinator().table, 1000)[1] == []
+    assert audit(table.coordinator().table, 1000).overlaps == []
     print("lost by Java:", [len(java.lost) for java in javas], "by lakelock:", [len(one["conflicts"]) for one in told])

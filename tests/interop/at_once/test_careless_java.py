@@ -86,7 +86,7 @@ def test_planned_clustering_refuses_writes_to_its_file_groups_until_java_has_exe
     engine.upsert(table.rows(("a", 10, "eu")))
     table.put(("a", 10, "eu"))
     table.agree()
-    assert audit(table.coordinator().table, 100)[1] == []
+    assert audit(table.coordinator().table, 100).overlaps == []
 
 
 @pytest.mark.in_ci
@@ -99,8 +99,9 @@ def test_a_java_writer_with_another_lock_is_noticed_after_the_commit_and_found_i
         told = mine.go_on()
     (alert,) = told["alerts"]
     assert "does not know of" in alert and "hoodie.write.lock.provider" in alert and told["committed"] in alert
-    count, (found,) = audit(table.coordinator().table, 100)
-    assert (count, found.second.instant, found.first.writer) == (4, told["committed"], None) and len(found.groups) == 1
+    done = audit(table.coordinator().table, 100)
+    (found,) = done.overlaps
+    assert (done.read, found.second.instant, found.first.writer) == (4, told["committed"], None) and len(found.groups) == 1
 
 
 @pytest.mark.in_ci
@@ -114,4 +115,4 @@ def test_a_java_writer_that_checks_and_locks_as_asked_is_never_alarmed_about(tab
     assert told["alerts"] == []
     table.put(("x", 1, "us"), ("a", 100, "eu"))
     table.agree()
-    assert audit(table.coordinator().table, 100)[1] == []
+    assert audit(table.coordinator().table, 100).overlaps == []
