@@ -23,6 +23,7 @@ from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation, requests_at_once
 from lakelock.table import layout
+from lakelock.table.damage import of_table
 from lakelock.table.snapshot import Snapshot
 from lakelock.table.timeline import Timeline
 
@@ -100,7 +101,8 @@ class OpenTable:
         for looks in range(TORN_LOOKS):
             listed = list(self.storage.list(layout.TIMELINE))
             try:
-                timeline = Timeline.from_listing(listed)
+                with of_table(self.storage.uri):
+                    timeline = Timeline.from_listing(listed)
             except CorruptTableError:
                 if looks + 1 == TORN_LOOKS:
                     raise

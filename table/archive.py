@@ -19,6 +19,7 @@ from lakelock.errors import CorruptTableError, StorageError, StorageUnavailable
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.damage import of_table
 from lakelock.table.instants import WRITES, Instant
 from lakelock.table.timeline import Timeline
 
@@ -67,7 +68,8 @@ def read_commit(storage: Storage, instant: Instant) -> CommitMetadata:
             hint="somebody may have removed it just now; run the command again",
             file=layout.timeline(instant.file_name),
         )
-    return CommitMetadata.from_bytes(data, instant.file_name)
+    with of_table(storage.uri):
+        return CommitMetadata.from_bytes(data, layout.timeline(instant.file_name))
 
 
 def archived_write(storage: Storage, requested: str) -> CompletedWrite | None:

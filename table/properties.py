@@ -12,6 +12,7 @@ from lakelock.java_properties import format_java_properties, iso_date, java_date
 from lakelock.storage import Storage
 from lakelock.table import key_generators, merging
 from lakelock.table.buckets import BUCKET_KEYS, BucketIndex
+from lakelock.table.damage import of_table
 from lakelock.table.index_choice import GlobalIndex, TableIndex, stated_index
 from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
 from lakelock.table.transforms import Transform, parsed_transforms
@@ -302,7 +303,7 @@ def _parsed(data: bytes, source: str) -> TableProperties:
 
 def read_properties(storage: Storage) -> TableProperties:
     """The table's properties, from the backup while a writer is replacing the file or after it crashed doing so."""
-    damage: CorruptTableError | None = None
+    damage: dict[str, CorruptTableError] = {}
     for key in (PROPERTIES, PROPERTIES_BACKUP):
         stored = storage.get(key)
         if stored is None:
@@ -310,9 +311,13 @@ def read_properties(storage: Storage) -> TableProperties:
         try:
             return TableProperties.parse(stored.data, key)
         except CorruptTableError as error:
-            damage = damage or error
-    if damage is not None:
-        raise damage
+            damage[key] = error
+    if damage:
+        first = next(iter(damage.values()))
+        backup = "damaged, too" if len(damage) == 2 else "not there" if PROPERTIES in damage else "damaged"
+        hint = f"restore {PROPERTIES} from a backup or an older version of the object; {PROPERTIES_BACKUP} is {backup}"
+        with of_table(storage.uri):
+            raise CorruptTableError(first.message, hint=first.hint or hint, **first.details)
     raise TableError(
         f"{storage.uri} is not a Hudi table: it has no {PROPERTIES}",
         hint="check the path, or create the table first",

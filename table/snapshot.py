@@ -16,6 +16,7 @@ from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.damage import RESTORE_OR_ROLL_BACK
 from lakelock.table.instants import Action, Instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.statistics import UNKNOWN, FileStatistics
@@ -134,7 +135,8 @@ class Snapshot:
         kept = [file for group, file in newest.items() if group not in gone]
         for file in kept:
             if file.size_bytes == 0:
-                raise CorruptTableError(f"{file.key} is empty but its commit is completed", hint=_TORN, file=file.key)
+                trouble = f"{file.key} is empty but its commit is completed"
+                raise CorruptTableError(trouble, hint=RESTORE_OR_ROLL_BACK, file=file.key)
         return cls(tuple(sorted(kept)))
 
     @property
@@ -181,9 +183,6 @@ class _Listed:
 
     def preload(self) -> None:
         """They are there."""
-
-
-_TORN = "restore the file from a backup, or roll its commit back with Hudi's own tools"
 
 
 def _named_twin(one: DataFile, other: DataFile, names: Names | None) -> DataFile:

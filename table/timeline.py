@@ -12,6 +12,7 @@ from functools import cached_property, lru_cache
 from lakelock.errors import CorruptTableError
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
+from lakelock.table.damage import RESTORE_OR_ROLL_BACK, of_table
 from lakelock.table.instants import WRITES, Action, Instant, State, completes_as, parse_file_name
 from lakelock.table.upkeep.history import HistoryFile
 
@@ -211,7 +212,7 @@ def _shown(keys: tuple[str, ...], empty: frozenset[str]) -> Timeline:
         if key in empty and instant.is_completed and instant.is_write:
             raise CorruptTableError(
                 f"{key} is empty: the commit was torn while it was written",
-                hint="restore the file from a backup, or roll the commit back with Hudi's own tools",
+                hint=RESTORE_OR_ROLL_BACK,
                 file=key,
             )
         instants.append(instant)
@@ -233,4 +234,5 @@ def _completed_earlier(instant: Instant, known: Instant) -> bool:
 
 def read_timeline(storage: Storage) -> Timeline:
     """The timeline as it is now. One listing."""
-    return Timeline.from_listing(storage.list(layout.TIMELINE))
+    with of_table(storage.uri):
+        return Timeline.from_listing(storage.list(layout.TIMELINE))

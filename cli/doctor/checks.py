@@ -20,6 +20,7 @@ from lakelock.occ.records.decisions import DecisionKind, DecisionLog, Resolution
 from lakelock.occ.records.rejections import outdated_rejections, rejected_instants
 from lakelock.storage import probe
 from lakelock.table import layout
+from lakelock.table.damage import LISTED
 from lakelock.table.eligibility import Refusal, next_step, why_files_misfit, why_not_readable, why_not_writable
 from lakelock.table.index_choice import parsed_index
 from lakelock.table.instants import State, parse_instant
@@ -39,7 +40,7 @@ def examine(context: DoctorContext) -> Iterator[Check]:
         try:
             yield from check(context)
         except LakelockError as error:
-            yield Check(name, "failed", error.message, error.hint)
+            yield Check(name, "failed", error.message, error.hint.removesuffix(LISTED))
 
 
 def check_settings(context: DoctorContext) -> Iterator[Check]:
@@ -148,7 +149,7 @@ def check_decisions(context: DoctorContext) -> Iterator[Check]:
             last = log.read(number)
         except LakelockError as error:
             unreadable += 1
-            yield Check("decisions", "failed", error.message, error.hint)
+            yield Check("decisions", "failed", error.message, error.hint.removesuffix(LISTED))
     if unreadable:
         return
     timeline = read_timeline(context.shown)

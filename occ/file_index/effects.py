@@ -14,6 +14,7 @@ from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.archive import archive_names, completed_write, instants_in, writes_in
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.damage import RESTORE, of_table
 from lakelock.table.file_index.coverage import Coverage
 from lakelock.table.file_index.effects import Applied, Effect
 from lakelock.table.instants import Instant
@@ -59,7 +60,8 @@ class Effects:
         if data is None:
             hint = "somebody archived or removed it just now; run the command again"
             raise CorruptTableError(f"{instant.file_name} is in the timeline but cannot be read", hint=hint)
-        return effect_of(instant.requested, instant.completion or "", data)
+        with of_table(self._storage.uri):
+            return effect_of(instant.requested, instant.completion or "", data, layout.timeline(instant.file_name))
 
     def _archived_after(self, coverage: Coverage, timeline: Timeline) -> list[Effect]:
         names = [name for name in timeline.archive if name not in coverage.archive]
@@ -87,7 +89,7 @@ class Effects:
         found = sorted(set().union(*wanted.values()))
         lost = [i for i in found if i not in self._known]
         if lost:
-            raise CorruptTableError(f"the archive has {lost[0]} without its metadata", hint="inspect it with Hudi's own tools")
+            raise CorruptTableError(f"the archive has {lost[0]} without its metadata", hint=RESTORE)
         return [self._known[i] for i in found]
 
     def _gather(self, calls: Iterable[Callable[[], object]]) -> list:  # type: ignore[type-arg]
@@ -99,9 +101,9 @@ class Effects:
         self._known.update((effect.instant, effect) for effect in effects)
 
 
-def effect_of(instant: str, completion: str, data: bytes) -> Effect:
-    """The effect of the commit with these bytes."""
-    metadata = CommitMetadata.from_bytes(data, instant)
+def effect_of(instant: str, completion: str, data: bytes, source: str = "") -> Effect:
+    """The effect of the commit with these bytes, which are those of the file `source`."""
+    metadata = CommitMetadata.from_bytes(data, source or instant)
     application = AppTransaction.from_extra(metadata.extra)
     applied = None
     if application is not None:

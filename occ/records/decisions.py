@@ -36,6 +36,7 @@ from lakelock.occ.records.reservations import Reservation
 from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Created, Storage, Stored, create
 from lakelock.table import layout
+from lakelock.table.damage import LISTED, RESTORE, of_table
 
 FORMAT = 1
 
@@ -129,7 +130,7 @@ def resolve(decision: Decision | None) -> Resolution:
 REMEMBERED = 64
 """How many collected decisions a process keeps in memory, because it may want their schemas."""
 
-_RESTORE = "restore this file from a backup or an older version of the object; lakelock doctor lists what is affected"
+_RESTORE = f"{RESTORE}{LISTED}"
 
 
 @dataclass(frozen=True)
@@ -254,9 +255,10 @@ class DecisionLog:
         stored = self._storage.get(key)
         if stored is None:
             return None
-        decision = Decision.from_bytes(stored.data, key)
-        if decision.number != number:
-            raise CorruptTableError(f"decision {key} says that it is number {decision.number}", hint=_RESTORE, file=key)
+        with of_table(self._storage.uri):
+            decision = Decision.from_bytes(stored.data, key)
+            if decision.number != number:
+                raise CorruptTableError(f"decision {key} says that it is number {decision.number}", hint=_RESTORE, file=key)
         self._known[number] = decision
         return decision
 

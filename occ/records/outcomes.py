@@ -18,6 +18,7 @@ from lakelock.json_object import JsonObject
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.storage import Storage
 from lakelock.table import layout
+from lakelock.table.damage import LISTED, RESTORE
 from lakelock.table.instants import is_instant_time
 
 FORMAT = 1
@@ -25,7 +26,7 @@ MOST_TABLES = 100
 """How many tables one transaction may write or read."""
 
 _ID = re.compile(r"[0-9]{17}-[0-9A-Za-z-]{1,64}")
-_HINT = "restore this file from a backup or an older version of the object; lakelock doctor lists what is affected"
+_HINT = f"{RESTORE}{LISTED}"
 
 
 class Verdict(str, Enum):

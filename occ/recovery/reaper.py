@@ -188,11 +188,12 @@ def remove_leftovers(table: OpenTable, timeline: Timeline, instant: str, *, comm
 
 
 def collect(table: OpenTable) -> int:
-    """Delete old decisions that nobody needs any more; how many.
+    """Delete old decisions that nobody needs any more; how many. `CorruptTableError`, and none, if the head cannot be read.
 
-    The boundary is raised before anything is deleted: whoever lists a hole reads the boundary afterwards.
+    Whatever the others say, they are finished: only the head is read, which most callers know. The boundary is raised
+    before anything is deleted: whoever lists a hole reads the boundary afterwards.
     """
-    view = table.log.look(newest=0)
+    view = table.log.look()
     upto = collectable(table, view)
     if upto <= view.boundary or not table.log.raise_boundary(upto):
         return 0

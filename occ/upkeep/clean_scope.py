@@ -19,6 +19,7 @@ from lakelock.storage import Listed
 from lakelock.table import layout
 from lakelock.table.archive import completed_write, instants_in, writes_in
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.damage import RESTORE
 from lakelock.table.instants import Action, Instant
 from lakelock.table.timeline import Timeline
 from lakelock.table.upkeep.cleaned_until import CleanedUntil
@@ -127,7 +128,7 @@ def _superseded_by(table: OpenTable, timeline: Timeline, instant: str) -> frozen
         return _partitions(decided.payload, instant)
     commit = completed_write(table.storage, timeline, instant)
     if commit is None:
-        raise CorruptTableError(f"{instant} is on the timeline but cannot be read", hint="inspect it with Hudi's own tools")
+        raise CorruptTableError(f"{instant} is on the timeline but cannot be read", hint=RESTORE)
     return _partitions(commit.data, instant)
 
 

@@ -120,7 +120,7 @@ def _would_reap(table: OpenTable) -> tuple[str, ...]:
 
 
 def _would_collect(table: OpenTable) -> int:
-    view = table.log.look(newest=0)
+    view = table.log.look()
     return max(0, collectable(table, view) - view.boundary)
 
 

@@ -17,6 +17,7 @@ from typing import Any, NoReturn
 import fastavro
 
 from lakelock.errors import CorruptTableError
+from lakelock.table.damage import RESTORE_OR_ROLL_BACK
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16
@@ -24,7 +25,7 @@ _DEEPEST = 24
 _LARGEST_FIXED = 4_096
 _GUARD = b"\0" * 16
 _PRIMITIVES = frozenset({"null", "boolean", "int", "long", "float", "double", "bytes", "string"})
-_HINT = "the file was torn or altered; restore it from a backup, or roll its commit back with Hudi's own tools"
+_HINT = f"the file was torn or altered; {RESTORE_OR_ROLL_BACK}"
 
 Record = dict[str, Any]
 

@@ -17,6 +17,7 @@ from lakelock.table.base_files.bloom import DYNAMIC, BloomFilter, nominal_error_
 from lakelock.table.base_files.key_range import KeyRange
 from lakelock.table.base_files.writer import CONSTANT, FOOTER_BLOOM, FOOTER_BLOOM_TYPE, FOOTER_MAX_KEY, FOOTER_MIN_KEY
 from lakelock.table.columns.fitting import read_as
+from lakelock.table.damage import RESTORE_OR_ROLL_BACK
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, TableSchema
 
 T = TypeVar("T")
@@ -175,7 +176,7 @@ class BaseFile:
     def _damaged(self, why: str) -> CorruptTableError:
         return CorruptTableError(
             f"the base file {self.name} cannot be read: {why}",
-            hint="restore the file from a backup, or roll its commit back with Hudi's own tools",
+            hint=RESTORE_OR_ROLL_BACK,
             file=self.name,
         )
 

@@ -9,11 +9,12 @@ from enum import IntEnum
 from typing import IO
 
 from lakelock.errors import CorruptTableError
+from lakelock.table.damage import RESTORE_OR_ROLL_BACK
 
 MAGIC = b"#HUDI#"
 FORMAT = 1
 _MOST_ENTRIES = 64
-_HINT = "the file was torn or altered; restore it from a backup, or roll its commit back with Hudi's own tools"
+_HINT = f"the file was torn or altered; {RESTORE_OR_ROLL_BACK}"
 
 
 class BlockKind(IntEnum):

@@ -136,6 +136,33 @@ class TestDoctor:
         ended = run("doctor", path)
         assert ended.code == Exit.ERROR
         assert layout.decision(1) in ended.out
+        assert "next: restore the file from a backup" in ended.out and "lakelock doctor" not in ended.out
+
+    def test_a_damaged_properties_file_is_named_with_its_table_and_what_to_restore(
+        self, storage: LocalStorage, path: str
+    ) -> None:
+        for damaged in (b"", b"\\u12"):
+            storage.put(layout.PROPERTIES, damaged)
+            for command in (["commits", "ls"], ["doctor"]):
+                said = run(*command, path)
+                told = said.out + said.err
+                assert said.code == Exit.ERROR and f"{storage.uri}: {layout.PROPERTIES}" in told
+                assert f"next: restore {layout.PROPERTIES} from a backup" in told
+                assert f"{layout.PROPERTIES_BACKUP} is not there" in told.replace("\n", " ")
+        storage.put(layout.PROPERTIES_BACKUP, b"")
+        assert f"{layout.PROPERTIES_BACKUP} is damaged, too" in run("doctor", path).out
+
+    def test_a_torn_commit_is_named_with_its_table_and_folder_to_those_who_list_commits(
+        self, storage: LocalStorage, path: str
+    ) -> None:
+        done = insert(writer(storage), storage, "month=1", "a")
+        commit = layout.timeline(f"{done.instant}_{done.completion}.commit")
+        storage.put(commit, b"garbage")
+        ended = run("commits", "ls", path)
+        assert f"{storage.uri}: {commit} is not an Avro container" in ended.err
+        assert "restore the file from a backup or an older version" in ended.err
+        storage.put(commit, b"")
+        assert f"{storage.uri}: {commit} is empty" in run("commits", "ls", path).err
 
     def test_commits_that_are_too_old_to_be_read_are_counted(
         self, storage: LocalStorage, path: str, monkeypatch: pytest.MonkeyPatch

@@ -9,6 +9,7 @@ import pytest
 
 from lakelock.cli.output import Exit
 from lakelock.storage.local import LocalStorage
+from lakelock.table import layout
 from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import put_file
 
@@ -52,6 +53,17 @@ def test_upkeep_that_cannot_finish_a_dead_writer_says_so_and_ends_with_1(aged: s
     assert ended.code == Exit.ERROR and "finished 0 dead writer(s)" in ended.out
     assert f"problem: finish the dead: {dead.instant}: could not reap a dead writer: " in ended.err
     assert "finished 1 dead writer(s)" in run("upkeep", aged).out
+
+
+def test_decisions_that_nobody_can_read_are_a_problem_and_stay(aged: str, storage: LocalStorage) -> None:
+    decisions = [item.key for item in storage.list(layout.DECISIONS)]
+    for key in decisions:
+        storage.put(key, b'{"a":')
+    for options in (["--dry-run"], []):
+        ended = run("upkeep", aged, *options)
+        assert ended.code == Exit.ERROR and "collected 0" in ended.out.replace("would collect", "collected")
+        assert f"problem: collect: {storage.uri}: decision {decisions[-1]} is not readable" in ended.err
+    assert [item.key for item in storage.list(layout.DECISIONS)] == decisions
 
 
 def test_each_step_alone(aged: str) -> None:
