@@ -33,6 +33,7 @@ SHOWN = (
     "user", "host", "agent info",
 )  # fmt: skip
 """The columns of Hive's SHOW LOCKS."""
+_MOST_ASKED = ("partition", "state", "type", "blocked by", "agent info")
 
 
 @app.command("ls")
@@ -124,7 +125,7 @@ def _reservations(out: Output, path: str, rows: list[LockRow], *, extended: bool
 
 def _table(out: Output, rows: list[LockRow], empty: str, *, extended: bool) -> None:
     columns = (*SHOWN, "since", "lease s", "left s", "pid", "writer") if extended else SHOWN
-    out.table(columns, [_cells(row, extended=extended) for row in rows], empty=empty)
+    out.table(columns, [_cells(row, extended=extended) for row in rows], empty=empty, keep=_MOST_ASKED)
 
 
 def _cells(row: LockRow, *, extended: bool) -> tuple[object, ...]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timezone
@@ -16,9 +16,9 @@ from typing import IO, Any
 
 import typer
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
+from lakelock.cli.columns import in_columns
 from lakelock.errors import (
     CommitOutcomeUnknown,
     ConflictError,
@@ -31,8 +31,8 @@ from lakelock.errors import (
 )
 from lakelock.table.instants import is_instant_time, parse_instant
 
-PLAIN_WIDTH = 200
-"""Width of the text when it does not go to a terminal: a pipe should see whole lines."""
+PLAIN_WIDTH = 100_000
+"""Width of the text when it does not go to a terminal: a pipe sees whole lines."""
 
 
 class Exit(IntEnum):
@@ -77,15 +77,18 @@ class Output:
         self.text(Text(text))
 
     def text(self, text: Text) -> None:
-        self._console.print(text)
+        """Print a line of any length: a terminal wraps it, and what is copied from there is still one line."""
+        self._console.print(text, soft_wrap=True)
 
     def note(self, text: str) -> None:
         """Print a remark that is not part of the result, to stderr."""
-        console(sys.stderr).print(Text(text, style="dim"))
+        console(sys.stderr).print(Text(text, style="dim"), soft_wrap=True)
 
-    def table(self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> None:
+    def table(
+        self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, keep: Collection[str] = ()
+    ) -> None:
         """Print rows in columns, or the sentence `empty` when there are none."""
-        self._console.print(in_columns(columns, rows, empty=empty))
+        self._console.print(in_columns(columns, rows, empty=empty, width=self._console.width, keep=keep))
 
     def json_line(self, values: Mapping[str, object]) -> None:
         """Print `values` as one line of JSON now: one of a sequence that another program follows."""
@@ -94,33 +97,15 @@ class Output:
 
     def fields(self, values: Mapping[str, object]) -> None:
         """Print one value per line under its name; empty values are left out."""
-        table = Table(box=None, show_header=False, pad_edge=False)
-        table.add_column(style="bold", no_wrap=True)
-        table.add_column(overflow="fold")
-        for name, value in values.items():
-            if value not in (None, "", [], ()):
-                table.add_row(Text(name), Text(str(value)))
-        self._console.print(table)
-
-
-def in_columns(columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str) -> Table | Text:
-    """Rows in columns, or the sentence `empty` when there are none. Columns of numbers are aligned to the right."""
-    found = [["" if cell is None else str(cell) for cell in row] for row in rows]
-    if not found:
-        return Text(empty)
-    table = Table(box=None, header_style="bold", pad_edge=False)
-    for number, column in enumerate(columns):
-        cells = [row[number] for row in found]
-        is_amount = all(cell.replace(".", "", 1).isdigit() and not is_instant_time(cell) for cell in cells if cell)
-        table.add_column(column, justify="right" if is_amount else "left", overflow="fold")
-    for row in found:
-        table.add_row(*[Text(cell) for cell in row])
-    return table
+        found = {name: str(value) for name, value in values.items() if value not in (None, "", [], ())}
+        margin = max(map(len, found), default=0) + 2
+        for name, value in found.items():
+            self.text(Text(f"{name:<{margin}}", style="bold") + Text(value.replace("\n", "\n" + " " * margin)))
 
 
 def console(stream: IO[str]) -> Console:
     width = None if stream.isatty() else PLAIN_WIDTH
-    return Console(file=stream, width=width, markup=False, highlight=False, soft_wrap=False)
+    return Console(file=stream, width=width, markup=False, highlight=False)
 
 
 @contextmanager
@@ -133,9 +118,9 @@ def reporting(as_json: bool) -> Iterator[Output]:
             sys.stderr.write(json.dumps({"error": plain(error.as_dict())}, indent=2, ensure_ascii=False) + "\n")
         else:
             stderr = console(sys.stderr)
-            stderr.print(Text("error: ", style="bold red") + Text(error.message))
+            stderr.print(Text("error: ", style="bold red") + Text(error.message), soft_wrap=True)
             if error.hint:
-                stderr.print(Text("  next: ", style="bold") + Text(error.hint))
+                stderr.print(Text("  next: ", style="bold") + Text(error.hint), soft_wrap=True)
         raise typer.Exit(exit_of(error)) from None
 
 

@@ -14,7 +14,8 @@ from rich.text import Text
 from lakelock.admin.watch import Watch
 from lakelock.admin.watched import View, Writing, view_of
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
-from lakelock.cli.output import Output, console, in_columns, iso, reporting
+from lakelock.cli.columns import in_columns
+from lakelock.cli.output import Output, console, iso, reporting
 from lakelock.clock import Runtime
 from lakelock.identity import OTHER_ENGINE
 
@@ -63,13 +64,13 @@ def _show(out: Output, uri: str, views: Iterator[View]) -> None:
     elif screen.is_terminal:
         with Live(console=screen, auto_refresh=False, transient=False) as live:
             for view in views:
-                live.update(rendered(uri, view), refresh=True)
+                live.update(rendered(uri, view, screen.width), refresh=True)
     else:
         for view in views:
-            screen.print(rendered(uri, view))
+            screen.print(rendered(uri, view, screen.width))
 
 
-def rendered(uri: str, view: View) -> Group:
+def rendered(uri: str, view: View, width: int) -> Group:
     """One refresh for people."""
     writing = [(w.instant, w.operation, w.writer, _sign(w), w.running_s, w.markers, w.claims) for w in view.writing]
     columns = ("writing", "operation", "by", "heartbeat", "for s", "files", "claims")
@@ -86,9 +87,9 @@ def rendered(uri: str, view: View) -> Group:
     names = ("committed", "operation", "by", "+", "~", "-", "took s")
     return Group(
         Text(f"{uri} at {iso(view.at_ms)}", style="bold"),
-        in_columns(columns, writing, empty="nobody is writing"),
+        in_columns(columns, writing, empty="nobody is writing", width=width),
         *(Text(line) for line in lines),
-        in_columns(names, done, empty="no commit on the timeline"),
+        in_columns(names, done, empty="no commit on the timeline", width=width),
     )
 
 

@@ -2,8 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -39,6 +47,22 @@ def run(*arguments: str, stdin: str | None = None) -> Ended:
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return Ended(result.exit_code, result.stdout, result.stderr)
+
+
+def on_terminal(*arguments: str, columns: int) -> str:
+    """What a command shows on a terminal of so many columns, before the terminal wraps it."""
+    mine, its = pty.openpty()
+    fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "FORCE_COLOR")}
+    command = [sys.executable, "-m", "lakelock.cli", *arguments]
+    shown = b""
+    with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env={**kept, "NO_COLOR": "1", "TERM": "xterm"}):
+        os.close(its)
+        with suppress(OSError):  # it ends with one on Linux
+            while read := os.read(mine, 65536):
+                shown += read
+    os.close(mine)
+    return re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).replace("\r\n", "\n")
 
 
 def everything(storage: Storage) -> set[str]:
