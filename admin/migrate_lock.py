@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from lakelock.admin.audit import audited
 from lakelock.admin.live_users import live_users, users_but_the_dead
+from lakelock.command_line import command
 from lakelock.errors import LockError, ProviderMismatch, SettingsError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.open_table import OpenTable
@@ -73,7 +74,7 @@ def migrate(coordinator: Coordinator, new: LockProvider, *, reason: str = "") ->
         if not move_recorded(table.storage, table.log, old.identity, new.identity):
             raise LockError(
                 f"the lock of {table.storage.uri} was changed by somebody else meanwhile",
-                hint=f"lakelock locks ls {table.storage.uri}",
+                hint=command("locks", "ls", table.storage.uri),
             )
     table.observed.same_lock = False
     return Migration(table.storage.uri, old.identity, new.identity, (), done=True)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lakelock.admin.adopt import Adoption, adopt, java_options, plan_adoption, refuse_live, undo
-from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import ReasonOption, YesOption, commit_lock
 from lakelock.cli.output import Output, reporting
 from lakelock.errors import SettingsError
@@ -46,7 +46,7 @@ def adopt_table(
             typer.confirm(f"Change {plan.table}?", abort=True, err=True)
         done = plan if dry_run or not plan.needed else adopt(coordinator, assume_utc=assume_utc, reason=reason)
         values = {**asdict(done), "dry_run": dry_run, "java_options": java, "lock": lock}
-        out.show(values, lambda o: _print(o, done, lock, java))
+        out.show(values, lambda o: _print(o, Next(path, config, settings), done, lock, java))
         if dry_run and done.needed:
             refuse_live(coordinator.table, done.live)
 
@@ -54,13 +54,13 @@ def adopt_table(
 _UNDONE = "undone: the zone is what it was; the next Java writer with hoodie.metadata.enable=true builds its metadata table"
 
 
-def _print(out: Output, done: Adoption, lock: str, java: list[str]) -> None:
+def _print(out: Output, then: Next, done: Adoption, lock: str, java: list[str]) -> None:
     if not done.needed:
         out.line("nothing to do: lakelock writes this table as it is")
         return
     _print_plan(out, done)
     if done.done:
-        out.line("done; `lakelock adopt --undo` takes it back until the first commit")
+        out.line(f"done; `{then.command('adopt', '--undo')}` takes it back until the first commit")
     out.line(f"Java writers need these options from then on, and the lock {lock} in hoodie.write.lock.*:")
     for option in java:
         out.line(f"  {option}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Annotated
@@ -12,11 +12,12 @@ from typing import Annotated
 import typer
 
 from lakelock.cli.hadoop_files import hadoop_settings
+from lakelock.command_line import command
 from lakelock.errors import SettingsError
 from lakelock.events import Listener
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.settings.resolver import Resolved
+from lakelock.settings.resolver import Resolved, shown_value
 from lakelock.storage.default_file_system import with_name_node
 from lakelock.storage.hadoop import completed
 from lakelock.storage.location import StorageLocation, canonical_uri, is_local
@@ -48,6 +49,23 @@ def resolved(config: Path | None, overrides: Sequence[str] | None) -> Resolved:
             raise SettingsError(f"--set {given} is not of the form KEY=VALUE", hint="write for example --set lock.wait_s=10")
         options[key.strip()] = value.strip()
     return Settings.resolve(options=options, file=config)
+
+
+@dataclass(frozen=True)
+class Next:
+    """Commands to print, on the table of this call and with its settings: without them they could take another lock."""
+
+    path: str
+    config: Path | None = None
+    overrides: Sequence[str] | None = None
+
+    def command(self, name: str, *rest: object) -> str:
+        """The command `name`, such as `markers reap`. The value of a secret is left for the reader to fill in."""
+        options = [] if self.config is None else ["-c", str(self.config)]
+        for given in self.overrides or ():
+            key, equals, value = given.partition("=")
+            options += ["--set", f"{key}={shown_value(key, value)}" if equals else given]
+        return command(*name.split(), self.path, *rest, *options)
 
 
 def location_of(path: str, settings: Settings) -> StorageLocation:

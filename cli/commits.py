@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import shlex
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated
 
 import typer
 
 from lakelock.admin.audit import audited
 from lakelock.amounts import size_text
-from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import ReasonOption
 from lakelock.cli.output import Exit, Output, moment, reporting
 from lakelock.errors import CorruptTableError, InputError, LakelockError
@@ -85,11 +84,12 @@ def show_commit(
 
     A commit that was decided but is not visible yet gets published in passing.
     """
+    then = Next(path, config, settings)
     with reporting(as_json) as out:
         if not is_instant_time(instant):
-            raise InputError(f"{instant!r} is not an instant", hint=f"lakelock commits ls {path}")
+            raise InputError(f"{instant!r} is not an instant", hint=then.command("commits ls"))
         with opened(path, config, settings, lock=True) as coordinator:
-            values = _facts(coordinator, path, instant)
+            values = _facts(coordinator, instant, then)
         shown = {name: _text(name, value) for name, value in values.items() if name != "known"}
         out.show(values, lambda o: o.fields(shown))
         raise typer.Exit(_EXITS[Outcome(str(values["outcome"]))] if values["known"] else Exit.ERROR)
@@ -127,15 +127,15 @@ def settle_commit(
         out.show(values, lambda o: o.fields({name: _text(name, value) for name, value in values.items()}))
 
 
-def _facts(coordinator: Coordinator, path: str, instant: str) -> dict[str, object]:
+def _facts(coordinator: Coordinator, instant: str, then: Next) -> dict[str, object]:
     outcome = coordinator.outcome(instant)
     table = coordinator.table
     timeline = table.timeline()
     facts: dict[str, object] = {"table": table.storage.uri, "instant": instant, "outcome": outcome.value, "known": True}
     if outcome is Outcome.COMMITTED:
-        return facts | _commit_facts(coordinator, timeline, instant)
+        return facts | _commit_facts(coordinator, timeline, instant, then)
     if outcome is Outcome.REJECTED:
-        return facts | _rejected_facts(coordinator, path, instant)
+        return facts | _rejected_facts(coordinator, instant, then)
     found = timeline.write_at(instant)
     liveness = judge_all(
         table.storage, table.settings.heartbeat, table.runtime, timeline.pending, parallel=table.parallel_requests
@@ -152,7 +152,7 @@ def _facts(coordinator: Coordinator, path: str, instant: str) -> dict[str, objec
     }
 
 
-def _rejected_facts(coordinator: Coordinator, path: str, instant: str) -> dict[str, object]:
+def _rejected_facts(coordinator: Coordinator, instant: str, then: Next) -> dict[str, object]:
     table = coordinator.table
     facts: dict[str, object] = {}
     decision = decided_for(instant, table.log.peek(after=table.log.boundary()))
@@ -165,10 +165,10 @@ def _rejected_facts(coordinator: Coordinator, path: str, instant: str) -> dict[s
     if not why.known:
         where = "neither the timeline nor the decision log nor the records of rejections have it"
         detail = f"{where}: it never existed in this table, or was rolled back long ago"
-        look = f"compare the path and the instant: lakelock commits ls {shlex.quote(path)}"
+        look = f"compare the path and the instant: {then.command('commits ls')}"
         return facts | {"outcome": NO_TRACE, "known": False, "detail": detail, "next": look}
     if why.rejection is not None:
-        record, explain = why.rejection, f"lakelock conflicts explain {shlex.quote(path)} {instant}"
+        record, explain = why.rejection, then.command("conflicts explain", instant)
         return facts | {
             "operation": record.operation,
             "writer": str(record.writer),
@@ -179,7 +179,7 @@ def _rejected_facts(coordinator: Coordinator, path: str, instant: str) -> dict[s
     return facts if decision is not None else facts | {"detail": why.detail}
 
 
-def _commit_facts(coordinator: Coordinator, timeline: Timeline, instant: str) -> dict[str, object]:
+def _commit_facts(coordinator: Coordinator, timeline: Timeline, instant: str, then: Next) -> dict[str, object]:
     """What a commit did, as the timeline tells it, or the archive."""
     storage, found = coordinator.table.storage, timeline.write_at(instant)
     if found is None or not found.is_completed:
@@ -196,20 +196,20 @@ def _commit_facts(coordinator: Coordinator, timeline: Timeline, instant: str) ->
         "overwritten_partitions": sorted(other.overwritten_partitions),
         "read": other.reads,
         "write_id": other.write_id,
-        **_other_tables(coordinator, other.transaction),
+        **_other_tables(coordinator, other.transaction, then),
     }
 
 
-def _other_tables(coordinator: Coordinator, transaction: TransactionName | None) -> dict[str, object]:
+def _other_tables(coordinator: Coordinator, transaction: TransactionName | None, then: Next) -> dict[str, object]:
     """The other tables of a transaction over several, and what they show of it."""
     if transaction is None:
         return {}
     mine = coordinator.table.storage.uri
     others = [each for each in transaction.tables if each.uri != mine]
-    return {"other_tables": [f"{each.uri} {each.instant}: {_shown_there(coordinator, each)}" for each in others]}
+    return {"other_tables": [f"{each.uri} {each.instant}: {_shown_there(coordinator, each, then)}" for each in others]}
 
 
-def _shown_there(coordinator: Coordinator, where: TableInstant) -> str:
+def _shown_there(coordinator: Coordinator, where: TableInstant, then: Next) -> str:
     try:
         timeline = read_timeline(coordinator.table.storage_of(where.uri))
     except LakelockError as error:
@@ -217,7 +217,8 @@ def _shown_there(coordinator: Coordinator, where: TableInstant) -> str:
     fate = shown_fate(timeline, where.instant)
     if fate is not InstantFate.PENDING:
         return "committed" if fate is InstantFate.COMMITTED else "not there"
-    return f"committed, and not visible yet: lakelock commits show {where.uri} {where.instant}"
+    show = replace(then, path=where.uri).command("commits show", where.instant)
+    return f"committed, and not visible yet: {show}"
 
 
 def _text(name: str, value: object) -> object:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, iso, reporting
 from lakelock.errors import InputError, LakelockError
 from lakelock.explanation import Verdict
@@ -47,7 +47,7 @@ def explain_conflict(
     such an instant, else 0.
     """
     with reporting(as_json) as out:
-        rejected = _rejected(path, instant, mine, theirs)
+        rejected = _rejected(Next(path, config, settings), instant, mine, theirs)
         with opened(path, config, settings) as coordinator:
             table = {"table": coordinator.table.storage.uri}
             if rejected:
@@ -59,16 +59,16 @@ def explain_conflict(
         raise typer.Exit(_EXITS[found.verdict])
 
 
-def _rejected(path: str, instant: str, mine: str | None, theirs: str | None) -> str:
+def _rejected(then: Next, instant: str, mine: str | None, theirs: str | None) -> str:
     """The instant that is asked about; empty for a question about two operations."""
     two = mine is not None and theirs is not None
     asked = instant or (mine or "").strip()
     if two and not instant:
         return ""
     if instant and not is_instant_time(instant):
-        raise InputError(f"{instant!r} is not an instant", hint=f"lakelock conflicts list {path}")
+        raise InputError(f"{instant!r} is not an instant", hint=then.command("conflicts list"))
     if theirs is not None or (instant and mine is not None) or not is_instant_time(asked):
-        example = f'lakelock conflicts explain {path} --mine "DELETE month=1" --theirs "UPSERT month=2"'
+        example = then.command("conflicts explain", "--mine", "DELETE month=1", "--theirs", "UPSERT month=2")
         raise InputError("name one rejected instant, or two operations", hint=example)
     return asked
 

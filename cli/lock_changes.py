@@ -10,7 +10,7 @@ import typer
 
 from lakelock.admin.audit import audited
 from lakelock.admin.migrate_lock import Migration, migrate, plan_migration
-from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.output import Output, reporting
 from lakelock.errors import CorruptTableError, LockError, SettingsError
 from lakelock.occ.coordinator import Coordinator
@@ -45,7 +45,8 @@ def break_lock(
         if everything and not (data and force):
             raise SettingsError("--all is for data locks that block everybody", hint="use --data --all --force")
         if token is None and not everything:
-            raise SettingsError("which grant is to be broken?", hint=f"`lakelock locks ls {path}` shows tokens; add --token N")
+            look = Next(path, config, settings).command("locks ls")
+            raise SettingsError("which grant is to be broken?", hint=f"`{look}` shows tokens; add --token N")
         with opened(path, config, settings, lock=True) as coordinator:
             _ensure_recorded(coordinator)
             act = _Breaking(coordinator, 0 if everything else token or 0, data=data, force=force, reason=reason)

@@ -11,7 +11,7 @@ import typer
 from lakelock.admin.audit import AuditRecord, read_audit
 from lakelock.admin.lock_rows import COMMIT, DATA, DEAD, RESERVATION, LockRow
 from lakelock.admin.shown_locks import ExplainedLock, explained_locks, shown_locks
-from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import break_lock, commit_lock, migrate_lock
 from lakelock.cli.output import Output, iso, reporting
 from lakelock.occ.locking.targets import resources_of
@@ -69,12 +69,13 @@ def list_locks(
         if extended:
             values["audit"] = [record.as_dict() for record in audit]
         warning = recorded if recorded not in (None, provider.identity) else None
-        out.show(values, lambda o: _print(o, path, values, state, rows, warning, audit, extended=extended))
+        then = Next(path, config, settings)
+        out.show(values, lambda o: _print(o, then, values, state, rows, warning, audit, extended=extended))
 
 
 def _print(
     out: Output,
-    path: str,
+    then: Next,
     values: dict[str, object],
     state: LockState,
     rows: list[LockRow],
@@ -93,19 +94,20 @@ def _print(
             out.line(
                 f"the lease of the holder runs for {left_s} s more unless it is renewed" if left_s else "its lease is over"
             )
-        out.line(f"to take it away from a holder that is gone: lakelock locks break {path} --token {state.token}")
+        take = then.command("locks break", "--token", state.token)
+        out.line(f"to take it away from a holder that is gone: {take}")
     out.line(f"data locks in {values['data_locks_in']}")
     data = [row for row in rows if row.kind == DATA]
     _table(out, data, "none", extended=extended)
     for row in {row.token: row for row in data if row.blocked_by}.values():
         out.line(f"{row.token} ({row.agent_info}) waits for {row.blocked_by}")
-    _reservations(out, path, [row for row in rows if row.kind == RESERVATION], extended=extended)
+    _reservations(out, then.command("markers reap"), [row for row in rows if row.kind == RESERVATION], extended=extended)
     if audit:
         out.line("manual changes to locks, newest first")
         _audit(out, audit)
 
 
-def _reservations(out: Output, path: str, rows: list[LockRow], *, extended: bool) -> None:
+def _reservations(out: Output, reap: str, rows: list[LockRow], *, extended: bool) -> None:
     if not rows:
         return
     out.line("reservations of writers that have lost too often, in the order in which they are served")
@@ -120,7 +122,7 @@ def _reservations(out: Output, path: str, rows: list[LockRow], *, extended: bool
             then = "whoever came later waits until it has ended, at most retry.holder_wait_s"
         out.line(f"{row.lock_id} ({row.agent_info}){since}: {then}")
     if any(row.state == DEAD for row in rows):
-        out.line(f"to remove what the dead have left: lakelock markers reap {path}")
+        out.line(f"to remove what the dead have left: {reap}")
 
 
 def _table(out: Output, rows: list[LockRow], empty: str, *, extended: bool) -> None:

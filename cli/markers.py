@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, plain, reporting
 from lakelock.errors import StorageError
 from lakelock.events import Event, EventKind
@@ -51,7 +51,7 @@ def list_markers(
     with reporting(as_json) as out, opened(path, config, settings) as coordinator:
         rows = _announced(coordinator, out)
         values = {"table": coordinator.table.storage.uri, "writers": [plain(row) for row in rows]}
-        out.show(values, lambda o: _print(o, path, rows))
+        out.show(values, lambda o: _print(o, Next(path, config, settings), rows))
 
 
 def _announced(coordinator: Coordinator, out: Output) -> list[Announced]:
@@ -97,13 +97,13 @@ def _markers(storage: Storage) -> Counter[str]:
     return Counter({instant: count for instant, count in found.items() if is_instant_time(instant)})
 
 
-def _print(out: Output, path: str, rows: list[Announced]) -> None:
+def _print(out: Output, then: Next, rows: list[Announced]) -> None:
     columns = ("instant", "timeline", "writer is", "beat s ago", "operation", "by", "marker files", "claims")
     cells = [(r.instant, r.state, r.liveness, r.heartbeat_age_s, r.operation, r.writer, r.markers, r.claims) for r in rows]
     out.table(columns, cells, empty="no writer is active, and none left anything behind")
     dead = [row.left_to_its_engine_s for row in rows if row.liveness == LivenessState.DEAD.value]
     if dead:
-        out.line(f"{len(dead)} dead; {who_removes(dead)}; to do it now: lakelock markers reap {path}")
+        out.line(f"{len(dead)} dead; {who_removes(dead)}; to do it now: {then.command('markers reap')}")
 
 
 @app.command("reap")

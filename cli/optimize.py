@@ -5,12 +5,11 @@ One file after the other, a batch of rows at a time: right for a small table or 
 
 from __future__ import annotations
 
-import shlex
 from typing import Annotated
 
 import typer
 
-from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.output import Output, moment, plain, reporting
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.locking.targets import resources_of, within
@@ -96,8 +95,7 @@ def restore_table(
         done = ArrowEngine(coordinator).restore(as_of, tag=tag)
         undone = [instant for instant in undone_by(table.timeline(), as_of) if instant < done.instant]
         values |= {"restored": plain(done), "restored_to": kept, "undone": undone}
-        with_config = "" if config is None else f" -c {shlex.quote(str(config))}"
-        undo = f"to undo this: lakelock restore {shlex.quote(str(path))} {before.commits[-1].requested}{with_config}"
+        undo = f"to undo this: {Next(path, config, settings).command('restore', before.commits[-1].requested)}"
         told = f"restored to {_named(before, kept)}, {_count(len(undone), 'commit')} undone, "
         told += f"{_count(done.files, 'file')} written anew"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -34,4 +35,4 @@ def _print(out: Output, made: ExecutorArchive) -> None:
     out.line(f"{made.path}: {megabytes:.0f} MB, {len(made.packages)} packages, for Python {made.python} on {made.platform}")
     out.line("Give it to the executors by the Spark conf:")
     for name, value in made.spark_options.items():
-        out.line(f"  --conf {name}={value}")
+        out.line("  " + shlex.join(["--conf", f"{name}={value}"]))

@@ -12,6 +12,7 @@ import typer
 
 from lakelock.cli.arguments import JsonOption
 from lakelock.cli.output import Exit, Output, reporting
+from lakelock.command_line import command
 from lakelock.errors import SettingsError
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def simulate(
             if total.failures:
                 failed = min(total.failures)[0]
         if failed is not None and several_tables:
-            out.note(f"again: lakelock simulate --several-tables --seed {failed}")
+            out.note(f"again: {command('simulate', '--several-tables', '--seed', failed)}")
         elif failed is not None:
             _explain(out, failed, picture, parquet)
         if seeds > 1 and not as_json:
@@ -158,4 +159,5 @@ def _explain(out: Output, seed: int, folder: Path, parquet: bool) -> None:
         out.note(f"  {violation}")
     path = folder / f"seed-{seed}.svg"
     path.write_text(picture(small.result), encoding="utf-8")
-    out.note(f"picture: {path}; again: lakelock simulate --seed {seed}" + " --parquet" * parquet)
+    again = command("simulate", "--seed", seed, *["--parquet"] * parquet)
+    out.note(f"picture: {path}; again: {again}")

@@ -10,6 +10,7 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 from lakelock.clock import Runtime
+from lakelock.command_line import command
 from lakelock.data_locks.request import LockRequest
 from lakelock.errors import LockError, LockTimeout
 from lakelock.identity import WriterIdentity
@@ -97,7 +98,7 @@ def timeout(
     more = f" and {len(blockers) - 3} more" if len(blockers) > 3 else ""
     return LockTimeout(
         f"data locks of {table} ({_short(request)}) are blocked by {who}{more}; gave up after {waited_s:g} s",
-        hint=f"`lakelock locks ls {table}` shows who blocks whom; raise data_locks.attempts if they are only slow"
+        hint=f"`{command('locks', 'ls', table)}` shows who blocks whom; raise data_locks.attempts if they are only slow"
         + too_short(watch_s, waited_s, "data_locks.attempts x data_locks.sleep_s"),
         blocked_by=[blocker.token for blocker in blockers],
         holders=[str(blocker) for blocker in blockers[:20]],

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
+from lakelock.command_line import command
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, LakelockError, TransactionError
 from lakelock.events import EventKind
@@ -104,7 +105,7 @@ def begin(
     raise TransactionError(
         f"could not allocate an instant on {table.storage.uri} in {BEGIN_ATTEMPTS} attempts: "
         "others commit faster than this can begin",
-        hint=f"run again; if it persists, check that this machine's clock is right: lakelock doctor {table.storage.uri}",
+        hint="run again; if it persists, check that this machine's clock is right: " + command("doctor", table.storage.uri),
     )
 
 

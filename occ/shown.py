@@ -8,6 +8,7 @@ from typing import Literal
 
 import pyarrow as pa
 
+from lakelock.command_line import command
 from lakelock.data_locks import Resource
 from lakelock.errors import CorruptTableError, SnapshotTooOld
 from lakelock.occ.locking.targets import within
@@ -69,6 +70,6 @@ def _ensure_all_there(table: OpenTable, snapshot: Snapshot, kept: frozenset[str]
     if gone:
         raise CorruptTableError(
             f"{table.storage.uri} cannot be read as of {instant}: its savepoint names {min(gone)}, which is gone",
-            hint=f"read it as of a later time; lakelock savepoint rm {table.storage.uri} {instant}",
+            hint=f"read it as of a later time; {command('savepoint', 'rm', table.storage.uri, instant)}",
             file=min(gone),
         )

@@ -6,6 +6,7 @@ from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from lakelock.command_line import command
 from lakelock.errors import LakelockError, LeaseLost, LockError, LockTimeout
 from lakelock.events import EventKind
 from lakelock.providers.base import Holder, Lease, LockProvider, Opening, too_short
@@ -122,7 +123,7 @@ class PollingProvider(LockClient, LockProvider):
         if token != latest:
             raise LockError(
                 f"the lock of {self.table} has token {latest}, not {token}: another grant has followed",
-                hint=f"look again with `lakelock locks ls {self.table}`",
+                hint=f"look again with `{command('locks', 'ls', self.table)}`",
                 token=latest,
             )
 
@@ -256,9 +257,10 @@ class PollingProvider(LockClient, LockProvider):
 
     def _timeout(self, holder: Holder | None, wait_s: float) -> LockTimeout:
         who = f"held by {holder}{holder.lease_text}" if holder else "contended"
-        look = f"`lakelock locks ls {self.table}` shows the holder; raise lock.wait_s if it is only slow"
+        look = f"`{command('locks', 'ls', self.table)}` shows the holder; raise lock.wait_s if it is only slow"
         if holder and holder.token:
-            look += f"; if it is gone and its lease does not end: `lakelock locks break {self.table} --token {holder.token}`"
+            take = command("locks", "break", self.table, "--token", holder.token)
+            look += f"; if it is gone and its lease does not end: `{take}`"
         look += too_short(self.watch_s(holder.lease_s or 0.0) if holder else 0.0, wait_s, "lock.wait_s")
         return LockTimeout(
             f"the lock of {self.table} is {who}; gave up after {wait_s:g} s",

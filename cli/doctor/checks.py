@@ -125,7 +125,7 @@ def check_writers(context: DoctorContext) -> Iterator[Check]:
     alive = sum(each.state is LivenessState.ALIVE for each in judged.values())
     found = f"{len(timeline.commits)} commits in the timeline, {len(timeline.pending)} pending, {alive} live writers"
     if dead:
-        hint = f"{who_removes(dead)}; to do it now: lakelock markers reap {context.path}"
+        hint = f"{who_removes(dead)}; to do it now: {context.next('markers reap')}"
         yield Check("writers", "warning", f"{found}, {len(dead)} dead", hint)
     else:
         yield Check("writers", "ok", found)
@@ -155,7 +155,7 @@ def check_decisions(context: DoctorContext) -> Iterator[Check]:
     timeline = read_timeline(context.shown)
     if last is not None and resolve(last) is Resolution.COMMITTED and last.instant not in timeline.completed_instants:
         found = f"decision {last.number} commits {last.instant}, which is not visible yet"
-        hint = f"its writer or the next one publishes it; to look: lakelock commits show {context.path} {last.instant}"
+        hint = f"its writer or the next one publishes it; to look: {context.next('commits show', last.instant)}"
         yield Check("decisions", "warning", found, hint)
     elif last is not None and last.kind is DecisionKind.PREPARE and timeline.state_of(last.instant) in _PENDING:
         assert last.transaction is not None
@@ -163,7 +163,7 @@ def check_decisions(context: DoctorContext) -> Iterator[Check]:
             f"decision {last.number} prepares {last.instant} for the transaction {last.transaction.id}, which has not ended "
             f"here; its outcome is in {last.transaction.home}"
         )
-        show = f"lakelock commits show {context.path} {last.instant}"
+        show = context.next("commits show", last.instant)
         hint = f"its writer or the next one ends it; if it is committed, this publishes it: {show}"
         yield Check("decisions", "warning", found, hint)
     else:
@@ -177,7 +177,7 @@ def check_rejections(context: DoctorContext) -> Iterator[Check]:
         return
     old = len(outdated_rejections(context.storage, context.runtime))
     more = f"; {old} are for upkeep to delete" if old else ""
-    hint = f"to see why: lakelock conflicts list {context.path}"
+    hint = f"to see why: {context.next('conflicts list')}"
     yield Check("rejections", "ok", f"{len(found)} rejected transactions left a record, the latest is {found[0]}{more}", hint)
 
 

@@ -29,7 +29,7 @@ def doctor(path: TableArgument, config: ConfigOption = None, settings: SetOption
         found = resolved(config, settings)
         storage = location_of(path, found.settings).open()
         _ensure_table(storage)
-        checks = list(examine(DoctorContext(path, found, storage, SystemRuntime())))
+        checks = list(examine(DoctorContext(path, found, storage, SystemRuntime(), config, settings)))
         failed = any(check.status == "failed" for check in checks)
         values = {"table": storage.uri, "ok": not failed, "checks": [asdict(check) for check in checks]}
         out.show(values, lambda o: _print(o, checks))

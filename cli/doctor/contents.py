@@ -48,7 +48,7 @@ def check_contents(context: DoctorContext) -> Iterator[Check]:
         if isinstance(metadata, CommitMetadata)
     ]
     for overlap in overlaps(others)[:SHOWN]:
-        yield Check("contents", "warning", str(overlap), f"lakelock audit {context.path}")
+        yield Check("contents", "warning", str(overlap), context.next("audit"))
 
 
 def newest_files(commits: Iterable[CommitMetadata]) -> list[tuple[str, int]]:

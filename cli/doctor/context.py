@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Literal
 
+from lakelock.cli.arguments import Next
 from lakelock.clock import Runtime
 from lakelock.errors import LakelockError
 from lakelock.settings import Settings
@@ -35,6 +38,12 @@ class DoctorContext:
     resolved: Resolved
     storage: Storage
     runtime: Runtime
+    config: Path | None = None
+    overrides: Sequence[str] | None = None
+
+    def next(self, name: str, *rest: object) -> str:
+        """The command to print as the next step, on this table and with the settings of this call."""
+        return Next(self.path, self.config, self.overrides).command(name, *rest)
 
     @cached_property
     def shown(self) -> Storage:

@@ -40,10 +40,11 @@ def check_index(context: DoctorContext) -> Iterator[Check]:
         if file.instant >= newest.get(file.group, file.instant):
             strays.append(key)
     if gone:
-        hint = f"restore these files from a backup, or the table to a state without them: lakelock restore {context.path} AS_OF"
+        restore = context.next("restore", "AS_OF")
+        hint = f"restore these files from a backup, or the table to a state without them: {restore}"
         yield Check("index", "failed", f"{len(gone)} of {len(told)} files are not there as named: {_some(gone)}", hint)
     if strays:
-        hint = f"late attempts of tasks left them; lakelock markers reap {context.path} removes those that are announced"
+        hint = f"late attempts of tasks left them; {context.next('markers reap')} removes those that are announced"
         yield Check("index", "warning", f"no commit names {len(strays)} files that other readers show: {_some(strays)}", hint)
     if not gone and not strays:
         after = f"{len(state.effects)} commits after a checkpoint" if state.base.coverage.instants else "no checkpoint yet"

@@ -194,6 +194,12 @@ def setting_of(name: str) -> str | None:
     return _Sources({row.key: row for row in settings_reference()}).key_of(name)
 
 
+def shown_value(name: str, value: object) -> str:
+    """What was given for a setting, in any spelling of it, as text that is safe to show."""
+    key = setting_of(name) or name
+    return masked(key, value, secret=any(row.secret for row in settings_reference() if row.key == key))
+
+
 def _source(origin: str) -> str:
     """An origin without the key that was translated."""
     return origin.partition(", ")[0]

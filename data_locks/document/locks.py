@@ -9,6 +9,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from lakelock.command_line import command
 from lakelock.data_locks.base import DataLease, LockedData
 from lakelock.data_locks.document.register import Register, Subscription, Version
 from lakelock.data_locks.lock_table import Entry, LockTable
@@ -198,7 +199,10 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
         except CorruptTableError:
             latest = self.runtime.now_ms()
         if self._register.swap(LockTable(latest).to_bytes(), version) is None:
-            raise LockError("the data locks changed just now; nothing was broken", hint="look again with `lakelock locks ls`")
+            raise LockError(
+                "the data locks changed just now; nothing was broken",
+                hint=f"look again with `{command('locks', 'ls', self.table)}`",
+            )
 
 
 def _shown(table: LockTable, entry: Entry) -> LockedData:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from lakelock.command_line import command
 from lakelock.conflict import Conflict
 from lakelock.errors import (
     ConflictError,
@@ -262,7 +263,7 @@ class Commit:
         raise TransactionError(
             f"{baseline.instant}: others took the decision number in each of {table.settings.decisions.slot_attempts} attempts",
             hint="run again; if this persists, check that the lock provider really excludes: "
-            f"lakelock doctor {table.storage.uri}",
+            + command("doctor", table.storage.uri),
         )
 
     def _validate(self, timeline: Timeline, others: Sequence[CommitSummary]) -> list[FileCheck]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from lakelock.command_line import command
 from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule
 from lakelock.errors import InputError
 from lakelock.explanation import Explanation, PairExplanation, Verdict
@@ -118,7 +119,7 @@ def commit_of(now: TableNow, instant: str) -> CommitSummary:
     if found is None:
         raise InputError(
             f"{instant} is not a commit of this table: it is pending, was rolled back, or never existed",
-            hint=f"lakelock commits ls {now.storage.uri} lists commits; of a rejected instant, ask without --theirs",
+            hint=f"{command('commits', 'ls', now.storage.uri)} lists commits; of a rejected instant, ask without --theirs",
         )
     return CommitSummary.of(instant, found.completion, CommitMetadata.from_bytes(found.data, instant), None)
 

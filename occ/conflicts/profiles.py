@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lakelock import errors
+from lakelock.command_line import command
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.errors import ConflictError, EarlyConflictError, SettingsError
 from lakelock.occ.conflicts import delta_rules, rules
@@ -136,7 +137,7 @@ def ensure_not_weaker(mine: ConcurrencySettings, profile: str, isolation: str, u
             f"{uri} requires the profile {profile}{level}, and this writer has {mine.profile}"
             f"{f' ({mine.isolation})' if mine.profile == 'delta' else ''}, which promises less",
             hint=f"set concurrency.profile to {profile}{f' and concurrency.isolation to {isolation}' if level else ''}; "
-            f"`lakelock profile {uri}` shows and changes what the table requires",
+            f"`{command('profile', uri)}` shows and changes what the table requires",
             key="concurrency.profile",
             required=profile,
         )

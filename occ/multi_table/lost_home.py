@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from lakelock.command_line import command
 from lakelock.errors import InputError
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publishing.fate import InstantFate, shown_fate
@@ -22,7 +23,7 @@ def settle_without_home(table: OpenTable, instant: str) -> OutcomeRecord:
     prepare = decided_for(instant, table.log.look(newest=None).decisions)
     transaction = prepare.transaction if prepare is not None else None
     if prepare is None or transaction is None or standing(table, prepare, timeline).resolution is not Resolution.UNDECIDED:
-        raise InputError(f"{instant} of {uri} waits for no outcome", hint=f"lakelock commits show {uri} {instant}")
+        raise InputError(f"{instant} of {uri} waits for no outcome", hint=command("commits", "show", uri, instant))
     home = table.storage_of(transaction.home)
     if is_there(home) and is_its_home(home, transaction):
         raise InputError(

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from lakelock.command_line import command
 from lakelock.errors import StorageUnavailable, TableError
 from lakelock.events import EventKind
 from lakelock.markers.liveness import LivenessState, judge_all
@@ -200,7 +201,7 @@ def _ensure_home(table: OpenTable, home: Storage, prepare: Decision) -> None:
     raise TableError(
         wrong,
         hint="put that table back where it was. If it is gone for good: "
-        f"lakelock commits settle {table.storage.uri} {prepare.instant} --home-is-gone",
+        + command("commits", "settle", table.storage.uri, prepare.instant, "--home-is-gone"),
         home=home.uri,
         instant=prepare.instant,
     )

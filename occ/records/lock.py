@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 
+from lakelock.command_line import command
 from lakelock.errors import ProviderMismatch, StorageError, TableError
 from lakelock.json_object import JsonObject
 from lakelock.occ.records.decisions import DecisionLog
@@ -95,7 +96,7 @@ def compare_locks(storage: Storage, recorded: str | None, identity: str) -> None
     raise ProviderMismatch(
         f"{storage.uri} is guarded by the lock {recorded}, but this writer uses {identity}",
         hint=f"set {as_settings(recorded)} here; to move the table to another lock, stop its writers and run "
-        f"`lakelock locks migrate {storage.uri} --to URI` with the settings of the recorded one",
+        f"`{command('locks', 'migrate', storage.uri, '--to', 'URI')}` with the settings of the recorded one",
         recorded=recorded,
         configured=identity,
     )

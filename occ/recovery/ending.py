@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
+from lakelock.command_line import command
 from lakelock.conflict import Party
 from lakelock.errors import CommitOutcomeUnknown, ConflictError, LakelockError, RolledBackError
 from lakelock.events import EventKind
@@ -125,6 +126,6 @@ def outcome_unknown(table: OpenTable, instant: str, operation: str, cause: Excep
     table.emit(EventKind.OUTCOME_UNKNOWN, instant, operation, cause=reason)
     return CommitOutcomeUnknown(
         f"it is not known whether {instant} is committed: {reason}. Nothing was cleaned up",
-        hint=f"lakelock commits show {table.storage.uri} {instant}",
+        hint=command("commits", "show", table.storage.uri, instant),
         instant=instant,
     )

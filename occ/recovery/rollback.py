@@ -13,6 +13,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 
+from lakelock.command_line import command
 from lakelock.errors import StorageUnavailable, TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.claims import OwnClaims
@@ -116,14 +117,14 @@ def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool) -> Rollba
         if made is Created.UNKNOWN:
             raise StorageUnavailable(
                 f"it is not known whether the rollback of {target.instant} is decided; nothing was deleted",
-                hint=f"run again when the storage answers: lakelock markers reap {table.storage.uri}",
+                hint=f"run again when the storage answers: {command('markers', 'reap', table.storage.uri)}",
             )
         # A number at or below the boundary was used and collected before, so this record means nothing.
         if made is Created.OURS and table.log.boundary() < number:
             return RollbackOutcome.ROLLED_BACK
     raise TransactionError(
         f"others took each decision number that was tried for the rollback of {target.instant}",
-        hint=f"run again when fewer writers commit: lakelock markers reap {table.storage.uri}",
+        hint=f"run again when fewer writers commit: {command('markers', 'reap', table.storage.uri)}",
     )
 
 
@@ -212,7 +213,7 @@ def _record(table: OpenTable, target: RollbackTarget, files: Mapping[str, tuple[
     else:
         raise TransactionError(
             f"others took each time that was tried for the record of the rollback of {target.instant}",
-            hint=f"run again when fewer writers commit: lakelock markers reap {table.storage.uri}",
+            hint=f"run again when fewer writers commit: {command('markers', 'reap', table.storage.uri)}",
         )
     reached(Step.ROLLBACK_PLANNED)
     _complete(table, instant, plan, max(0, table.runtime.now_ms() - began_ms))

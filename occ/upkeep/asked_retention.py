@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from lakelock.command_line import command
 from lakelock.errors import InputError
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.upkeep.clean_policy import COMMITS, HOURS, READERS, VERSIONS, Retention
@@ -53,12 +54,12 @@ def _holder(table: OpenTable, timeline: Timeline, kept: Retention, keys: set[str
     """Who needs one of the files, and what to do about it."""
     for savepoint in list_savepoints(table):
         if keys & (saved_at(table, timeline, savepoint.instant) or frozenset()):
-            remove = f"lakelock savepoint rm {table.storage.uri} {savepoint.instant}"
+            remove = command("savepoint", "rm", table.storage.uri, savepoint.instant)
             return f"the savepoint {savepoint.name!r} of {savepoint.instant}", f"delete it first: {remove}"
     if kept.held_by:
         who = f"{kept.held_by}; nothing that was current at {kept.settled} or later may go"
         if READERS in kept.held_by:
             return who, f"make sure that nobody reads the table as it was, and clean with {READERS}=0; or run again later"
-        return who, f"wait until it has ended (lakelock commits ls {table.storage.uri}), and run again"
+        return who, f"wait until it has ended ({command('commits', 'ls', table.storage.uri)}), and run again"
     plans = ", ".join(str(plan) for plan in timeline.pending_clustering)
     return f"another engine's plan: {plans}", "let that engine carry it out"

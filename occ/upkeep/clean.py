@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from lakelock.command_line import command
 from lakelock.errors import TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
@@ -122,7 +123,7 @@ def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False, asked: Cle
         return replace(found, instant=instant, files=found.files - left, left=left)
     raise TransactionError(
         f"{table.storage.uri}: others planned cleans or took savepoints in each attempt to plan a clean",
-        hint="run again when it is quieter: lakelock clean",
+        hint=f"run again when it is quieter: {command('clean', table.storage.uri)}",
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
+from lakelock.command_line import command
 from lakelock.errors import InputError, SnapshotTooOld, TransactionError
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.steps import Step, reached
@@ -148,7 +149,7 @@ def _commit_to_save(table: OpenTable, timeline: Timeline, name: str, as_of: str 
                 + (", which begins later: what was committed before is archived" if is_older and timeline.has_archive else ""),
                 hint=f"use {commits[0].requested}, the first one there, or a later one"
                 if is_older
-                else f"use an instant that `lakelock commits ls {table.storage.uri}` shows",
+                else f"use an instant that `{command('commits', 'ls', table.storage.uri)}` shows",
             )
         commit = found
     for known in list_savepoints(table):

@@ -17,6 +17,7 @@ from contextlib import suppress
 from math import inf
 from urllib.parse import quote
 
+from lakelock.command_line import command
 from lakelock.errors import LockError, ProviderUnavailable
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
 from lakelock.providers.dynamodb.item import Attributes, LockItem, Sighting, watch_s, writer_text
@@ -147,7 +148,7 @@ class DynamodbLockProvider(PollingProvider):
         except ConditionFailed:
             raise LockError(
                 f"the lock of {self.table} was renewed or changed hands just now; nothing was broken",
-                hint=f"look again with `lakelock locks ls {self.table}`",
+                hint=f"look again with `{command('locks', 'ls', self.table)}`",
             ) from None
 
     def _held_with(self, token: int) -> LockItem | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lakelock import storage as core_storage
+from lakelock.command_line import command
 from lakelock.errors import CorruptTableError, LockError, StorageError
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, granted_as
 from lakelock.providers.lock_client import NO_ANSWER
@@ -234,5 +235,5 @@ class StorageLockProvider(PollingProvider):
         if self._storage.put_if_match(layout.LOCK, file.to_bytes(), found.etag) is None:
             raise LockError(
                 f"the lock of {self.table} changed hands just now; nothing was broken",
-                hint=f"look again with `lakelock locks ls {self.table}`",
+                hint=f"look again with `{command('locks', 'ls', self.table)}`",
             )

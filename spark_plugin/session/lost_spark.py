@@ -13,6 +13,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
+from lakelock.command_line import command
 from lakelock.errors import LakelockError, SparkGone
 from lakelock.occ.recovery.ending import TransactionState
 from lakelock.occ.transaction import Transaction
@@ -99,7 +100,8 @@ def outcome_of(tx: Transaction, path: str) -> str:
         return f"{name} is committed"
     if tx.state is TransactionState.REJECTED:
         return f"{name} was rolled back, nothing of it is in the table"
-    return f"whether {name} is committed is not known yet, nothing was cleaned up: lakelock commits show {path} {tx.instant}"
+    look = command("commits", "show", path, tx.instant)
+    return f"whether {name} is committed is not known yet, nothing was cleaned up: {look}"
 
 
 def _gone(message: str, **details: object) -> SparkGone:
