@@ -1,5 +1,5 @@
 """`python -m lakelock.cli` is `lakelock`."""
 
-from lakelock.cli.main import app
+from lakelock.cli.start import run
 
-app()
+run()

@@ -21,10 +21,12 @@ from lakelock.cli.register import register_table
 from lakelock.cli.simulate import simulate
 from lakelock.cli.timeline import timeline
 from lakelock.cli.upkeep import archive, clean, upkeep
+from lakelock.cli.usage import Commands
 from lakelock.cli.watch import watch
 
 app = typer.Typer(
     name="lakelock",
+    cls=Commands,
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,

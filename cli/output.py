@@ -12,7 +12,8 @@ from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timezone
 from enum import Enum, IntEnum
-from typing import IO, Any
+from io import TextIOWrapper
+from typing import IO, Any, TextIO
 
 import typer
 from rich.console import Console
@@ -64,12 +65,14 @@ class Output:
 
     def __init__(self, *, as_json: bool) -> None:
         self.as_json = as_json
+        if isinstance(sys.stdout, TextIOWrapper):
+            sys.stdout.reconfigure(errors="backslashreplace")  # as stderr does: the locale may know fewer characters
         self._console = console(sys.stdout)
 
     def show(self, values: Mapping[str, object], text: Callable[[Output], None]) -> None:
         """Print `values` as JSON, or call `text`, which prints them for people."""
         if self.as_json:
-            sys.stdout.write(json.dumps(plain(values), indent=2, ensure_ascii=False) + "\n")
+            _write_json(sys.stdout, values, indent=2)
         else:
             text(self)
 
@@ -92,7 +95,7 @@ class Output:
 
     def json_line(self, values: Mapping[str, object]) -> None:
         """Print `values` as one line of JSON now: one of a sequence that another program follows."""
-        sys.stdout.write(json.dumps(plain(values), ensure_ascii=False) + "\n")
+        _write_json(sys.stdout, values)
         sys.stdout.flush()
 
     def fields(self, values: Mapping[str, object]) -> None:
@@ -114,14 +117,29 @@ def reporting(as_json: bool) -> Iterator[Output]:
     try:
         yield Output(as_json=as_json)
     except LakelockError as error:
-        if as_json:
-            sys.stderr.write(json.dumps({"error": plain(error.as_dict())}, indent=2, ensure_ascii=False) + "\n")
-        else:
-            stderr = console(sys.stderr)
-            stderr.print(Text("error: ", style="bold red") + Text(error.message), soft_wrap=True)
-            if error.hint:
-                stderr.print(Text("  next: ", style="bold") + Text(error.hint), soft_wrap=True)
+        show_error(error, as_json=as_json)
         raise typer.Exit(exit_of(error)) from None
+
+
+def show_error(error: LakelockError, *, as_json: bool) -> None:
+    """Print an error to stderr."""
+    if as_json:
+        _write_json(sys.stderr, {"error": error.as_dict()}, indent=2)
+        return
+    stderr = console(sys.stderr)
+    stderr.print(Text("error: ", style="bold red") + Text(error.message), soft_wrap=True)
+    if error.hint:
+        stderr.print(Text("  next: ", style="bold") + Text(error.hint), soft_wrap=True)
+
+
+def _write_json(stream: TextIO, values: Mapping[str, object], indent: int | None = None) -> None:
+    """Write JSON, in ASCII where the stream has not all of its characters."""
+    text = json.dumps(plain(values), indent=indent, ensure_ascii=False)
+    try:
+        text.encode(stream.encoding or "utf-8")
+    except UnicodeEncodeError:
+        text = json.dumps(plain(values), indent=indent)
+    stream.write(text + "\n")
 
 
 def plain(value: Any) -> Any:

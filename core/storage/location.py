@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -42,6 +43,12 @@ def _in_utf8(text: str) -> str:
     try:
         text.encode()
     except UnicodeEncodeError:
+        known = sys.getfilesystemencoding()
+        if known != "utf-8":
+            raise SettingsError(
+                f"the table's path {text!a} has characters that this process does not know: its locale has {known}",
+                hint="set a locale with UTF-8, such as LC_ALL=C.UTF-8, or PYTHONUTF8=1",
+            ) from None
         raise SettingsError(f"the table's path is not UTF-8: {text!a}", hint="rename the folder") from None
     return text
 

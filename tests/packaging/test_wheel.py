@@ -52,7 +52,7 @@ def test_the_wheel_carries_licence_and_command(wheel: Path) -> None:
         (scripts,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
         assert "END OF TERMS AND CONDITIONS" in archive.read(licence).decode()
         assert "License-Expression: Apache-2.0" in archive.read(metadata).decode()
-        assert "lakelock = lakelock.cli.main:app" in archive.read(scripts).decode()
+        assert "lakelock = lakelock.cli.start:run" in archive.read(scripts).decode()
 
 
 @pytest.mark.in_ci

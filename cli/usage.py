@@ -1,0 +1,45 @@
+"""How a wrong call is told: as a text for people, and as JSON where the call asks for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+
+import typer
+from typer.core import TyperGroup
+
+from lakelock.cli.output import show_error
+from lakelock.errors import InputError
+
+_JSON = "--json"
+UsageError = cast("type[Exception]", typer.BadParameter.__mro__[1])
+"""What every error of a call is. Releases of typer have it in different places."""
+
+
+class Commands(TyperGroup):
+    """All commands of the command line."""
+
+    def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
+        as_json = _JSON in args
+        with _told(as_json):
+            context = super().make_context(info_name, args, parent, **extra)
+        context.meta[_JSON] = as_json
+        return context
+
+    def invoke(self, ctx: Any) -> Any:
+        with _told(ctx.meta[_JSON]):
+            return super().invoke(ctx)
+
+
+@contextmanager
+def _told(as_json: bool) -> Iterator[None]:
+    try:
+        yield
+    except UsageError as error:
+        if not as_json:
+            raise
+        wrong: Any = error
+        help_of = f"{wrong.ctx.command_path} --help" if wrong.ctx is not None else ""
+        show_error(InputError(wrong.format_message(), hint=help_of), as_json=True)
+        raise typer.Exit(wrong.exit_code) from None

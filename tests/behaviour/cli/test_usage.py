@@ -1,0 +1,50 @@
+"""How the command line ends before a command begins: a wrong call, and Ctrl-C while it loads."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from lakelock.cli.output import Exit
+from tests.behaviour.cli.command_line import run
+
+INTERRUPTED_WHILE_LOADING = """
+import os, signal, sys
+
+class Interrupted:
+    def find_spec(self, name, *_):
+        if name == "lakelock.cli.commits":
+            os.kill(os.getpid(), signal.SIGINT)
+
+from lakelock.cli.start import run
+sys.meta_path.insert(0, Interrupted())
+run()
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (["commits", "ls", "t", "-n", "0"], "--limit"),
+        (["commits", "ls", "t", "--limt", "3"], "No such option: --limt"),
+        (["commits", "ls"], "Missing argument 'PATH'"),
+        (["commits", "lss", "t"], "No such command 'lss'"),
+        (["comits"], "No such command 'comits'"),
+        (["profile", "t", "--require", "delt"], "'delt' is not one of"),
+    ],
+)
+def test_a_wrong_call_is_told_as_json_where_it_asks_for_json(call: list[str], says: str) -> None:
+    ended = run(*call, "--json")
+    error = json.loads(ended.err)["error"]
+    assert (ended.code, ended.out, error["code"]) == (Exit.USAGE, "", "input")
+    assert says in error["message"] and error["hint"].endswith(" --help")
+    in_words = run(*call)
+    assert in_words.code == Exit.USAGE and "Usage: " in in_words.err
+
+
+def test_ctrl_c_while_the_modules_load_ends_without_a_traceback() -> None:
+    done = subprocess.run([sys.executable, "-c", INTERRUPTED_WHILE_LOADING], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
