@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from lakelock.amounts import counted
 from lakelock.identity import OTHER_ENGINE
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.history import HistoryEntry
@@ -74,7 +75,7 @@ def _of_commit(entry: HistoryEntry) -> Bar:
     began_ms = parse_instant(entry.instant)
     ended_ms = max(began_ms, parse_instant(entry.completion or entry.instant))
     rows = f"{entry.rows_inserted:,} inserted, {entry.rows_updated:,} updated, {entry.rows_deleted:,} deleted"
-    told = f"{rows}, {entry.files:,} files"
+    told = f"{rows}, {counted(entry.files, 'file')}"
     return Bar(
         entry.instant, began_ms, ended_ms, "committed", entry.operation, entry.writer or OTHER_ENGINE, told,
         waited_ms=round((entry.lock_wait_s or 0) * 1000), locked_ms=round((entry.lock_s or 0) * 1000),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from lakelock.amounts import counted
 from lakelock.catalogs.base import Column, Entry, TableName, Values
 from lakelock.clock import Runtime
 from lakelock.errors import CatalogError
@@ -158,7 +159,7 @@ def _refuse(answer: Mapping[str, Any], but: str) -> None:
     errors = [each["ErrorDetail"] for each in answer.get("Errors") or [] if each["ErrorDetail"].get("ErrorCode") != but]
     if errors:
         raise CatalogError(
-            f"Glue refused {len(errors)} partitions: {errors[0].get('ErrorMessage', errors[0])}", hint="run it again"
+            f"Glue refused {counted(len(errors), 'partition')}: {errors[0].get('ErrorMessage', errors[0])}", hint="run it again"
         )
 
 

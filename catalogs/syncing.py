@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from lakelock.amounts import counted
 from lakelock.catalogs.base import Catalog, Entry, TableName
 from lakelock.catalogs.description import Described, without_sync
 from lakelock.errors import InputError, SettingsError
@@ -33,7 +34,8 @@ class Synced:
 
     def __repr__(self) -> str:
         what = "registered" if self.created else "columns changed" if self.columns_changed else "up to date"
-        return f"{self.name} {what} as of {self.instant or 'no commit'}: {self.added} partitions added, {self.dropped} dropped"
+        changed = f"{counted(self.added, 'partition')} added, {self.dropped:,} dropped"
+        return f"{self.name} {what} as of {self.instant or 'no commit'}: {changed}"
 
 
 def sync(

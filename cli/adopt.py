@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from lakelock.admin.adopt import Adoption, adopt, java_options, plan_adoption, refuse_live, undo
+from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import ReasonOption, YesOption, commit_lock
 from lakelock.cli.output import Output, reporting
@@ -73,7 +74,7 @@ def _print_plan(out: Output, plan: Adoption) -> None:
     if plan.has_metadata:
         out.line(f"{would}delete the metadata table, {layout.METADATA_TABLE}")
     if plan.proven:
-        out.line(f"{plan.proven} instants are in UTC: the storage stamped their files at these times")
+        out.line(f"{counted(plan.proven, 'instant')} proven to be in UTC: the storage stamped files at these times")
     if plan.archived:
         out.line("older instants are archived and were not looked at")
     for name in plan.live:

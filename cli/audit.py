@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, reporting
 from lakelock.identity import name_of
@@ -54,7 +55,7 @@ def _print(out: Output, done: Audited) -> None:
     if done.overlaps:
         out.line(f"next: {HINT}")
     else:
-        out.line(f"{done.read} commits: none rewrote file groups behind the back of another")
+        out.line(f"{counted(done.read, 'commit')}: none rewrote file groups behind the back of another")
     if done.older:
         out.line(f"{done.older:,} older ones were not read; to read them, too: --limit {done.read + done.older}")
     if done.has_archive:

@@ -10,6 +10,7 @@ import typer
 
 from lakelock.admin.audit import audited
 from lakelock.admin.migrate_lock import Migration, migrate, plan_migration
+from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.output import Output, reporting
 from lakelock.errors import CorruptTableError, LockError, SettingsError
@@ -165,7 +166,7 @@ def migrate_lock(
         out.show({**asdict(done), "dry_run": dry_run}, lambda o: _print_migration(o, done, dry_run=dry_run))
         if dry_run and done.needed and done.live:
             raise LockError(
-                f"{len(done.live)} are still using the table",
+                f"the table is still used by {counted(len(done.live), 'writer')}",
                 hint="stop them, or wait until they have ended; locks of writers that were killed are dropped by the migration "
                 "itself, after one lease",
             )

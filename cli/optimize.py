@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.output import Output, moment, plain, reporting
 from lakelock.engine.arrow import ArrowEngine
@@ -46,7 +47,7 @@ def optimize_table(
             joins = plan_joins(chosen, coordinator.table.settings.optimize, is_empty=is_empty)
             count, new = sum(len(join.sources) for join in joins), sum(not all(map(is_empty, join.sources)) for join in joins)
             values = {"table": coordinator.table.storage.uri, "files_before": count, "files_after": new}
-            out.show(values, lambda o: o.line(f"{count:,} files would become {new:,}; nothing was changed"))
+            out.show(values, lambda o: o.line(f"{counted(count, 'file')} would become {new:,}; nothing was changed"))
             return
         done = ArrowEngine(coordinator).optimize(partition=partition, tag=tag)
         values = {
@@ -82,8 +83,8 @@ def restore_table(
             found = preview_restore(coordinator, as_of)
             new, gone = len(found.plan.copies), len(found.plan.removed)
             values |= {"restored_to": found.kept, "undone": found.undone, "files_new": new, "file_groups_removed": gone}
-            told = f"would restore to {_named(before, found.kept)}: {_count(len(found.undone), 'commit')} undone, "
-            told += f"{_count(new, 'file')} written anew, {_count(gone, 'file group')} removed; nothing was changed"
+            told = f"would restore to {_named(before, found.kept)}: {counted(len(found.undone), 'commit')} undone, "
+            told += f"{counted(new, 'file')} written anew, {counted(gone, 'file group')} removed; nothing was changed"
             out.show(values, lambda o: o.line(told))
             return
         kept = kept_by(before, as_of)
@@ -96,8 +97,8 @@ def restore_table(
         undone = [instant for instant in undone_by(table.timeline(), as_of) if instant < done.instant]
         values |= {"restored": plain(done), "restored_to": kept, "undone": undone}
         undo = f"to undo this: {Next(path, config, settings).command('restore', before.commits[-1].requested)}"
-        told = f"restored to {_named(before, kept)}, {_count(len(undone), 'commit')} undone, "
-        told += f"{_count(done.files, 'file')} written anew"
+        told = f"restored to {_named(before, kept)}, {counted(len(undone), 'commit')} undone, "
+        told += f"{counted(done.files, 'file')} written anew"
 
         def show(o: Output) -> None:
             o.line(f"RESTORE {done.instant}: {told}")
@@ -110,7 +111,3 @@ def _named(timeline: Timeline, instant: str) -> str:
     """A commit with the time at which it completed, if the timeline has it."""
     completion = next((i.completion for i in timeline.commits if i.requested == instant), None)
     return f"{instant} ({moment(completion or instant)} UTC)"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}{'' if number == 1 else 's'}"

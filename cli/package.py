@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from lakelock.admin.executor_archive import ExecutorArchive, default_name, write_archive
+from lakelock.amounts import counted
 from lakelock.cli.arguments import JsonOption
 from lakelock.cli.output import Output, reporting
 
@@ -31,8 +32,8 @@ def package(
 
 
 def _print(out: Output, made: ExecutorArchive) -> None:
-    megabytes = made.size_bytes / 1_000_000
-    out.line(f"{made.path}: {megabytes:.0f} MB, {len(made.packages)} packages, for Python {made.python} on {made.platform}")
+    what = f"{made.size_bytes / 1_000_000:.0f} MB, {counted(len(made.packages), 'package')}"
+    out.line(f"{made.path}: {what}, for Python {made.python} on {made.platform}")
     out.line("Give it to the executors by the Spark conf:")
     for name, value in made.spark_options.items():
         out.line("  " + shlex.join(["--conf", f"{name}={value}"]))

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import Output, iso, plain, reporting
 from lakelock.occ.upkeep.savepoints import Savepoint
@@ -30,7 +31,7 @@ def create_savepoint(
     """Keep the files of the table as of a commit."""
     with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
         made = coordinator.savepoint(name, as_of)
-        out.show(_values(made), lambda o: o.line(f"{made.name} keeps {made.files} file(s) as of {made.instant}"))
+        out.show(_values(made), lambda o: o.line(f"{made.name} keeps {counted(made.files, 'file')} as of {made.instant}"))
 
 
 @app.command("ls")

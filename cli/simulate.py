@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lakelock.amounts import counted
 from lakelock.cli.arguments import JsonOption
 from lakelock.cli.output import Exit, Output, reporting
 from lakelock.command_line import command
@@ -112,7 +113,7 @@ def _print_several(out: Output, result: SeveralResult) -> None:
     for plan in scenario.plans:
         tasks = (f"table {task[0]}: {task[1]}" if isinstance(task, tuple) else str(task) for task in plan.tasks)
         out.line(f"  {plan.name}: clock {plan.skew_ms:+} ms, {', '.join(tasks)}")
-    _print_history(out, result, result.steps, f"{result.moved} transactions over several tables")
+    _print_history(out, result, result.steps, f"{counted(result.moved, 'transaction')} over several tables")
 
 
 def _print_steps(out: Output, result: Result) -> None:
@@ -127,16 +128,16 @@ def _print_steps(out: Output, result: Result) -> None:
         (one.ended_s, f"{one.actor}: operation {one.operation} {one.answer.value} {one.detail}")
         for one in result.trace.answered
     ]
-    _print_history(out, result, steps, f"{result.steps} steps")
+    _print_history(out, result, steps, counted(result.steps, "step"))
 
 
-def _print_history(out: Output, result: Result | SeveralResult, steps: Iterable[tuple[float, str]], counted: str) -> None:
+def _print_history(out: Output, result: Result | SeveralResult, steps: Iterable[tuple[float, str]], told: str) -> None:
     for at_s, text in sorted(steps):
         out.line(f"{at_s:9.3f} s  {text}")
     for fault in result.faults:
         out.line(f"fault: {fault}")
     kept = "a promise is broken:" if result.violations else "all promises kept"
-    out.line(f"{result.commits} commits, {counted}, {kept}")
+    out.line(f"{counted(result.commits, 'commit')}, {told}, {kept}")
     for violation in result.violations:
         out.line(f"  {violation}")
 
@@ -149,7 +150,7 @@ def _explain(out: Output, seed: int, folder: Path, parquet: bool) -> None:
     from lakelock.simulator.scenarios.swarm import scenario_of
 
     small = minimise(run(scenario_of(seed, parquet=parquet)))
-    out.note(f"seed {seed}, minimised in {small.runs} runs:")
+    out.note(f"seed {seed}, minimised in {counted(small.runs, 'run')}:")
     for actor in small.result.scenario.actors:
         if actor.operations:
             out.note(f"  {actor.name}: " + ", ".join(map(str, actor.operations)))

@@ -10,6 +10,7 @@ import typer
 
 from lakelock.admin.timeline_bars import read_bars
 from lakelock.admin.timeline_page import timeline_page
+from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import reporting
 from lakelock.errors import InputError, SettingsError
@@ -37,7 +38,8 @@ def timeline(
             _write(html, timeline_page(uri, bars))
         values = {"table": uri, "html": str(html or ""), "transactions": [asdict(bar) for bar in bars]}
         met = sum(bool(bar.blocked_by) for bar in bars)
-        out.show(values, lambda o: o.line(f"{len(bars)} transactions, {met} of them in conflict with another: {html}"))
+        told = f"{counted(len(bars), 'transaction')}, {met or 'none'} in conflict with another: {html}"
+        out.show(values, lambda o: o.line(told))
 
 
 def _write(html: Path, page: str) -> None:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from lakelock.amounts import size_text
+from lakelock.amounts import counted, size_text
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, console, plain, reporting
 from lakelock.occ.upkeep.archive import Archived
@@ -114,12 +114,12 @@ def _shown_progress() -> Iterator[Report]:
 
 def _print_upkept(out: Output, done: Upkept) -> None:
     verb = "would finish" if done.dry_run else "finished"
-    out.line(f"{verb} {len(done.reaped)} dead writer(s)")
+    out.line(f"{verb} {counted(len(done.reaped), 'dead writer')}")
     _print_cleaned(out, done.cleaned, dry_run=done.dry_run)
     _print_archived(out, done.archived, dry_run=done.dry_run)
-    out.line(f"{'would collect' if done.dry_run else 'collected'} {done.collected} decision(s)")
+    out.line(f"{'would collect' if done.dry_run else 'collected'} {counted(done.collected, 'decision')}")
     if done.forgotten:
-        out.line(f"{'would delete' if done.dry_run else 'deleted'} {done.forgotten} old record(s) of rejections")
+        out.line(f"{'would delete' if done.dry_run else 'deleted'} {counted(done.forgotten, 'old record')} of rejections")
     for problem in done.problems:
         out.note(f"problem: {problem}")
     if done.spent:
@@ -133,20 +133,20 @@ def _print_cleaned(out: Output, done: Cleaned, *, dry_run: bool) -> None:
         out.line(f"another engine is cleaning ({done.yielded_to}); run again when it is done")
         return
     verb = "would delete" if dry_run else "deleted"
-    out.line(f"{verb} {done.files} old file(s), {size_text(done.size_bytes)}")
+    out.line(f"{verb} {counted(done.files, 'old file')}, {size_text(done.size_bytes)}")
     if done.readable_from and done.files:
         out.line(f"the table {'would be' if dry_run else 'is'} readable as of {done.readable_from} and later")
     if done.held_by:
         out.line(f"more is kept for {done.held_by}")
     if done.left:
-        out.line(f"{done.left} file(s) are left for the next run")
+        out.line(f"left for the next run: {counted(done.left, 'file')}")
 
 
 def _print_archived(out: Output, done: Archived, *, dry_run: bool) -> None:
     if done.finished:
-        out.line(f"finished archiving {done.finished} instant(s), which another writer had begun")
+        out.line(f"finished archiving {counted(done.finished, 'instant')}, which another writer had begun")
     verb = "would archive" if dry_run else "archived"
     span = f", {done.first} to {done.last}" if done.instants else ""
-    out.line(f"{verb} {done.instants} instant(s){span}")
+    out.line(f"{verb} {counted(done.instants, 'instant')}{span}")
     if done.held_by:
         out.line(f"more stays on the timeline for {done.held_by}")

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from lakelock.admin.watch import Watch
 from lakelock.admin.watched import View, Writing, view_of
+from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.columns import in_columns
 from lakelock.cli.output import Output, console, iso, reporting
@@ -79,7 +80,7 @@ def rendered(uri: str, view: View, width: int) -> Group:
     lines += [f"{w.who} waits for {w.what}{', held by ' + ', '.join(w.on) if w.on else ''}" for w in view.waiting]
     lines += [f"reserved by {each}" for each in view.reserved]
     if view.unread_claims:
-        lines.append(f"{view.unread_claims} claims are not read yet")
+        lines.append(f"not read yet: {counted(view.unread_claims, 'claim')}")
     done = [
         (c.instant, c.operation, c.writer or OTHER_ENGINE, c.rows_inserted, c.rows_updated, c.rows_deleted, c.took_s)
         for c in view.commits

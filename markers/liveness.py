@@ -72,7 +72,7 @@ def who_removes(left_s: Iterable[float]) -> str:
     """Who removes the leftovers of dead writers, in words: `left_s` says for how long each is left to its own engine."""
     theirs = [seconds for seconds in left_s if seconds]
     but = f", but leaves {len(theirs)} of another engine to that engine for another {max(theirs):.0f} s" if theirs else ""
-    return f"the next writer removes their leftovers{but}"
+    return f"the next writer removes the leftovers{but}"
 
 
 @dataclass(frozen=True)

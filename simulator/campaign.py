@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
+from lakelock.amounts import counted
 from lakelock.simulator.run import run
 from lakelock.simulator.scenarios.swarm import scenario_of
 from lakelock.simulator.several_tables.run import run_several
@@ -51,8 +52,8 @@ class Tally:
         rate = self.transactions / self.cpu_s if self.cpu_s else 0.0
         failed = f"{len(self.failures)} failed" if self.failures else "none failed"
         return (
-            f"{self.seeds} seeds, {self.transactions} transactions, {self.commits} commits, {self.faults} faults, {failed}; "
-            f"{rate:.0f} transactions per second and core"
+            f"{counted(self.seeds, 'seed')}, {counted(self.transactions, 'transaction')}, {counted(self.commits, 'commit')}, "
+            f"{counted(self.faults, 'fault')}, {failed}; {rate:.0f} transactions per second and core"
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
-from lakelock.amounts import size_text
+from lakelock.amounts import counted, size_text
 from lakelock.conflict import Conflict
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.services.restore import RESTORE
@@ -72,8 +72,8 @@ class WriteResult:
         waited = f", waited {self.lock_wait_s:.1f} s for the lock" if self.lock_wait_s >= 0.05 else ""
         again = f", attempt {self.attempts}" if self.attempts > 1 else ""
         if self.files_kept:
-            again += f", which redid {self.files - self.files_kept} of {self.files} files"
-        files = f"{self.files} file{'s' if self.files != 1 else ''}, {size_text(self.size_bytes)}"
+            again += f", which redid {self.files - self.files_kept} of {counted(self.files, 'file')}"
+        files = f"{counted(self.files, 'file')}, {size_text(self.size_bytes)}"
         return f"{self.operation} {self.instant}: {rows} ({files}) in {self.took_s:.1f} s{waited}{again}"
 
 

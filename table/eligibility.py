@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from lakelock.amounts import counted
 from lakelock.errors import TableError
 from lakelock.table import key_generators, merging
 from lakelock.table.buckets import (
@@ -132,7 +133,7 @@ def why_files_misfit(properties: TableProperties, snapshot: Snapshot) -> Refusal
     for file in snapshot.files:
         bucket, group = bucket_of(file.file_id), bucket_of_group(file.group)
         if bucket is None or bucket >= index.count:
-            return Refusal(f"its rows lie in {index.count} buckets, and {file.key} is none of them")
+            return Refusal(f"its rows lie in {counted(index.count, 'bucket')}, and {file.key} is none of them")
         if group in seen:
             return Refusal(f"two file groups of one partition are bucket {bucket}: {file.key} is one", _TWO_OF_A_BUCKET)
         seen.add(group)

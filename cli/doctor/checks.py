@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
+from lakelock.amounts import counted
 from lakelock.cli.doctor.clients import check_clients
 from lakelock.cli.doctor.contents import check_contents
 from lakelock.cli.doctor.context import Check, DoctorContext
@@ -57,7 +58,7 @@ def check_table(context: DoctorContext) -> Iterator[Check]:
     keys, fields = ", ".join(properties.record_keys) or "none", ", ".join(properties.partition_fields) or "none"
     found = f"{properties.name}: version {properties.version}, {properties.type}, key {keys}, partitioned by {fields}"
     if properties.bucket_index is not None:
-        found += f", {properties.bucket_index.count} buckets in each partition"
+        found += f", {counted(properties.bucket_index.count, 'bucket')} in each partition"
     elif properties.index is not None:
         found += ", keys are looked up in every partition (index=global)"
     refusals = _refusals(context, properties)
@@ -123,7 +124,8 @@ def check_writers(context: DoctorContext) -> Iterator[Check]:
     )
     dead = [each.left_to_its_engine_s for each in judged.values() if each.state is LivenessState.DEAD]
     alive = sum(each.state is LivenessState.ALIVE for each in judged.values())
-    found = f"{len(timeline.commits)} commits in the timeline, {len(timeline.pending)} pending, {alive} live writers"
+    commits, live = counted(len(timeline.commits), "commit"), counted(alive, "live writer")
+    found = f"{commits} in the timeline, {len(timeline.pending)} pending, {live}"
     if dead:
         hint = f"{who_removes(dead)}; to do it now: {context.next('markers reap')}"
         yield Check("writers", "warning", f"{found}, {len(dead)} dead", hint)
@@ -167,7 +169,7 @@ def check_decisions(context: DoctorContext) -> Iterator[Check]:
         hint = f"its writer or the next one ends it; if it is committed, this publishes it: {show}"
         yield Check("decisions", "warning", found, hint)
     else:
-        yield Check("decisions", "ok", f"{len(view.numbers)} decisions, the latest is {view.head}")
+        yield Check("decisions", "ok", f"{counted(len(view.numbers), 'decision')}, the latest is {view.head}")
 
 
 def check_rejections(context: DoctorContext) -> Iterator[Check]:
@@ -176,9 +178,10 @@ def check_rejections(context: DoctorContext) -> Iterator[Check]:
         yield Check("rejections", "ok", "no transaction left a record of its rejection")
         return
     old = len(outdated_rejections(context.storage, context.runtime))
-    more = f"; {old} are for upkeep to delete" if old else ""
+    more = f"; upkeep deletes {old} of them" if old else ""
     hint = f"to see why: {context.next('conflicts list')}"
-    yield Check("rejections", "ok", f"{len(found)} rejected transactions left a record, the latest is {found[0]}{more}", hint)
+    rejected = counted(len(found), "rejected transaction")
+    yield Check("rejections", "ok", f"{rejected} left a record, the latest is {found[0]}{more}", hint)
 
 
 def check_packages(context: DoctorContext) -> Iterator[Check]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
+from lakelock.amounts import counted
 from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.errors import LakelockError
 from lakelock.occ.conflicts.summary import CommitSummary
@@ -38,10 +39,13 @@ def check_contents(context: DoctorContext) -> Iterator[Check]:
     for text in wrong[:SHOWN]:
         yield Check("contents", "failed", text, hint)
     if len(broken) > SHOWN or len(wrong) > SHOWN:
-        yield Check("contents", "failed", f"in total {len(broken)} commits and {len(wrong)} files are damaged")
+        total = f"{counted(len(broken), 'commit')} and {counted(len(wrong), 'file')}"
+        yield Check("contents", "failed", f"damaged in total: {total}")
     if not broken and not wrong:
         older = f"; {len(every) - len(commits):,} older commits were not read" if len(every) > len(commits) else ""
-        yield Check("contents", "ok", f"{len(commits)} commits can be read, and their {len(newest)} files are there{older}")
+        files = counted(len(newest), "file")
+        read = f"{counted(len(commits), 'commit')} can be read, and nothing is missing of {files}"
+        yield Check("contents", "ok", f"{read}{older}")
     others = [
         CommitSummary.of(instant.requested, instant.completion or "", metadata, None)
         for instant, metadata in zip(commits, found, strict=True)

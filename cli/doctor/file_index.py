@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from lakelock.amounts import counted
 from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.occ.file_index.index import FileIndex
 from lakelock.occ.records.decisions import DecisionLog
@@ -42,13 +43,15 @@ def check_index(context: DoctorContext) -> Iterator[Check]:
     if gone:
         restore = context.next("restore", "AS_OF")
         hint = f"restore these files from a backup, or the table to a state without them: {restore}"
-        yield Check("index", "failed", f"{len(gone)} of {len(told)} files are not there as named: {_some(gone)}", hint)
+        yield Check("index", "failed", f"{len(gone)} of {counted(len(told), 'file')} not there as named: {_some(gone)}", hint)
     if strays:
         hint = f"late attempts of tasks left them; {context.next('markers reap')} removes those that are announced"
-        yield Check("index", "warning", f"no commit names {len(strays)} files that other readers show: {_some(strays)}", hint)
+        found = f"no commit names {counted(len(strays), 'file')} that other readers show: {_some(strays)}"
+        yield Check("index", "warning", found, hint)
     if not gone and not strays:
-        after = f"{len(state.effects)} commits after a checkpoint" if state.base.coverage.instants else "no checkpoint yet"
-        yield Check("index", "ok", f"the commits and a listing agree on {len(told)} files; {after}")
+        later = counted(len(state.effects), "commit")
+        after = f"{later} after a checkpoint" if state.base.coverage.instants else "no checkpoint yet"
+        yield Check("index", "ok", f"the commits and a listing agree on {counted(len(told), 'file')}; {after}")
 
 
 def _some(keys: list[str]) -> str:

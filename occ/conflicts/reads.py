@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Protocol
 
+from lakelock.amounts import counted
 from lakelock.conflict import WHOLE_TABLE
 from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.snapshot import DataFile
@@ -55,7 +56,7 @@ class WholeTable:
 
     @property
     def description(self) -> str:
-        return WHOLE_TABLE if self._partitions is None else f"{len(self._partitions)} whole partitions"
+        return WHOLE_TABLE if self._partitions is None else counted(len(self._partitions), "whole partition")
 
     def concerns(self, partition: str) -> bool:
         return self._partitions is None or partition in self._partitions

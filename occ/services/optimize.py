@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 
-from lakelock.amounts import size_text
+from lakelock.amounts import counted, size_text
 from lakelock.errors import ConflictError, InputError, RolledBackError
 from lakelock.near_misses import did_you_mean
 from lakelock.occ.conflicts.footprint import CLUSTER
@@ -123,7 +123,9 @@ class Optimized:
 
     def __repr__(self) -> str:
         left = f"; {self.yielded} left to other writers" if self.yielded else ""
-        return f"OPTIMIZE: {self.files_before:,} files became {self.files_after:,} ({size_text(self.size_bytes)}){left}"
+        return (
+            f"OPTIMIZE: {counted(self.files_before, 'file')} became {self.files_after:,} ({size_text(self.size_bytes)}){left}"
+        )
 
 
 Writing = Callable[[Transaction, Sequence[Join], Callable[[], None]], Sequence[WriteStat]]

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
+from lakelock.amounts import counted
 from lakelock.command_line import command
 from lakelock.errors import InputError
 from lakelock.occ.open_table import OpenTable
@@ -45,7 +46,7 @@ def ensure_not_needed(table: OpenTable, timeline: Timeline, kept: Retention, fil
         return
     holder, hint = _holder(table, timeline, kept, {file.key for file in files})
     raise InputError(
-        f"{table.storage.uri}: {len(files)} file(s) that this retention would delete are kept for {holder}",
+        f"{table.storage.uri}: this retention would delete {counted(len(files), 'file')} kept for {holder}",
         hint=f"{hint}; or ask for no retention: then the settings clean.* apply, and what is needed stays",
     )
 

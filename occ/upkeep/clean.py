@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+from lakelock.amounts import counted
 from lakelock.command_line import command
 from lakelock.errors import TransactionError
 from lakelock.events import EventKind
@@ -67,7 +68,7 @@ class Cleaned:
             return f"clean: another engine is cleaning ({self.yielded_to}); run again when it is done"
         left = f", {self.left:,} left for the next run" if self.left else ""
         kept = f"; what else is old is kept for {self.held_by}" if self.held_by else ""
-        return f"clean: {self.files:,} old files, {self.size_bytes:,} bytes{left}{kept}"
+        return f"clean: {counted(self.files, 'old file')}, {counted(self.size_bytes, 'byte')}{left}{kept}"
 
 
 @dataclass(frozen=True)

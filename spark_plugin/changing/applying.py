@@ -15,6 +15,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakelock.amounts import counted
 from lakelock.engine.earlier_files import Target
 from lakelock.spark_plugin.changing.changes import ChangePlan, ChangeReport, change_stage, pack_stage
 from lakelock.spark_plugin.changing.placing import NewPlaces
@@ -124,5 +125,5 @@ def _rewritten(
 ) -> tuple[WriteStat, ...]:
     rows = packed.where(F.col(REPORT).isNull()).drop(REPORT).repartition(routes.packs, pack_of(routes, ROUTE))
     stage = reporting(REPORT_SCHEMA, partial(change_stage, plan))
-    what = f"rewriting {len(routes.rewritten)} file groups"
+    what = f"rewriting {counted(len(routes.rewritten), 'file group')}"
     return attempt.written(rows.mapInArrow(stage, REPORTS_ONLY), what, rows=counts.total())

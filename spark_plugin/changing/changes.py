@@ -16,6 +16,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelock.amounts import counted
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import DuplicateKeyError, SchemaError
 from lakelock.occ.write_context import WriteContext
@@ -223,7 +224,7 @@ def _changed_twice(context: WriteContext, file: DataFile, position: int, count: 
                 break
             start += batch.num_rows
     of = f" of partition {file.partition}" if file.partition else ""
-    more = f", and so for {count - 1} more rows of its file" if count > 1 else ""
+    more = f", and so for {counted(count - 1, 'more row')} of its file" if count > 1 else ""
     return DuplicateKeyError(
         f"several source rows match the row with the key {key}{of} and would change it{more}",
         hint="leave one source row for each row of the table, for example with dropDuplicates, or narrow the conditions",

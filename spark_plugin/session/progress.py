@@ -12,6 +12,7 @@ from typing import Any, TextIO
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
+from lakelock.amounts import counted
 from lakelock.clock import Runtime
 
 SHOWN_AFTER_S = 1.0
@@ -72,10 +73,10 @@ def line(step: Step, tasks: Tasks | None, took_s: float, stage_s: float) -> str:
     """The text, what changes first, for a narrow terminal: `stage_s` is how long the stage of these tasks has been seen."""
     told = [f"{took_s:.0f} s"]
     if tasks is not None and tasks.total:
-        told.append(f"{tasks.done} of {tasks.total} tasks")
+        told.append(f"{tasks.done} of {counted(tasks.total, 'task')}")
         if tasks.done:
             told.append(f"about {stage_s * (tasks.total - tasks.done) / tasks.done:.0f} s left")
-    rows = f", {step.rows:,} rows" if step.rows else ""
+    rows = f", {counted(step.rows, 'row')}" if step.rows else ""
     return f"lakelock: {', '.join(told)}: {step.text}{rows}"
 
 

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakelock.amounts import counted
 from lakelock.engine.earlier_files import Target
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
@@ -174,7 +175,7 @@ def _written_by_tasks(
     routes = _routes(attempt, plan.files, work, row_bytes)
     packed = rows.repartition(routes.packs, pack_of(routes, ROUTE))
     stage = reporting(REPORT_SCHEMA, partial(bucket_stage, plan))
-    return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), f"writing buckets for {sum(work.values()):,} rows")
+    return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), f"writing buckets for {counted(sum(work.values()), 'row')}")
 
 
 def _routes(attempt: Attempt, files: tuple[DataFile, ...], work: Mapping[tuple[str, int], int], row_bytes: int) -> Routes:

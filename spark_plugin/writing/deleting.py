@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from lakelock.amounts import counted
 from lakelock.engine.file_tasks import rewrite_group
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.conditions import Condition
@@ -58,7 +59,7 @@ def remove_rows(attempt: Attempt, selection: Selection) -> tuple[WriteStat, ...]
     plan = RemovePlan(attempt.context(), files)
     stage = reporting(REPORT_SCHEMA, partial(remove_stage, plan))
     packed = selection.positions().repartition(routes.packs, pack_of(routes, ROUTE))
-    what = f"rewriting {len(counts)} file groups"
+    what = f"rewriting {counted(len(counts), 'file group')}"
     return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), what, rows=sum(counts.values()))
 
 

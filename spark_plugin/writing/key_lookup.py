@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakelock.amounts import counted
 from lakelock.errors import LakelockError
 from lakelock.occ.phases import Phase
 from lakelock.spark_plugin.frames import spark_schema
@@ -159,7 +160,7 @@ def _looked_into(attempt: Attempt, plan: TagPlan, distinct: KeysByPartition, mem
         stage = reporting(REPORT_SCHEMA, partial(look_stage, look))
         numbers = attempt.spark.range(0, len(look.shares), 1, len(look.shares))
         keys = sum(len(each) for each in {id(each): each for each in distinct.values()}.values())
-        with attempt.jobs(f"looking up keys in {len(fresh)} files", rows=keys):
+        with attempt.jobs(f"looking up keys in {counted(len(fresh), 'file')}", rows=keys):
             found = [each for part in attempt.collected(numbers.mapInArrow(stage, REPORTS_ONLY)) for each in _file_keys(part)]
         memory.held.update(dict.fromkeys((plan.files[number].key for number in fresh), None))
         memory.held.update((plan.files[each.file].key, each) for each in found)

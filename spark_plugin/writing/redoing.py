@@ -10,6 +10,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
+from lakelock.amounts import counted
 from lakelock.engine.copying import copy_file
 from lakelock.engine.earlier_files import Files, Target
 from lakelock.occ.write_context import WriteContext
@@ -119,7 +120,8 @@ class Redoing:
         attempt, tasks = self.attempt, min(len(files), 2 * self.attempt.tasks)
         stage = reporting(REPORT_SCHEMA, partial(copy_stage, self.context, tuple(files)))
         numbers = attempt.spark.range(0, len(files), 1, tasks)
-        copies = attempt.written(numbers.mapInArrow(stage, REPORTS_ONLY), f"keeping {len(files)} files of the attempt before")
+        what = f"keeping {counted(len(files), 'file')} of the attempt before"
+        copies = attempt.written(numbers.mapInArrow(stage, REPORTS_ONLY), what)
         by_group = {copy.group: copy for copy in copies}
         return {file.path: by_group[file.group] for file in files if file.group in by_group}
 

@@ -11,6 +11,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
+from lakelock.amounts import counted
 from lakelock.engine.earlier_files import Target
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, prepared, prepared_keys
@@ -93,5 +94,5 @@ def _rewritten(
         rows = rows.where(among(wanted, ROUTE))
     stage = reporting(REPORT_SCHEMA, partial(rewrite_stage, plan))
     packed = rows.repartition(plan.routes.packs, pack_of(plan.routes, ROUTE))
-    what = f"rewriting {len(plan.routes.rewritten)} file groups"
+    what = f"rewriting {counted(len(plan.routes.rewritten), 'file group')}"
     return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), what, rows=sum(work.values()))

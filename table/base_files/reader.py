@@ -12,6 +12,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lakelock.amounts import counted
 from lakelock.errors import CorruptTableError
 from lakelock.table.base_files.bloom import DYNAMIC, BloomFilter, nominal_error_rate
 from lakelock.table.base_files.key_range import KeyRange
@@ -98,11 +99,12 @@ class BaseFile:
             # Whoever rewrites the file sorts its keys as text.
             found.validate(full=True)
             if found.null_count:
-                raise self._damaged(f"it holds {found.null_count} rows without a record key")
+                raise self._damaged(f"it holds {counted(found.null_count, 'row')} without a record key")
             rows = read_as(batch, wanted, self.name)
             for field, column in zip(schema.arrow, rows.columns[len(stamps) :], strict=True):
                 if column.null_count and not field.nullable:
-                    raise self._damaged(f"{column.null_count} rows lack {field.name}, which the table says is not null")
+                    what = f"{field.name}, which the table says is not null"
+                    raise self._damaged(f"it holds {counted(column.null_count, 'row')} without {what}")
             return rows
 
         yield from self._batches([*stamps.names, *schema.names], batch_rows, stamped)

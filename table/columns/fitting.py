@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelock.amounts import counted
 from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.table.columns.fields import Fields
 
@@ -191,7 +192,7 @@ def _refuse(count: int, where: str, *, missing: bool = False) -> None:
     """Refuse rows in which a column is null that must not be. `missing`: the rows to write lack it."""
     if count:
         raise SchemaError(
-            f"column {where} must not be null and is in {count} rows"
+            f"column {where} must not be null and is in {counted(count, 'row')}"
             + (", which lack it and have no stored value to keep" if missing else ""),
             hint="add the column to the rows" if missing else "remove these rows or fill the column",
             column=where,

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelock.amounts import counted
 from lakelock.errors import SchemaError
 from lakelock.near_misses import column_hint
 from lakelock.table.properties import TableProperties
@@ -86,7 +87,7 @@ def _marked(column: pa.ChunkedArray) -> pa.ChunkedArray:
 def _refuse_empty(column: pa.ChunkedArray, name: str) -> None:
     if column.null_count:
         raise SchemaError(
-            f"the key column {name} is null in {column.null_count} rows",
+            f"the key column {name} is null in {counted(column.null_count, 'row')}",
             hint="a row needs its key: filter these rows out or fill the column",
             column=name,
         )
@@ -104,7 +105,7 @@ def _refuse_all_empty(columns: Sequence[pa.ChunkedArray], names: Sequence[str]) 
         if not pc.any(missing).as_py():
             return
     raise SchemaError(
-        f"the key columns {', '.join(names)} are all null or empty in {pc.sum(missing).as_py()} rows",
+        f"the key columns {', '.join(names)} are all null or empty in {counted(pc.sum(missing).as_py(), 'row')}",
         hint="a row needs its key: filter these rows out or fill a column",
     )
 

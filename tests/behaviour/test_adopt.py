@@ -64,7 +64,7 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing(table: Path) -> No
     before, properties = files(table), (table / ".hoodie/hoodie.properties").read_bytes()
     told = run("adopt", str(table), "--dry-run")
     assert told.code == 0
-    for text in (f"would set {METADATA}=", f"would set {ZONE}=UTC", "would delete the metadata table", "instants are in UTC"):
+    for text in (f"would set {METADATA}=", f"would set {ZONE}=UTC", "would delete the metadata table", "proven to be in UTC"):
         assert text in told.out
     assert all(option in told.out for option in java_options(read_properties(LocalStorage(str(table)))))
     assert files(table) == before and (table / ".hoodie/hoodie.properties").read_bytes() == properties

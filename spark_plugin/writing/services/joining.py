@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from lakelock.amounts import counted
 from lakelock.engine.file_tasks import move_rows
 from lakelock.errors import WriteFailed
 from lakelock.occ.services.optimize import Join
@@ -46,7 +47,7 @@ def join_files(
 ) -> tuple[WriteStat, ...]:
     """Write these joins, one task for each. `check` is called now and then, and raises to stop. `WriteFailed` if Spark gave
     other rows than the old files have, which must not be committed."""
-    what = f"joining {sum(len(join.sources) for join in joins)} files"
+    what = f"joining {counted(sum(len(join.sources) for join in joins), 'file')}"
     plan = JoinPlan(attempt.context(), tuple(joins))
     if not sort_by:
         numbers = attempt.spark.range(0, len(joins), 1, len(joins))

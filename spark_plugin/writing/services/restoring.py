@@ -8,6 +8,7 @@ from functools import partial
 
 import pyarrow as pa
 
+from lakelock.amounts import counted
 from lakelock.engine.file_tasks import move_rows, rewrite_group
 from lakelock.occ.services.restore import Copy
 from lakelock.occ.write_context import WriteContext
@@ -35,7 +36,7 @@ def copy_slices(attempt: Attempt, copies: Sequence[Copy]) -> tuple[WriteStat, ..
     plan = CopyPlan(attempt.context(), tuple(copies))
     numbers = attempt.spark.range(0, len(copies), 1, min(len(copies), MOST_TASKS))
     stage = reporting(REPORT_SCHEMA, partial(copy_stage, plan))
-    return attempt.written(numbers.mapInArrow(stage, REPORTS_ONLY), f"restoring {len(copies)} file groups")
+    return attempt.written(numbers.mapInArrow(stage, REPORTS_ONLY), f"restoring {counted(len(copies), 'file group')}")
 
 
 def copy_stage(plan: CopyPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:

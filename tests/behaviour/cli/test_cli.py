@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
-from lakelock.amounts import size_text
+from lakelock.amounts import counted, size_text
 from lakelock.cli.output import Exit, exit_of
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import (
@@ -205,3 +206,20 @@ def test_each_kind_of_error_has_its_exit_code(error: LakelockError, code: int) -
 )
 def test_sizes_are_readable(size_bytes: int, text: str) -> None:
     assert size_text(size_bytes) == text
+
+
+@pytest.mark.parametrize(("number", "text"), [(0, "0 files"), (1, "1 file"), (2, "2 files"), (2000, "2,000 files")])
+def test_one_of_something_is_no_plural(number: int, text: str) -> None:
+    assert counted(number, "file") == text
+
+
+def test_a_table_of_one_commit_is_told_of_without_plurals(storage: LocalStorage, path: str, tmp_path: Path) -> None:
+    insert(writer(storage), storage, "month=1", "a")
+    page = str(tmp_path / "page.html")
+    told = [run(*command, path, *rest).out for *command, rest in (
+        ("doctor", []), ("audit", []), ("timeline", ["--html", page]), ("savepoint", "create", ["one"]), ("upkeep", []),
+    )]  # fmt: skip
+    for text in ("1 commit in the timeline", "1 decision,", "1 commit can be read", "missing of 1 file", "1 commit: none",
+                 "1 transaction, none in conflict", "keeps 1 file as of", "finished 0 dead writers"):  # fmt: skip
+        assert text in "".join(told)
+    assert not re.search(r"(?<![\d.,])1 \w+s\b|\(s\)", re.sub(r"\b1 is\b", "", "".join(told)))

@@ -107,7 +107,7 @@ class TestRejected:
         assert "no transaction left a record" in run("conflicts", "list", path).out
         instant = self.rejected(storage)
         assert instant in run("conflicts", "list", path).out
-        assert f"1 rejected transactions left a record, the latest is {instant}" in run("doctor", path).out
+        assert f"1 rejected transaction left a record, the latest is {instant}" in run("doctor", path).out
 
     @pytest.mark.parametrize(
         "given",

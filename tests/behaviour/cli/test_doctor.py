@@ -43,7 +43,7 @@ class TestDoctor:
         ended = run("doctor", path)
         assert ended.code == Exit.OK
         assert "refuses a second create" in ended.out
-        assert "1 commits in the timeline" in ended.out
+        assert "1 commit in the timeline" in ended.out
         names = dict.fromkeys(check["name"] for check in run("doctor", path, "--json").json["checks"])
         assert [*names] == [
             "settings", "table", "storage", "clock", "lock", "writers", "decisions", "rejections", "contents", "index",
@@ -174,7 +174,7 @@ class TestDoctor:
 
     def test_a_torn_commit_a_lost_file_and_a_short_one_fail_and_are_named(self, storage: LocalStorage, path: str) -> None:
         torn, lost, short = (insert(writer(storage), storage, "month=1", name) for name in ("torn", "lost", "short"))
-        assert "3 commits can be read, and their 3 files are there" in run("doctor", path).out
+        assert "3 commits can be read, and nothing is missing of 3 files" in run("doctor", path).out
         commit = layout.timeline(f"{torn.instant}_{torn.completion}.commit")
         metadata = storage.get(commit)
         assert metadata is not None

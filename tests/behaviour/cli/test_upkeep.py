@@ -33,9 +33,9 @@ def files(path: str) -> int:
 def test_a_dry_run_tells_and_the_run_does_it(aged: str) -> None:
     would = run("upkeep", aged, *NOW, *SHORT, "--dry-run")
     assert (would.code, files(aged)) == (Exit.OK, 6)
-    assert "would delete 4 old file(s)" in would.out and "would archive 4 instant(s)" in would.out
+    assert "would delete 4 old files" in would.out and "would archive 4 instants" in would.out
     done = run("upkeep", aged, *NOW, *SHORT)
-    assert done.code == Exit.OK and "deleted 4 old file(s), 16 B" in done.out and "archived 4 instant(s)" in done.out
+    assert done.code == Exit.OK and "deleted 4 old files, 16 B" in done.out and "archived 4 instants" in done.out
     assert re.search(r"the table is readable as of \d{17} and later", done.out) and files(aged) == 2
     listed = run("commits", "ls", aged, "--json")
     assert len(listed.json["commits"]) == 6
@@ -67,15 +67,15 @@ def test_decisions_that_nobody_can_read_are_a_problem_and_stay(aged: str, storag
 
 
 def test_each_step_alone(aged: str) -> None:
-    assert "deleted 4 old file(s)" in run("clean", aged, *NOW).out
+    assert "deleted 4 old files" in run("clean", aged, *NOW).out
     archived = run("archive", aged, *NOW, *SHORT, "--json").json
     assert archived["instants"] == 4 and archived["first"] < archived["last"]
-    assert "deleted 0 old file(s)" in run("clean", aged, *NOW, "--budget", "5").out
+    assert "deleted 0 old files" in run("clean", aged, *NOW, "--budget", "5").out
 
 
 def test_what_keeps_more_is_named(aged: str, storage: LocalStorage) -> None:
     ended = run("clean", aged, *NOW[:4])
-    assert "deleted 0 old file(s)" in ended.out and "more is kept for clean.readers_s" in ended.out
+    assert "deleted 0 old files" in ended.out and "more is kept for clean.readers_s" in ended.out
     tx = writer(storage).begin("INSERT")
     assert tx.instant in run("archive", aged, *NOW, *SHORT).out + run("clean", aged, *NOW).out
     tx.abort()
@@ -94,8 +94,8 @@ def test_a_retention_in_the_call_is_refused_if_it_would_take_what_somebody_needs
     refused = run("clean", aged, "--keep-hours", "0", "--dry-run")
     assert refused.code == Exit.USAGE and "clean.readers_s" in refused.err
     assert run("clean", aged, "--keep-hours", "1", "--keep-commits", "1").code == Exit.USAGE
-    assert "deleted 6 old file(s)" in run("clean", aged, "--keep-commits", "1", *at_once).out
-    assert "deleted 1 old file(s)" in run("clean", aged, "--keep-versions", "1", *at_once).out and files(aged) == 1
+    assert "deleted 6 old files" in run("clean", aged, "--keep-commits", "1", *at_once).out
+    assert "deleted 1 old file," in run("clean", aged, "--keep-versions", "1", *at_once).out and files(aged) == 1
 
 
 def test_savepoints_are_taken_listed_and_removed(aged: str) -> None:

@@ -294,7 +294,7 @@ def test_buckets_whose_number_differs_by_partition_are_refused_by_name(storage: 
 def test_a_file_that_is_no_bucket_stops_writers(storage: LocalStorage) -> None:
     javas(storage)
     storage.put(layout.INDEX, BucketIndex(1, ("id",)).to_bytes())
-    with writer(storage) as coordinator, pytest.raises(TableError, match="1 buckets, and .* is none of them"):
+    with writer(storage) as coordinator, pytest.raises(TableError, match="1 bucket, and .* is none of them"):
         ArrowEngine(coordinator).upsert(many(1))
 
 

@@ -105,7 +105,7 @@ def test_rows_that_do_not_fit_are_refused(spark: SparkSession, table: LakeTable,
 @pytest.mark.usefixtures("untouched")
 @pytest.mark.parametrize("verb", ["insert", "upsert", "overwrite_partitions"])
 def test_a_row_without_its_key_is_refused(spark: SparkSession, table: LakeTable, verb: str) -> None:
-    with pytest.raises(SchemaError, match="key column id is null in 1 rows"):
+    with pytest.raises(SchemaError, match="key column id is null in 1 row"):
         getattr(table, verb)(rows(spark, (5, "a", 1, 1), (None, "b", 1, 1)))
 
 

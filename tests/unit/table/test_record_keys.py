@@ -50,7 +50,7 @@ def test_every_key_type_has_hudis_text() -> None:
     [
         ({"id": ["a", None, None]}, ["id"], "id is null in 2 rows"),
         ({"id": ["a", ""]}, ["id"], "empty string"),
-        ({"a": ["x", None], "b": ["y", ""]}, ["a", "b"], "all null or empty in 1 rows"),
+        ({"a": ["x", None], "b": ["y", ""]}, ["a", "b"], "all null or empty in 1 row"),
         ({"Id": ["a"]}, ["id"], "did you mean 'Id'"),
         ({"id": [1.5]}, ["id"], "double cannot be part of a record key"),
         ({"id": [[1]]}, ["id"], "cannot be part of a record key"),

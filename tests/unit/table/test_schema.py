@@ -234,7 +234,7 @@ class TestCheckWrite:
         table = TableSchema(pa.schema([pa.field("id", pa.string(), nullable=False), ("v", pa.int64())]))
         with pytest.raises(SchemaError, match="id: missing"):
             check_write(table, pa.schema([("v", pa.int64())]))
-        with pytest.raises(SchemaError, match="must not be null and is in 1 rows"):
+        with pytest.raises(SchemaError, match="must not be null and is in 1 row"):
             conform(pa.table({"id": ["a", None], "v": [1, 2]}), table.arrow)
 
 
