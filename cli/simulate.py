@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,11 +12,12 @@ import typer
 
 from lakelock.amounts import counted
 from lakelock.cli.arguments import JsonOption
-from lakelock.cli.output import Exit, Output, reporting
+from lakelock.cli.output import Exit, Output, console, reporting
 from lakelock.command_line import command
 from lakelock.errors import SettingsError
 
 if TYPE_CHECKING:
+    from lakelock.simulator.campaign import Tally
     from lakelock.simulator.run import Result
     from lakelock.simulator.several_tables.run import SeveralResult
 
@@ -51,14 +52,7 @@ def simulate(
             failed = _show_several(out, seed) if several_tables else _show_one(out, seed, parquet)
         else:
             failed = None
-            total, told = many.NOTHING, 0
-            for total in many.campaign(seed, seeds, processes=processes or os.cpu_count() or 1, kind=kind):
-                if sys.stderr.isatty() or total.seeds % 1000 < many.BATCH:
-                    end = "\r" if sys.stderr.isatty() else "\n"
-                    sys.stderr.write(f"{total}{end}")
-                for number, violation in total.failures[told:]:
-                    sys.stderr.write(f"seed {number}: {violation}\n")
-                told = len(total.failures)
+            total = _last(many.campaign(seed, seeds, processes=processes or os.cpu_count() or 1, kind=kind), seeds)
             values = {**total.__dict__, "first": seed}
             out.show(values, lambda o: _print_failures(o, total.failures))
             if total.failures:
@@ -71,6 +65,29 @@ def simulate(
             out.line(str(total))
     if failed is not None:
         raise typer.Exit(Exit.ERROR)
+
+
+def _last(totals: Iterator[Tally], seeds: int) -> Tally:
+    """The last total. Until then stderr tells the figures, on a terminal in one line that goes away, and each failure."""
+    screen = console(sys.stderr)
+    width = screen.width - 1 if sys.stderr.isatty() else 0
+    told, announced = 0, 0
+    for total in totals:
+        for number, violation in total.failures[told:]:
+            sys.stderr.write(f"{_over('', width)}seed {number}: {violation}\n")
+        told = len(total.failures)
+        if width:
+            sys.stderr.write(_over(str(total), width))
+        elif total.seeds // 1000 > announced and total.seeds < seeds:
+            sys.stderr.write(f"{total}\n")
+            announced = total.seeds // 1000
+    sys.stderr.write(_over("", width))
+    return total
+
+
+def _over(text: str, width: int) -> str:
+    """A text over the last one in the line of the terminal."""
+    return f"\r{text[:width]:<{width}}\r" if width else ""
 
 
 def _print_failures(out: Output, failures: tuple[tuple[int, str], ...]) -> None:

@@ -137,7 +137,7 @@ def _print_cleaned(out: Output, done: Cleaned, *, dry_run: bool) -> None:
     if done.readable_from and done.files:
         out.line(f"the table {'would be' if dry_run else 'is'} readable as of {done.readable_from} and later")
     if done.held_by:
-        out.line(f"more is kept for {done.held_by}")
+        out.line(f"what was replaced at {done.retained} or later stays for {done.held_by}")
     if done.left:
         out.line(f"left for the next run: {counted(done.left, 'file')}")
 

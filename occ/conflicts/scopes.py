@@ -18,6 +18,9 @@ _PATH = re.compile(r"""\w+\s*=\s*[^\s'"<>=!(),;/]+(/\w+=[^\s'"<>=!(),;/]+)*""")
 _BARE = re.compile(r"""[^\s'"<>=!(),;]+""")
 _QUOTED = re.compile(r"""'[^']*'|"[^"]*"|`[^`]*[^\w`][^`]*`""")
 _COMPARED = re.compile(r"(?<![\w.:`])`?([A-Za-z_]\w*)`?\s*(?:=|<|>|!=|\b(?:NOT|IN|IS|LIKE|RLIKE|BETWEEN)\b)", re.IGNORECASE)
+_OPERATOR = r"(?:<=>|[<>!=]=|<>|[=<>+/%-]|\b(?:AND|OR|NOT|IN|IS|LIKE|RLIKE|BETWEEN)\b)"
+_CUT_OFF = re.compile(rf"({_OPERATOR})\s*(?:$|\)|\b(?:AND|OR)\b)", re.IGNORECASE)
+_WITHOUT_START = re.compile(r"(?:^|\(|\b(?:AND|OR)\b)\s*([<>!=]+|\b(?:AND|OR|IN|IS|LIKE|RLIKE|BETWEEN)\b)", re.IGNORECASE)
 _UNITS = ("year", "month", "week", "day", "hour", "minute", "second")
 _WORDS = frozenset(
     (*_UNITS, *(f"{unit}s" for unit in _UNITS), "and", "or", "not", "in", "is", "like", "rlike", "between", "null", "true",
@@ -52,6 +55,7 @@ class Scope:
         is_column = schema.get_field_index(column) >= 0
         if (_PATH.fullmatch(text) and (column in fields or not is_column)) or (_BARE.fullmatch(text) and not is_column):
             return cls(resources_of(re.sub(r"\s*=\s*", "=", text), properties), fields=fields)
+        _ensure_whole(text)
         _ensure_known(text, schema)
         targets = target_of_condition(text, schema, properties)
         terms = len(re.split(r"\bAND\b", text, flags=re.IGNORECASE))
@@ -82,6 +86,27 @@ class Scope:
 
     def _new_below(self, prefix: Resource) -> Iterable[str]:
         return (f"{field}={_NEW}" for field in self.fields[len(prefix.parts) :])
+
+
+def _ensure_whole(condition: str) -> None:
+    """`InputError` for half a condition, as far as the text shows it plainly: quotes may be escaped by backslashes."""
+    if "\\" in condition:
+        return
+    bare = _QUOTED.sub("''", condition)
+    cut_off, without_start = _CUT_OFF.search(bare), _WITHOUT_START.search(bare)
+    if cut_off is not None:
+        problem = f"nothing follows its {cut_off[1]}"
+    elif without_start is not None:
+        problem = f"nothing stands before its {without_start[1]}"
+    elif bare.count("(") != bare.count(")"):
+        problem = "a parenthesis is missing"
+    elif bare.count("'") % 2 or bare.count('"') % 2:
+        problem = "a quote is missing"
+    else:
+        return
+    raise InputError(
+        f"{condition!r} is not a whole condition: {problem}", hint='write it as in SQL, such as "DELETE amount > 5"'
+    )
 
 
 def _ensure_known(condition: str, schema: pa.Schema) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from lakelock.cli.main import app
+from tests.behaviour.cli.command_line import on_terminal
 from tests.simulation.planted.bugs import PLANTED, first_seed
 from tests.simulation.planted.several_tables import BUGS_OF_SEVERAL_TABLES
 from tests.sizes import in_ci
@@ -24,6 +26,14 @@ def test_many_seeds_end_with_one_line_of_figures() -> None:
     done = CliRunner().invoke(app, ["simulate", "--seed", "5", "--seeds", "3"])
     assert done.exit_code == 0
     assert done.stdout.splitlines()[-1].startswith("3 seeds, ") and "none failed" in done.stdout.splitlines()[-1]
+    assert done.stderr == ""
+
+
+def test_on_a_terminal_the_figures_so_far_go_away() -> None:
+    shown = on_terminal("simulate", "--seed", "5", "--seeds", "3", columns=40)
+    *so_far, last = [part for part in re.split("[\r\n]", shown) if part.strip()]
+    assert so_far and all(len(part) < 40 for part in so_far)
+    assert last.startswith("3 seeds, ") and shown.index(last) == shown.rindex("3 seeds, ")
 
 
 def test_any_seed_can_be_run_with_parquet_files_also_beside_a_foreign_writer() -> None:

@@ -56,12 +56,36 @@ class TestTwoOperations:
             ("DELETE mnth=1", 'did you mean "month"'),
             ("DELETE mnth > 1", 'did you mean "month"'),
             ("DELETE 1", "not a partition of this table"),
+            ("DELETE v >", "nothing follows its >"),
+            ("DELETE v > AND id = 'x'", "nothing follows its >"),
+            ("DELETE v > 1 and", "nothing follows its and"),
+            ("READ > 1", "nothing stands before its >"),
+            ("READ v > 1 OR (= 3)", "nothing stands before its ="),
+            ("READ (v > 1", "a parenthesis is missing"),
+            ("READ id = 'x", "a quote is missing"),
         ],
     )
     def test_what_cannot_be_understood_is_a_usage_error(self, path: str, mine: str, says: str) -> None:
         ended = run("conflicts", "explain", path, "--mine", mine, "--theirs", "INSERT")
         assert (ended.code, ended.out) == (Exit.USAGE, "")
         assert says in ended.err and "next: " in ended.err
+
+    @pytest.mark.parametrize(
+        "condition",
+        [
+            "v > -1",
+            "v IS NOT NULL",
+            "id IN ('x', 'a AND')",
+            "v BETWEEN 1 AND 2",
+            "NOT (v = 1)",
+            "id = 'it''s (' OR v<=>1",
+            r"id = 'it\'s'",
+        ],
+    )
+    def test_a_whole_condition_is_not_taken_for_half_of_one(self, storage: LocalStorage, path: str, condition: str) -> None:
+        insert(writer(storage), storage, "month=1", "a")
+        ended = run("conflicts", "explain", path, "--mine", f"DELETE {condition}", "--theirs", "INSERT month=1")
+        assert ended.code == Exit.OK, ended.err
 
     def test_asking_leaves_no_trace(self, storage: LocalStorage, path: str) -> None:
         insert(writer(storage), storage, "month=1", "a")
