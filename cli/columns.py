@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable, Sequence
 
 from rich.cells import cell_len
@@ -11,10 +12,11 @@ from rich.text import Text
 
 from lakelock.table.instants import is_instant_time
 
-WHOLE = 24
-"""A cell of up to this width is never broken: an instant, a time, a token, an amount."""
 WORD = 36
-"""A word of up to this width is not broken either."""
+"""A word of up to this width is never broken: an instant, a token."""
+SHORT = 10
+"""A cell of up to this width is not broken at its spaces, either: an amount with its unit."""
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\d \d\d:\S+")
 _GAP = 2
 
 
@@ -52,7 +54,7 @@ def _is_amount(cell: str) -> bool:
 def _least(cell: str) -> int:
     """How narrow a column may be for this cell."""
     wide = _wide(cell)
-    return wide if wide <= WHOLE else min(WORD, max(map(cell_len, cell.split()), default=0))
+    return wide if wide <= SHORT or _MOMENT.fullmatch(cell) else min(WORD, max(map(cell_len, cell.split()), default=0))
 
 
 def _wide(cell: str) -> int:

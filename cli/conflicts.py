@@ -121,4 +121,4 @@ def _print_list(out: Output, found: list[Rejection]) -> None:
         for r in found
     ]  # fmt: skip
     columns = ("instant", "operation", "by", "rule", "over", "met", "found at")
-    out.table(columns, rows, empty="no transaction left a record of its rejection")
+    out.table(columns, rows, empty="no transaction left a record of its rejection", keep=("met",))
