@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import shlex
 import shutil
 import subprocess
 import sys
@@ -79,7 +80,8 @@ def judge_workers_python(name: str) -> Iterator[Check]:
         works = False
     if not works:
         said = f"Spark's workers would run {found} on this machine, which cannot import lakelock"
-        yield Check("spark", "warning", said, f"activate the environment, or export PYSPARK_PYTHON={sys.executable}")
+        export = f"export PYSPARK_PYTHON={shlex.quote(sys.executable)}"
+        yield Check("spark", "warning", said, f"activate the environment, or {export}")
 
 
 def judge_connector(scheme: str, jars: Sequence[str] | None) -> Iterator[Check]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import base64
 import pickle
 import re
+import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
@@ -103,7 +104,8 @@ def readable(error: Exception) -> Exception:
     if (missing := _MISSING.search(text)) and missing[1].partition(".")[0] in _SHIPPED:
         return WriteFailed(
             f"the Spark executors cannot import {missing[1]!r}",
-            hint=f"with a local master, activate this environment, or set PYSPARK_PYTHON={sys.executable} before Spark starts. "
+            hint="with a local master, activate this environment, or set "
+            f"PYSPARK_PYTHON={shlex.quote(sys.executable)} before Spark starts. "
             "On a cluster run `lakelock package`: it packs lakelock, and prints the Spark conf that gives it to executors. Or "
             "install it for the Python of every worker",
             module=missing[1],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -282,6 +283,11 @@ class TestSpark:
         (found,) = judge_workers_python(str(tmp_path / "nothing"))
         assert "cannot import lakelock" in found.found
         assert list(judge_workers_python(sys.executable)) == []
+
+    def test_what_to_export_is_one_word_of_a_shell(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(sys, "executable", "/two words/bin/python")
+        (found,) = judge_workers_python("/no/python3")
+        assert shlex.split(found.hint)[-1] == "PYSPARK_PYTHON=/two words/bin/python"
 
     def test_a_connector_that_spark_lacks_is_a_warning_with_the_artifact_of_its_hadoop(self) -> None:
         (found,) = judge_connector("s3", ["hadoop-client-api-3.5.0.jar", "zstd-jni-1.5.jar"])
