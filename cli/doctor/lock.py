@@ -61,7 +61,7 @@ def check_lock(context: DoctorContext) -> Iterator[Check]:
         took_ms = (runtime.monotonic_s() - began_s) * 1000
         yield Check("lock", "ok", f"{provider.identity}: taken and given back in {took_ms:.0f} ms, token {lease.token}")
     except LockTimeout as error:
-        yield Check("lock", "warning", error.message, f"lakelock locks ls {context.path}")
+        yield Check("lock", "warning", error.message, context.next("locks ls"))
     finally:
         provider.close()
 
