@@ -57,6 +57,6 @@ def _print(out: Output, done: Audited) -> None:
     else:
         out.line(f"{counted(done.read, 'commit')}: none rewrote file groups behind the back of another")
     if done.older:
-        out.line(f"{done.older:,} older ones were not read; to read them, too: --limit {done.read + done.older}")
+        out.line(f"not read: {counted(done.older, 'older commit')}; to read them, too: --limit {done.read + done.older}")
     if done.has_archive:
         out.line("archived commits were not read")

@@ -42,7 +42,8 @@ def check_contents(context: DoctorContext) -> Iterator[Check]:
         total = f"{counted(len(broken), 'commit')} and {counted(len(wrong), 'file')}"
         yield Check("contents", "failed", f"damaged in total: {total}")
     if not broken and not wrong:
-        older = f"; {len(every) - len(commits):,} older commits were not read" if len(every) > len(commits) else ""
+        unread = len(every) - len(commits)
+        older = f"; not read: {counted(unread, 'older commit')}" if unread else ""
         files = counted(len(newest), "file")
         read = f"{counted(len(commits), 'commit')} can be read, and nothing is missing of {files}"
         yield Check("contents", "ok", f"{read}{older}")

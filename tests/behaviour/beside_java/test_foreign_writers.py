@@ -197,7 +197,7 @@ def test_the_command_audit_says_what_it_did_not_read(tmp_path) -> None:
     for name in "abc":
         insert(writer(storage), storage, "month=1", name)
     told = CliRunner().invoke(app, ["audit", storage.root, "--limit", "2"]).stdout
-    assert "2 commits: none" in told and "1 older ones were not read; to read them, too: --limit 3" in told
+    assert "2 commits: none" in told and "not read: 1 older commit; to read them, too: --limit 3" in told
     assert json.loads(CliRunner().invoke(app, ["audit", storage.root, "-n", "2", "--json"]).stdout)["not_read"] == 1
 
 

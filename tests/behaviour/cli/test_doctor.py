@@ -171,7 +171,7 @@ class TestDoctor:
         monkeypatch.setattr("lakelock.cli.doctor.contents.NEWEST_COMMITS", 2)
         for name in "abc":
             insert(writer(storage), storage, "month=1", name)
-        assert "2 commits can be read, and their 2 files are there; 1 older commits were not read" in run("doctor", path).out
+        assert "2 commits can be read, and nothing is missing of 2 files; not read: 1 older commit" in run("doctor", path).out
 
     def test_a_torn_commit_a_lost_file_and_a_short_one_fail_and_are_named(self, storage: LocalStorage, path: str) -> None:
         torn, lost, short = (insert(writer(storage), storage, "month=1", name) for name in ("torn", "lost", "short"))

@@ -50,7 +50,7 @@ def test_upkeep_that_cannot_finish_a_dead_writer_says_so_and_ends_with_1(aged: s
     lease = provider.acquire(wait_s=10)
     ended = run("upkeep", aged, "--set", "lock.wait_s=0.1")
     provider.release(lease)
-    assert ended.code == Exit.ERROR and "finished 0 dead writer(s)" in ended.out
+    assert ended.code == Exit.ERROR and "finished 0 dead writers" in ended.out
     assert f"problem: finish the dead: {dead.instant}: could not reap a dead writer: " in ended.err
     assert "finished 1 dead writer(s)" in run("upkeep", aged).out
 
