@@ -10,6 +10,7 @@ import pytest
 from packaging.requirements import Requirement
 
 from tests.packaging.environments import new_environment, run
+from tests.packaging.test_extras import SERVICES, asked_of
 
 _WRITE = """
 import sys
@@ -50,14 +51,18 @@ def lowest(*extras: str) -> dict[str, str]:
 @pytest.mark.in_ci
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="the lowest numpy has no wheel for this Python")
-def test_a_command_a_write_and_the_metrics_run_with_the_lowest_versions(wheel: Path, tmp_path: Path) -> None:
-    named = lowest("metrics")
-    assert {"typer", "pyarrow", "opentelemetry-api"} <= named.keys() and "pytest" not in named
+def test_commands_a_write_metrics_and_lock_services_work_with_the_lowest_versions(wheel: Path, tmp_path: Path) -> None:
+    extras = ("metrics", *SERVICES)
+    named = lowest(*extras)
+    assert {"typer", "pyarrow", "opentelemetry-api", "boto3"} <= named.keys() and "pytest" not in named
     named["opentelemetry-sdk"] = named["opentelemetry-api"]
     constraints = tmp_path / "lowest.txt"
     constraints.write_text("".join(f"{name}=={version}\n" for name, version in named.items()))
-    wanted = (f"lakelock[metrics] @ {wheel.as_uri()}", "opentelemetry-sdk", "--constraint", constraints)
+    wanted = (f"lakelock[{','.join(extras)}] @ {wheel.as_uri()}", "opentelemetry-sdk", "--constraint", constraints)
     python = new_environment(tmp_path / "env", *wanted)
     assert "{'id': 'a', 'n': 1}" in run(python, "-c", _WRITE, tmp_path / "t", cwd=tmp_path)
     for command in ("doctor", "commits ls", "profile"):
         run(python.parent / "lakelock", *command.split(), tmp_path / "t", cwd=tmp_path)
+    for service in SERVICES:
+        (tmp_path / service).mkdir()
+        assert "127.0.0.1:1" in asked_of(python, service, tmp_path / service), "it has tried to reach the service"
