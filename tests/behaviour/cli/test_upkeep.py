@@ -52,7 +52,7 @@ def test_upkeep_that_cannot_finish_a_dead_writer_says_so_and_ends_with_1(aged: s
     provider.release(lease)
     assert ended.code == Exit.ERROR and "finished 0 dead writers" in ended.out
     assert f"problem: finish the dead: {dead.instant}: could not reap a dead writer: " in ended.err
-    assert "finished 1 dead writer(s)" in run("upkeep", aged).out
+    assert "finished 1 dead writer\n" in run("upkeep", aged).out
 
 
 def test_decisions_that_nobody_can_read_are_a_problem_and_stay(aged: str, storage: LocalStorage) -> None:
