@@ -24,7 +24,7 @@ BUGS_OF_RESERVATIONS = (
         "if True:",
         within=300,
         among=RESERVING,
-        seed=121,
+        seed=489,
     ),
     Planted(
         "the dead keep their reservations",
@@ -54,7 +54,7 @@ BUGS_OF_RESERVATIONS = (
         "",
         within=50,
         among=RESERVING,
-        seed=144,
+        seed=558,
     ),
     Planted(
         "out of turn",
@@ -84,7 +84,7 @@ BUGS_OF_RESERVATIONS = (
         "pass",
         within=1_500,
         among=RESERVING,
-        seed=32597,
+        seed=3249,
     ),
     Planted(
         "set aside and waited for",
