@@ -16,7 +16,10 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
+from lakelock.storage.objects.store import ObjectStorage
 from lakelock.table import layout
+from lakelock.testing.servers import S3_OPTIONS
+from lakelock.testing.servers.proxy import Proxy
 from tests.behaviour.tables import SCHEMA, insert, leftovers, memory_table, new_file, new_table, put_file, writer
 from tests.faulty_storage import CountingStorage, FaultyStorage, Rule, Wrapped
 from tests.round_trips import RoundTrips, SideBySide
@@ -41,6 +44,20 @@ def test_an_insert_of_one_row_waits_for_8_requests_one_after_the_other_and_an_up
             assert write(rows(1, month=month)).files == 1
             waited_for.append(storage.waited_for - before)
     assert waited_for[2:] == [8, 14]
+
+
+@pytest.mark.in_ci
+def test_each_storage_request_of_an_insert_is_one_request_to_s3(s3_endpoint):
+    with Proxy(int(s3_endpoint.rpartition(":")[2])) as proxy:
+        options = {**S3_OPTIONS, "endpoint": f"http://127.0.0.1:{proxy.port}"}
+        storage = CountingStorage(ObjectStorage("s3://lake/round-trips", options))
+        new_table(storage)
+        with writer(storage, Settings()) as coordinator:
+            for month in ("1", "2", "3"):
+                storage.reset()
+                before = proxy.round_trips
+                ArrowEngine(coordinator).insert(rows(1, month=month))
+                assert proxy.round_trips - before == len(storage.calls) > 8
 
 
 class Meeting(Wrapped):
