@@ -37,7 +37,7 @@ def connections(service: Service) -> int:
         with suppress(OSError):
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 with socket.socket(fileno=os.dup(int(name))) as each:
-                    found += each.getpeername()[1] == service.port
+                    found += each.family != socket.AF_UNIX and each.getpeername()[1] == service.port
     return found
 
 

@@ -48,7 +48,7 @@ def asked_of(python: Path, service: str, folder: Path) -> str:
     settings = [word for setting in (*SERVICES[service], "lock.wait_s=0.5") for word in ("--set", setting)]
     keys = {"AWS_ACCESS_KEY_ID": "none", "AWS_SECRET_ACCESS_KEY": "none", "AWS_MAX_ATTEMPTS": "1"}
     said = run(python, "-m", "lakelock.cli", "doctor", folder / "t", "--json", *settings, cwd=folder, code=1, **keys)
-    (lock,) = [check for check in json.loads(said)["checks"] if check["name"] == "lock"]
+    (lock,) = [each for each in json.loads(said)["checks"] if (each["name"], each["status"]) == ("lock", "failed")]
     return f"{lock['found']}; next: {lock['hint']}"
 
 

@@ -19,6 +19,8 @@ class Interrupted:
         if name == "lakelock.cli.commits":
             os.kill(os.getpid(), signal.SIGINT)
 
+# A shell lets the jobs that it starts in the background ignore the signal.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from lakelock.cli.start import run
 sys.meta_path.insert(0, Interrupted())
 run()
