@@ -188,7 +188,7 @@ many tables closes each of them:
 
 ```python
 with LakeTable.for_path(spark, path) as table:  # or table.close()
-    table.upsert(df)
+    table.upsert(corrections)
 ```
 
 A table that nobody refers to any more is closed when Python collects it, which may be late. A ZooKeeper server lets in 60 connections

@@ -27,8 +27,8 @@ EXAMPLES = {
     "docs/howto-small-files-and-mistakes.md": "/tmp/upkeep",
     "docs/howto-sql.md": "/tmp/sql",
 }
-ABOUT_A_TABLE = ["docs/concepts.md", "docs/reference-errors.md"]
-"""Pages whose examples are about a `table` of the reader's, and `corrections` for it."""
+ABOUT_A_TABLE = ["docs/concepts.md", "docs/reference-errors.md", "docs/reference-providers.md"]
+"""Pages whose examples are about a `table` of the reader's at a `path`, and `corrections` for it."""
 WITH_A_METASTORE = "docs/howto-names.md"
 """Runs in tests/spark/names, where there is a metastore."""
 IN_THE_GUIDE = "docs/howto-write-a-lock-provider.md"
@@ -55,8 +55,9 @@ def test_the_python_about_a_table_of_the_readers_runs(page: str, spark: SparkSes
     corrections = spark.createDataFrame([(1, "a", 1)], "id long, p string, v long")
     table = LakeTable.create(spark, path, schema=corrections, key="id", partition_by="p")
     table.insert(corrections)
+    given = {"spark": spark, "table": table, "corrections": corrections, "path": path, "LakeTable": LakeTable}
     for block in _python(page):
-        exec(compile(block, page, "exec"), {"spark": spark, "table": table, "corrections": corrections})
+        exec(compile(block, page, "exec"), dict(given))
     assert table.read().count() == 1
 
 
