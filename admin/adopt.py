@@ -12,7 +12,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from lakelock.admin.audit import AuditRecord, audited
-from lakelock.admin.live_users import live_users, users_but_the_dead
+from lakelock.admin.live_users import live_users, refuse_live, users_but_the_dead
 from lakelock.errors import LockError, TableError
 from lakelock.json_object import JsonObject
 from lakelock.occ.coordinator import Coordinator
@@ -188,16 +188,6 @@ def _record(storage: Storage) -> None:
 def _completed(storage: Storage) -> list[str]:
     """Completion times on the timeline."""
     return [instant.completion for instant in read_timeline(storage).instants if instant.completion]
-
-
-def refuse_live(table: OpenTable, live: tuple[str, ...]) -> None:
-    """`LockError` that names those who use the table."""
-    if live:
-        raise LockError(
-            f"{table.storage.uri} is being used, so it is not changed: {'; '.join(live[:5])}",
-            hint="stop these writers, or wait until they have ended, and run it again",
-            live=list(live[:20]),
-        )
 
 
 def _acting(table: OpenTable, action: str, reason: str) -> AbstractContextManager[AuditRecord]:

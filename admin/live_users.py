@@ -9,6 +9,7 @@ from functools import partial
 from lakelock.errors import LockError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.foreign.single_writer import live_others
+from lakelock.occ.open_table import OpenTable
 
 
 def live_users(coordinator: Coordinator, *, held_by_me: bool) -> tuple[str, ...]:
@@ -38,6 +39,16 @@ def users_but_the_dead(coordinator: Coordinator) -> tuple[str, ...]:
     watched: list[Callable[[], None]] = [partial(locks.break_lock, seen.token) for seen in locks.inspect()]
     coordinator.table.runtime.gather([partial(_dropped_if_dead, each) for each in watched], limit=len(watched))
     return tuple(_with_data_locks(coordinator))
+
+
+def refuse_live(table: OpenTable, live: tuple[str, ...], so: str = "it is not changed") -> None:
+    """`LockError` that names those who use the table, and what follows: `so`."""
+    if live:
+        raise LockError(
+            f"{table.storage.uri} is being used, so {so}: {'; '.join(live[:5])}",
+            hint="stop these writers, or wait until they have ended, and run it again",
+            live=list(live[:20]),
+        )
 
 
 def _dropped_if_dead(drop: Callable[[], None]) -> None:

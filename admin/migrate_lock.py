@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from lakelock.admin.audit import audited
-from lakelock.admin.live_users import live_users, users_but_the_dead
+from lakelock.admin.live_users import live_users, refuse_live, users_but_the_dead
 from lakelock.command_line import command
 from lakelock.errors import LockError, ProviderMismatch, SettingsError
 from lakelock.occ.coordinator import Coordinator
@@ -21,6 +21,7 @@ from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
 
 _OF_ONE_PROCESS = "memory://"
+_UNCHANGED = "its lock cannot be changed"
 
 
 @dataclass(frozen=True)
@@ -65,10 +66,10 @@ def migrate(coordinator: Coordinator, new: LockProvider, *, reason: str = "") ->
         return Migration(table.storage.uri, recorded, new.identity, ())
     old = _check(table, recorded, new)
     ensure_recorded(table.storage, old, table.runtime.uuid())
-    _refuse(table, users_but_the_dead(coordinator))
+    refuse_live(table, users_but_the_dead(coordinator), _UNCHANGED)
     act = audited(table.storage, table.runtime, table.writer, f"migrate lock to {new.identity}", old.identity, reason=reason)
     with act, table.locked(operation="migrate lock") as lease, _holding(table, new, lease):
-        _refuse(table, live_users(coordinator, held_by_me=True))
+        refuse_live(table, live_users(coordinator, held_by_me=True), _UNCHANGED)
         if lease is not None:
             lease.ensure_active()
         if not move_recorded(table.storage, table.log, old.identity, new.identity):
@@ -124,12 +125,3 @@ def _is_granted(provider: LockProvider, lease: Lease) -> bool:
         and holder.writer is not None
         and (holder.writer.writer_id, holder.token) == (lease.owner.writer_id, lease.token)
     )
-
-
-def _refuse(table: OpenTable, live: tuple[str, ...]) -> None:
-    if live:
-        raise LockError(
-            f"{table.storage.uri} is being used, so its lock cannot be changed: {'; '.join(live[:5])}",
-            hint="stop these writers, or wait until they have ended, and run it again",
-            live=list(live[:20]),
-        )

@@ -249,8 +249,8 @@ class PollingProvider(LockClient, LockProvider):
         who = f"held or waited for by another thread of this process{over}"
         return LockTimeout(
             f"the lock of {self.table} is {who}; gave up after {wait_s:g} s",
-            hint="`lakelock locks ls` shows who holds it; raise lock.wait_s if that is only slow. A thread that hangs keeps "
-            "its turn until this process ends",
+            hint=f"`{command('locks', 'ls', self.table)}` shows who holds it; raise lock.wait_s if that is only slow. A thread "
+            "that hangs keeps its turn until this process ends",
             holder=Holder("", self.writer).as_dict(),
             waited_s=wait_s,
         )

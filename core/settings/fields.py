@@ -6,6 +6,7 @@ The same declaration parses text, checks values, explains them and documents the
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -81,6 +82,12 @@ class Section:
 
     def check_together(self) -> None:
         """Raise `SettingsError` where values that are fine alone contradict each other."""
+
+    def refuse_unused(self, names: Iterable[str], why: str, *, instead: str, key: str) -> None:
+        """`SettingsError` about `key` if one of these settings is given, `why` it does nothing, and what to do `instead`."""
+        given = next((f"{self.section}.{name}" for name in names if getattr(self, name)), None)
+        if given is not None:
+            raise SettingsError(f"{given} is set, but {why}", hint=f"{instead}, or leave {given} out", key=key)
 
 
 def section_rows(section: type[Section]) -> tuple[SettingRow, ...]:

@@ -74,11 +74,11 @@ class HiveMetastoreSettings(Section):
                 key=f"hive_metastore.{missing[0]}",
             )
         for auth, names in _OF_ONE_AUTH.items():
-            unused = [name for name in names if getattr(self, name)]
-            if unused and self.auth != auth:
-                raise SettingsError(
-                    f"hive_metastore.{unused[0]} is set, but hive_metastore.auth is {self.auth}, which does not use it",
-                    hint=f"set hive_metastore.auth = {auth}, or leave hive_metastore.{unused[0]} out",
+            if self.auth != auth:
+                self.refuse_unused(
+                    names,
+                    f"hive_metastore.auth is {self.auth}, which does not use it",
+                    instead=f"set hive_metastore.auth = {auth}",
                     key="hive_metastore.auth",
                 )
         if self.auth != "NONE" and self.transport == "framed":
@@ -93,10 +93,10 @@ class HiveMetastoreSettings(Section):
                 hint="set hive_metastore.tls_certificate_file",
                 key="hive_metastore.tls_certificate_file",
             )
-        files = [name for name in ("tls_ca_file", "tls_certificate_file") if getattr(self, name)]
-        if files and not self.tls:
-            raise SettingsError(
-                f"hive_metastore.{files[0]} is set, but hive_metastore.tls is not: the connection would not be encrypted",
-                hint=f"set hive_metastore.tls = true, or leave hive_metastore.{files[0]} out",
+        if not self.tls:
+            self.refuse_unused(
+                ("tls_ca_file", "tls_certificate_file"),
+                "hive_metastore.tls is not: the connection would not be encrypted",
+                instead="set hive_metastore.tls = true",
                 key="hive_metastore.tls",
             )

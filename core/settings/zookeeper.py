@@ -56,18 +56,18 @@ class ZooKeeperSettings(Section):
                 hint="set both",
                 key="zookeeper.sasl_username",
             )
-        unused = [name for name in ("tls_ca", "tls_certificate", "tls_key") if getattr(self, name)]
-        if unused and not self.tls:
-            raise SettingsError(
-                f"zookeeper.{unused[0]} is set, but zookeeper.tls is not: the connection would not be encrypted",
-                hint=f"set zookeeper.tls = true, or leave zookeeper.{unused[0]} out",
+        if not self.tls:
+            self.refuse_unused(
+                ("tls_ca", "tls_certificate", "tls_key"),
+                "zookeeper.tls is not: the connection would not be encrypted",
+                instead="set zookeeper.tls = true",
                 key="zookeeper.tls",
             )
-        unused = [name for name in ("sasl_username", "sasl_password", "sasl_principal") if getattr(self, name)]
-        if unused and self.sasl_mechanism == "none":
-            raise SettingsError(
-                f"zookeeper.{unused[0]} is set, but zookeeper.sasl_mechanism is none: nobody would log in",
-                hint=f"set zookeeper.sasl_mechanism, or leave zookeeper.{unused[0]} out",
+        if self.sasl_mechanism == "none":
+            self.refuse_unused(
+                ("sasl_username", "sasl_password", "sasl_principal"),
+                "zookeeper.sasl_mechanism is none: nobody would log in",
+                instead="set zookeeper.sasl_mechanism",
                 key="zookeeper.sasl_mechanism",
             )
         if self.acl == "creator" and not self.digest and self.sasl_mechanism == "none" and not self.tls_certificate:

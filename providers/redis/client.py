@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from lakelock.clock import Runtime
-from lakelock.errors import ProviderRefused, ProviderUnavailable, SettingsError
+from lakelock.errors import ProviderRefused, ProviderUnavailable
 from lakelock.providers.redis.address import RedisAddress
 from lakelock.providers.redis.line import Command, Line
 from lakelock.providers.redis.scripts import Names, Script
@@ -185,13 +185,9 @@ def _ensure_used(address: RedisAddress, settings: RedisSettings) -> None:
     tls = ("tls_ca_file", "tls_cert_file", "tls_key_file", "tls_key_password") if not address.tls else ()
     sentinels = ("sentinel_username", "sentinel_password") if address.kind != "sentinel" else ()
     for names, what, scheme in ((tls, "does not use TLS", "rediss:"), (sentinels, "names no Sentinels", "redis+sentinel:")):
-        unused = [name for name in names if getattr(settings, name)]
-        if unused:
-            raise SettingsError(
-                f"redis.{unused[0]} is set, but lock.provider {what}",
-                hint=f"write lock.provider with {scheme}, or leave redis.{unused[0]} out",
-                key="lock.provider",
-            )
+        settings.refuse_unused(
+            names, f"lock.provider {what}", instead=f"write lock.provider with {scheme}", key="lock.provider"
+        )
 
 
 def _check_certificates(settings: RedisSettings) -> None:
