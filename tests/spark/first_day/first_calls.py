@@ -1,0 +1,398 @@
+"""What an engineer who knows Delta and Hudi typed in the first week, and what it does here: data for `test_first_day.py`.
+
+The numbers are those of the calls as they were tried. What `calls.py` has already is named there only.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+
+from pyspark.sql import functions as F
+
+from lakelock.spark_plugin import LakeTable, sql
+from tests.spark.first_day.calls import HUDI, OURS, SQL, Day, Elsewhere, Told, Works
+
+
+def _new(day: Day, mode: str = "append", **options: str) -> list[tuple[object, ...]]:
+    day.one.write.format("lakelock").mode(mode).options(**options).save(day.new)
+    return [tuple(row) for row in LakeTable.for_path(day.spark, day.new).read().collect()]
+
+
+def _files(day: Day) -> int:
+    frame = day.spark.range(100).selectExpr("id + 100 AS id", "'z' AS month", "id AS v").coalesce(1)
+    frame.write.format("lakelock").mode("append").option("maxRecordsPerFile", "25").save(day.path)
+    return len(day.table.read("month = 'z'").inputFiles())
+
+
+def _narrow(day: Day) -> int:
+    day.one.selectExpr("cast(id AS int) id", "month", "v").write.format("lakelock").mode("append").save(day.path)
+    return day.table.read("id = 9").count()
+
+
+def _by_name(day: Day, statement: str) -> list[tuple[object, ...]]:
+    sql(day.spark, f"CREATE OR REPLACE TEMPORARY VIEW first_calls USING lakelock OPTIONS (path '{day.path}')")
+    day.one.createOrReplaceTempView("first_source")
+    try:
+        sql(day.spark, statement)
+    finally:
+        day.spark.catalog.dropTempView("first_calls")
+        day.spark.catalog.dropTempView("first_source")
+    return sorted(tuple(row) for row in day.table.read().collect())
+
+
+MERGE = """MERGE INTO first_calls t USING (VALUES (1L, 'a', 10L), (2L, 'b', 0L), (8L, 'c', 8L)) s (id, month, v)
+ON t.id = s.id AND t.month = s.month
+WHEN MATCHED AND s.v = 0 THEN DELETE
+WHEN MATCHED THEN UPDATE SET v = s.v
+WHEN NOT MATCHED THEN INSERT *
+WHEN NOT MATCHED BY SOURCE AND t.v > 100 THEN DELETE
+WHEN NOT MATCHED BY SOURCE THEN UPDATE SET v = t.v + 100"""
+
+
+def _dynamic(day: Day) -> list[tuple[object, ...]]:
+    day.spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
+    try:
+        return _by_name(day, "INSERT OVERWRITE first_calls SELECT 7L, 'a', 7L")
+    finally:
+        day.spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
+
+
+def _altered(day: Day) -> list[str]:
+    for statement in (
+        "ADD COLUMNS (x int)",
+        "ADD COLUMN y int",
+        "ALTER COLUMN x TYPE bigint",
+        "RENAME COLUMN y TO z",
+        "DROP COLUMN z",
+    ):
+        sql(day.spark, f"ALTER TABLE lakelock.`{day.path}` {statement}")
+    return [f"{field.name} {field.dataType.simpleString()}" for field in day.table.read().schema]
+
+
+def _built(day: Day) -> list[tuple[object, ...]]:
+    merge = day.table.alias("t").merge(
+        day.rows((1, "a", 10), (8, "c", 8)).alias("s"), F.expr("t.id = s.id AND t.month = s.month")
+    )
+    merge = merge.whenMatchedUpdate(set={"v": "s.v"}).whenNotMatchedInsert(values={"id": "s.id", "month": "s.month"})
+    merge.whenNotMatchedBySourceUpdate(set={"v": F.lit(0)}).execute()
+    return sorted(tuple(row) for row in day.table.read().collect())
+
+
+def _merged_on(day: Day, on: object) -> int:
+    day.table.merge(day.rows((1, "a", 10), (8, "c", 8)), on).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    return int(day.table.read().agg(F.sum("v")).head()[0])
+
+
+def _not_executed(day: Day) -> int:
+    day.table.merge(day.one, "target.id = source.id").whenNotMatchedInsertAll()
+    return day.table.read().count()
+
+
+def _duplicated(day: Day) -> object:
+    source = day.rows((1, "a", 77)).alias("s")
+    return day.table.alias("t").merge(source, "t.v = s.v").whenNotMatchedInsertAll().execute()
+
+
+def _optimized(day: Day, chain: Callable[[LakeTable], object]) -> tuple[str, int]:
+    day.table.insert(day.rows((4, "a", 4)))
+    chain(day.table)
+    first = day.table.history(1).head()
+    return first["operation"], len(day.table.read("month = 'a'").inputFiles())
+
+
+def _upserted(day: Day, **options: str) -> list[tuple[object, ...]]:
+    day.rows((1, "a", 10), (9, "c", 9)).write.format("lakelock").mode("append").options(**HUDI, **options).save(day.path)
+    return sorted(tuple(row) for row in day.table.read().collect())
+
+
+def _with_operation(operation: str) -> dict[str, str]:
+    return {"hoodie.datasource.write.operation": operation}
+
+
+def _streamed(day: Day) -> object:
+    source = str(day.folder / "stream")
+    day.one.write.parquet(source)
+    stream = day.spark.readStream.schema(day.one.schema).parquet(source).writeStream.format("lakelock")
+    writer = stream.option("key", "id").partitionBy("month").option("checkpointLocation", str(day.folder / "checkpoint"))
+    writer.trigger(availableNow=True).start(day.new).awaitTermination(120)
+    return LakeTable.for_path(day.spark, day.new).detail().head()["partition_by"]
+
+
+def _updating(day: Day) -> object:
+    source = str(day.folder / "stream")
+    day.one.write.parquet(source)
+    counts = day.spark.readStream.schema(day.one.schema).parquet(source).groupBy("month").count()
+    writer = counts.writeStream.format("lakelock").outputMode("update")
+    query = writer.option("checkpointLocation", str(day.folder / "checkpoint")).start(day.path)
+    return query.awaitTermination(60)
+
+
+def _to_table(day: Day) -> object:
+    source = str(day.folder / "stream")
+    day.one.write.parquet(source)
+    stream = day.spark.readStream.schema(day.one.schema).parquet(source).writeStream.format("lakelock")
+    try:
+        return stream.option("checkpointLocation", str(day.folder / "checkpoint")).toTable("first_calls_tt")
+    finally:
+        assert "first_calls_tt" not in [table.name for table in day.spark.catalog.listTables()]
+
+
+def _saved_as(day: Day) -> object:
+    writer = day.one.write.format("lakelock").option("key", "id").option("path", day.new).mode("overwrite")
+    try:
+        return writer.saveAsTable("first_calls_s")
+    finally:
+        assert "first_calls_s" not in [table.name for table in day.spark.catalog.listTables()]
+
+
+FIRST_CALLS: tuple[Works | Told | Elsewhere, ...] = (
+    Works(3, 'mode("append"), new path, no key', _new, [(9, "c", 9)]),
+    Works(3, 'mode("overwrite"), new path, no key', lambda d: _new(d, "overwrite"), [(9, "c", 9)]),
+    Works(
+        4,
+        '.partitionBy("month"), new path, after register(spark)',
+        lambda d: (
+            d.one.write.format("lakelock").option("key", "id").partitionBy("month").mode("append").save(d.new),
+            LakeTable.for_path(d.spark, d.new).detail().head()["partition_by"],
+        )[1],
+        ["month"],
+    ),
+    Works(6, 'writeStream.partitionBy("month"), new path', _streamed, ["month"]),
+    Works(7, "int into a long column", _narrow, 1),
+    Works(8, '.option("maxRecordsPerFile", 25), 100 rows', _files, 4),
+    Works(11, '.option("optimizeWrite", "true")', lambda d: d.write(optimizeWrite="true"), 4),
+    Told(12, '.option("mergeShema", "true")', lambda d: d.write(mergeShema="true"), 'did you mean "mergeSchema"'),
+    Told(
+        13,
+        "a new column",
+        lambda d: d.one.withColumn("w", F.lit(1)).write.format("lakelock").mode("append").save(d.path),
+        r"\bw\b",
+    ),
+    Told(
+        13,
+        "a wrong type",
+        lambda d: d.one.selectExpr("id", "month", "'x' AS v").write.format("lakelock").mode("append").save(d.path),
+        r"\bv\b.*string",
+    ),
+    Told(14, '.option("ignoreChanges", "true")', lambda d: d.read(ignoreChanges="true").count(), "since|changes"),
+    Told(15, '.option("timestampAsOf", "2036-…Z")', lambda d: d.read(timestampAsOf="2036-01-01T00:00:00Z").count(), "to come"),
+    Told(16, 'load(p + "@v0")', lambda d: d.spark.read.format("lakelock").load(d.path + "@v0").count(), "is not a Hudi table"),
+    Told(
+        16, "load(a missing path)", lambda d: d.spark.read.format("lakelock").load(d.new + "x").count(), "is not a Hudi table"
+    ),
+    Told(18, 'saveAsTable("t") with a path, no register(spark)', _saved_as, r"register|\.save\(path\)|path", registers=False),
+    Told(19, 'writeStream.toTable("t")', _to_table, r"start\(path\)"),
+    Works(
+        21,
+        "sql(spark, INSERT with columns)",
+        lambda d: len(_by_name(d, "INSERT INTO first_calls (v, id, month) SELECT v, id, month FROM first_source")),
+        4,
+    ),
+    Works(
+        22,
+        "sql(spark, MERGE with all five clauses)",
+        lambda d: _by_name(d, MERGE),
+        [(1, "a", 10), (3, "a", 103), (8, "c", 8)],
+    ),
+    Works(
+        23,
+        "sql(spark, INSERT OVERWRITE)",
+        lambda d: _by_name(d, "INSERT OVERWRITE first_calls SELECT 7L, 'a', 7L"),
+        [(7, "a", 7)],
+    ),
+    Works(23, "sql(spark, INSERT OVERWRITE), dynamic", _dynamic, [(2, "b", 2), (7, "a", 7)]),
+    Works(
+        25,
+        "sql(spark, DESCRIBE DETAIL)",
+        lambda d: sql(d.spark, f"DESCRIBE DETAIL lakelock.`{d.path}`").head()["key"],
+        ["id"],
+        writes=False,
+    ),
+    Works(
+        25,
+        "sql(spark, DESCRIBE HISTORY … LIMIT 1)",
+        lambda d: sql(d.spark, f"DESCRIBE HISTORY lakelock.`{d.path}` LIMIT 1").count(),
+        1,
+        writes=False,
+    ),
+    Works(
+        26,
+        "sql(spark, OPTIMIZE … WHERE, ZORDER BY)",
+        lambda d: _optimized(d, lambda t: sql(d.spark, f"OPTIMIZE lakelock.`{t.path}` WHERE month = 'a' ZORDER BY (v)")),
+        ("CLUSTER", 1),
+    ),
+    Works(
+        26,
+        "sql(spark, VACUUM … RETAIN … DRY RUN)",
+        lambda d: sql(d.spark, f"VACUUM lakelock.`{d.path}` RETAIN 168 HOURS DRY RUN").count(),
+        1,
+        writes=False,
+    ),
+    Works(27, "sql(spark, ALTER TABLE …)", _altered, ["id bigint", "month string", "v bigint", "x bigint"]),
+    Told(
+        33,
+        "sql(spark, VERSION AS OF 1)",
+        lambda d: sql(d.spark, f"SELECT * FROM lakelock.`{d.path}` VERSION AS OF 1"),
+        "HISTORY",
+    ),
+    Told(
+        33,
+        "sql(spark, RESTORE … VERSION AS OF 1)",
+        lambda d: sql(d.spark, f"RESTORE TABLE lakelock.`{d.path}` TO VERSION AS OF 1"),
+        "HISTORY",
+    ),
+    Told(38, "LakeTable.create(spark, p, df)", lambda d: LakeTable.create(d.spark, d.new, d.one), "schema="),
+    *(
+        Told(39, f"table.{name}()", lambda d, name=name: getattr(d.table, name)(), r"table\.read\(\)")
+        for name in ("count", "show", "df", "where")
+    ),
+    Told(39, "table.write()", lambda d: d.table.write(), r"table\.(insert|upsert)\(df\)"),
+    Told(39, "table.append(df)", lambda d: d.table.append(d.one), r"table\.insert\(df\)"),
+    Works(
+        40,
+        "merge builder: Column, dictionaries, a partial insert",
+        _built,
+        [(1, "a", 10), (2, "b", 0), (3, "a", 0), (8, "c", None)],
+    ),
+    Works(41, 'table.merge(df, "id")', lambda d: _merged_on(d, "id"), 23),
+    Works(42, 'table.merge(df, ["id", "month"])', lambda d: _merged_on(d, ["id", "month"]), 23),
+    Told(
+        43,
+        "merge, two rows of the source match one",
+        lambda d: (
+            d.table.alias("t")
+            .merge(d.rows((1, "a", 5), (1, "a", 6)).alias("s"), "t.id = s.id AND t.month = s.month")
+            .whenMatchedUpdateAll()
+            .execute()
+        ),
+        r"\b1\b",
+    ),
+    Told(45, "merge inserts a key that exists", _duplicated, "upsert"),
+    Works(46, "merge without execute()", _not_executed, 3),
+    Works(
+        47,
+        "optimize().where(...).executeCompaction()",
+        lambda d: _optimized(d, lambda t: t.optimize().where("month = 'a'").executeCompaction()),
+        ("CLUSTER", 1),
+    ),
+    Works(
+        47,
+        "optimize().executeZOrderBy(...)",
+        lambda d: _optimized(d, lambda t: t.optimize().executeZOrderBy("v")),
+        ("CLUSTER", 1),
+    ),
+    Works(
+        47,
+        "optimize().where(...) alone rewrites nothing",
+        lambda d: _optimized(d, lambda t: t.optimize().where("month = 'a'")),
+        ("INSERT", 2),
+    ),
+    *(
+        Told(49, f"table.{name}({value!r})", run, r"history\(\)|instant")
+        for name, value, run in (
+            ("restore", 1, lambda d: d.table.restore(1)),
+            ("read", 1, lambda d: d.table.read(as_of=1)),
+            ("read", 0, lambda d: d.table.read(as_of=0)),
+            ("read", "", lambda d: d.table.read(as_of="")),
+        )
+    ),
+    Told(
+        49,
+        "table.read(as_of=a date without a time)",
+        lambda d: d.table.read(as_of=dt.date(2026, 11, 20)),
+        "time|datetime|instant",
+    ),
+    Works(51, "table.changes(0)", lambda d: d.table.changes(0).count(), 3, writes=False),
+    Works(51, 'table.changes(0, feed="commits")', lambda d: d.table.changes(0, feed="commits").count(), 3, writes=False),
+    Told(51, 'table.changes("earliest")', lambda d: d.table.changes("earliest"), "changes|since|instant"),
+    Told(52, "table.changes()", lambda d: d.table.changes(), "since"),
+    Told(52, "table.read(version=1)", lambda d: d.table.read(version=1), "as_of"),
+    Told(53, "upsert, a key twice", lambda d: d.table.upsert(d.rows((1, "a", 5), (1, "a", 6))), "duplicates|order_by"),
+    Told(53, "upsert, a key that is null", lambda d: d.table.upsert(d.rows((None, "a", 5))), r"\bid\b"),
+    Told(53, "update of a key column", lambda d: d.table.update({"id": "id + 1"}), r"\bid\b"),
+    Told(53, "update of a partition column", lambda d: d.table.update({"month": "'x'"}), r"\bmonth\b"),
+    Works(
+        54,
+        "a partition value with é, /, %, : and =",
+        lambda d: (d.table.insert(d.rows((9, "é/ %:=a", 9))), d.table.read("month = 'é/ %:=a'").count())[1],
+        1,
+    ),
+    Told(55, "table.insert(a pandas frame)", lambda d: d.table.insert(d.one.toPandas()), "createDataFrame|data frame"),
+    Told(
+        55,
+        "an unknown setting",
+        lambda d: LakeTable.for_path(d.spark, d.path, options={"lock.wait": 1}),
+        'did you mean "lock.wait_s"',
+    ),
+    Told(
+        55,
+        "an unknown lock provider",
+        lambda d: LakeTable.for_path(d.spark, d.path, options={"lock.provider": "zoo://h"}),
+        "zookeeper",
+    ),
+    Told(57, 'writeStream.outputMode("update")', _updating, "upsert_batch"),
+    Works(
+        58,
+        ".options(**hudi_options) without an operation: upsert",
+        _upserted,
+        [(1, "a", 10), (2, "b", 2), (3, "a", 3), (9, "c", 9)],
+    ),
+    Works(
+        59,
+        "operation upsert",
+        lambda d: _upserted(d, **_with_operation("upsert")),
+        [(1, "a", 10), (2, "b", 2), (3, "a", 3), (9, "c", 9)],
+    ),
+    Works(59, "operation delete", lambda d: _upserted(d, **_with_operation("delete")), [(2, "b", 2), (3, "a", 3)]),
+    Works(
+        59,
+        "operation insert_overwrite",
+        lambda d: _upserted(d, **_with_operation("insert_overwrite")),
+        [(1, "a", 10), (2, "b", 2), (9, "c", 9)],
+    ),
+    Works(
+        59,
+        "operation insert_overwrite_table",
+        lambda d: _upserted(d, **_with_operation("insert_overwrite_table")),
+        [(1, "a", 10), (9, "c", 9)],
+    ),
+    Works(60, "operation bulk_insert", lambda d: len(_upserted(d, **_with_operation("bulk_insert"))), 5),
+    Works(
+        61,
+        "tuning options of Hudi's",
+        lambda d: len(
+            _upserted(
+                d,
+                **{
+                    "hoodie.upsert.shuffle.parallelism": "2",
+                    "hoodie.clean.automatic": "true",
+                    "hoodie.cleaner.commits.retained": "3",
+                },
+            )
+        ),
+        4,
+    ),
+    Told(
+        62,
+        "index.type=BUCKET on a table without",
+        lambda d: _upserted(d, **{"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "256"}),
+        "buckets",
+    ),
+    Told(
+        63,
+        "begin.instanttime",
+        lambda d: d.read(**{"hoodie.datasource.read.begin.instanttime": "0"}).count(),
+        rf"{OURS}\.changes\(since",
+    ),
+    Works(
+        65, "hoodie.metadata.enable on a read", lambda d: d.read(**{"hoodie.metadata.enable": "true"}).count(), 3, writes=False
+    ),
+    Told(
+        66,
+        "spark.sql(CALL show_commits)",
+        lambda d: d.spark.sql("CALL show_commits(table => 't')"),
+        SQL + "|PROCEDURE",
+        sparks=True,
+    ),
+)
