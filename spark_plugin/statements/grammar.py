@@ -12,7 +12,7 @@ from sqlglot.errors import ParseError
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin.statements.merges import merge_of
-from lakelock.spark_plugin.statements.operations import Delete, Insert, Statement, Update
+from lakelock.spark_plugin.statements.operations import Delete, Insert, Name, Statement, Update
 from lakelock.spark_plugin.statements.pieces import (
     assignments_of,
     name_of,
@@ -122,10 +122,11 @@ def _insert(tree: exp.Expression, words: Words) -> Insert:
     if isinstance(into, exp.Schema):
         columns = tuple(name_of(column) for column in into.expressions)
         into = into.this
+    at = _after_name(words, 3 if words[2] == "TABLE" else 2)
+    partition, at = _partition(into, words, at)
     target = target_of(into)
     if target.alias:
         raise refused("alias for the target of an INSERT", "leave it out")
-    at = _after_name(words, 3 if words[2] == "TABLE" else 2)
     if columns is not None:
         at = words.group(at)[1] + 1
     by_name = bool(tree.args.get("by_name"))
@@ -144,7 +145,27 @@ def _insert(tree: exp.Expression, words: Words) -> Insert:
         if isinstance(value.parent, exp.Tuple):
             require_no_default(value.name)
     overwrite = bool(tree.args.get("overwrite"))
-    return Insert(target, words.piece(at, len(words)), columns, by_name, overwrite, replaced, relations_of(query))
+    return Insert(target, words.piece(at, len(words)), columns, by_name, overwrite, replaced, partition, relations_of(query))
+
+
+def _partition(into: exp.Expression, words: Words, at: int) -> tuple[tuple[tuple[Name, str | None], ...], int]:
+    """The columns of `PARTITION (…)`, which is taken off the target, and the word after it."""
+    node = optional_part(into, "partition")
+    if node is None:
+        return (), at
+    into.set("partition", None)
+    start, stop = words.group(at + 1)
+    parts = list(words.parts(start, stop))
+    if words[at] != "PARTITION" or len(parts) != len(node.expressions):
+        raise Unclear(at)
+    found: list[tuple[Name, str | None]] = []
+    for each, (begin, end) in zip(node.expressions, parts, strict=True):
+        if isinstance(each, exp.EQ):
+            equals = words.find(begin, end, "=")
+            found.append((name_of(each.this), piece_of(each.expression, words, equals + 1, end)))
+        else:
+            found.append((name_of(each), None))
+    return tuple(found), stop + 1
 
 
 def _after_name(words: Words, at: int) -> int:

@@ -53,8 +53,8 @@ class Delete:
 class Insert:
     """`INSERT INTO target …`: the rows of `query`, by position into `columns` (None: all of the table), or by name.
 
-    With `overwrite` they replace what is there, with `replace_where` the rows that satisfy it. `reads` are the relations that
-    the query names.
+    With `overwrite` they replace what is there, with `replace_where` the rows that satisfy it. `partition` has the columns of
+    `PARTITION (…)`, with the text of a value for each that the query lacks. `reads` are the relations that the query names.
     """
 
     target: Target
@@ -63,6 +63,7 @@ class Insert:
     by_name: bool = False
     overwrite: bool = False
     replace_where: str | None = None
+    partition: tuple[tuple[Name, str | None], ...] = ()
     reads: tuple[Name, ...] = ()
 
 
@@ -111,6 +112,10 @@ def _words(statement: Statement) -> Iterator[str]:
             yield from _condition("WHERE", statement.where)
         case Insert():
             yield f"INSERT {'OVERWRITE TABLE' if statement.overwrite else 'INTO'} {into}"
+            if statement.partition:
+                # Spark takes nothing but a literal here, without parentheses.
+                fixed = (quoted(name) + ("" if value is None else f" = {value}") for name, value in statement.partition)
+                yield f"PARTITION {_group(fixed)}"
             if statement.columns is not None:
                 yield _group(map(quoted, statement.columns))
             if statement.by_name:

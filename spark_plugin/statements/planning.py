@@ -105,9 +105,16 @@ class StatementPlanner:
         return PlannedWrite("MERGE", partial(execution.merge, plan=plan), anywhere="a merge")
 
     def _insert(self, statement: Insert) -> PlannedWrite:
-        df = self._with_floats(self._rows(statement))
-        if statement.replace_where is not None:
-            where = statement.replace_where
+        fixed = self._fixed(statement)
+        df = self._with_floats(self._rows(statement, fixed))
+        mode = str(self.spark.conf.get("spark.sql.sources.partitionOverwriteMode")).lower()
+        by_rows = mode == "dynamic" and self.properties.partition_fields and (not fixed or len(fixed) < len(statement.partition))
+        where = statement.replace_where
+        if statement.overwrite and fixed and not by_rows:
+            where = " AND ".join(
+                f"{quoted((name,))} {'IS NULL' if value.upper() == 'NULL' else f'= {value}'}" for name, value in fixed.items()
+            )
+        if where is not None:
             condition = self._condition(where, statement.target)
             df = self._with_nulls(df)
             return PlannedWrite(
@@ -115,24 +122,45 @@ class StatementPlanner:
             )
         if not statement.overwrite:
             return PlannedWrite("INSERT", partial(inserting.insert, df=df), looks_up=False)
-        mode = str(self.spark.conf.get("spark.sql.sources.partitionOverwriteMode")).lower()
-        if mode == "dynamic" and self.properties.partition_fields:
+        if by_rows:
             return PlannedWrite("INSERT_OVERWRITE", partial(overwriting.overwrite_partitions, df=df), replaces=True)
         return PlannedWrite("INSERT_OVERWRITE_TABLE", partial(overwriting.overwrite_table, df=df), replaces=True)
 
-    def _rows(self, statement: Insert) -> DataFrame:
-        """The rows of the query, under the names of the table's columns."""
-        df, names = self._source(statement.query, statement.reads), self.schema.names
+    def _fixed(self, statement: Insert) -> dict[str, str]:
+        """The partition columns that `PARTITION (…)` gives a value."""
+        columns = [self._column(name, statement.target) for name, _ in statement.partition]
+        _require_once(columns)
+        generated = [transform.name for transform in self.properties.transforms]
+        for name in columns:
+            if name not in self.properties.partition_fields or name in generated:
+                taken = [field for field in self.properties.partition_fields if field not in generated]
+                raise InputError(
+                    f"PARTITION names {name}, which is {'computed' if name in generated else 'no partition column'}",
+                    hint=f"it takes {', '.join(taken)}" if taken else "leave PARTITION out",
+                )
+        return {name: value for name, (_, value) in zip(columns, statement.partition, strict=True) if value is not None}
+
+    def _rows(self, statement: Insert, fixed: Mapping[str, str]) -> DataFrame:
+        """The rows of the query, under the names of the table's columns, with the values that `PARTITION (…)` gives."""
+        df = self._named(statement, self._source(statement.query, statement.reads), fixed)
+        types = {field.name: field.dataType for field in spark_schema(self.schema.arrow)}
+        return df.withColumns({name: F.expr(value).cast(types[name]) for name, value in fixed.items()}) if fixed else df
+
+    def _named(self, statement: Insert, df: DataFrame, fixed: Mapping[str, str]) -> DataFrame:
+        """The columns of the query under the names of those of the table that they are for."""
+        names = self.schema.names
         if statement.by_name:
             self._columns.refuse_other_case(df.columns)
-            return self._columns.spelled(df)
-        columns = list(names)
-        if statement.columns is None and len(df.columns) < len(names):
+            df = self._columns.spelled(df)
+            _require_once([*df.columns, *fixed])
+            return df
+        columns = [name for name in names if name not in fixed]
+        if statement.columns is None and len(df.columns) < len(columns):
             generated = [transform.name for transform in self.properties.transforms]
-            columns = [name for name in names if name not in generated]
+            columns = [name for name in columns if name not in generated]
         if statement.columns is not None:
             columns = [self._column(name, statement.target) for name in statement.columns]
-            _require_once(columns)
+            _require_once([*columns, *fixed])
         for name in columns:
             if name not in names:
                 raise SchemaError(f"INSERT: the table has no column {name!r}", hint=column_hint(name, names), column=name)

@@ -10,7 +10,6 @@ _MERGE_UPDATE = "write MERGE INTO … USING … ON … WHEN MATCHED THEN UPDATE 
 _MERGE_DELETE = "write MERGE INTO … USING … ON … WHEN MATCHED THEN DELETE"
 _CHOOSE = "choose the rows by a condition, or by a MERGE whose source has the LIMIT"
 _WITHIN = "put it into the source: USING (WITH … SELECT …) AS s, or INSERT INTO … WITH … SELECT …"
-_BY_COLUMN = "give the partition column its value in the query, or use REPLACE WHERE month = 1"
 _AS_IT_IS = "an older state cannot be changed: leave that out, or see table.restore"
 
 _STATEMENTS = {
@@ -60,7 +59,6 @@ _ANYWHERE = {
     "returning": ("RETURNING", "read what has changed with table.changes(since=result.instant)"),
     "limit": ("LIMIT", _CHOOSE),
     "order": ("ORDER BY", _CHOOSE),
-    "partition": ("PARTITION (…)", _BY_COLUMN),
     "sample": ("TABLESAMPLE", "choose the rows by a condition"),
 }
 

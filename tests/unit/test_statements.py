@@ -75,6 +75,12 @@ READ: dict[str, Statement] = {
         GOODS, "SELECT 1 UNION ALL SELECT 2 ORDER BY 1 LIMIT 1"
     ),
     "INSERT OVERWRITE goods SELECT 1": Insert(GOODS, "SELECT 1", overwrite=True),
+    "INSERT OVERWRITE TABLE goods PARTITION (day = date'2020-01-01', `h r`) (id) SELECT 1": Insert(
+        GOODS, "SELECT 1", (("id",),), overwrite=True, partition=((("day",), "date'2020-01-01'"), (("h r",), None))
+    ),
+    "INSERT INTO goods PARTITION (p='a') BY NAME SELECT 1": Insert(
+        GOODS, "SELECT 1", by_name=True, partition=((("p",), "'a'"),)
+    ),
     "INSERT INTO goods REPLACE WHERE month = 1 AND a IS DISTINCT FROM b SELECT * FROM x": Insert(
         GOODS, "SELECT * FROM x", replace_where="month = 1 AND a IS DISTINCT FROM b", reads=(("x",),)
     ),
@@ -178,8 +184,7 @@ REFUSED = {
     "UPDATE goods SET a[0] = 1": ("no name such as a", "plainly"),
     "UPDATE goods SET *": (r"no \* after SET", "column = value"),
     "INSERT OVERWRITE DIRECTORY '/x' SELECT 1": ("DIRECTORY", "spark.sql"),
-    "INSERT INTO goods PARTITION (month = 1) SELECT 1": (r"PARTITION \(…\)", "in the query"),
-    "INSERT OVERWRITE goods PARTITION (month = 1) SELECT 1": (r"PARTITION \(…\)", "REPLACE WHERE"),
+    "INSERT OVERWRITE goods PARTITION (month = 1) IF NOT EXISTS SELECT 1": ("cannot read", "leave IF NOT EXISTS out"),
     "INSERT INTO goods IF NOT EXISTS SELECT 1": ("cannot read", "leave IF NOT EXISTS out"),
     "INSERT INTO goods OPTIONS ('a' = 'b') SELECT 1": ("cannot read", "leave OPTIONS out"),
     "INSERT INTO goods AS g SELECT 1": ("no alias for the target of an INSERT", "leave it out"),

@@ -92,6 +92,13 @@ SAME: dict[str, Callable[[LakeTable, DataFrame], object]] = {
     ),
     "INSERT INTO goods TABLE delivery": lambda t, d: t.insert(d),
     "INSERT OVERWRITE TABLE goods SELECT * FROM delivery": lambda t, d: t.overwrite(d),
+    "INSERT INTO goods PARTITION (p = 'z') (note, id) SELECT note, id + 20 FROM delivery": (
+        lambda t, d: t.insert(d.selectExpr("id + 20 AS id", "'z' AS p", "note"))
+    ),
+    "INSERT OVERWRITE TABLE goods PARTITION (p = 'a') SELECT id, v, note FROM delivery WHERE p = 'a'": (
+        lambda t, d: t.overwrite(d.where("p = 'a'"), "p = 'a'")
+    ),
+    "INSERT OVERWRITE goods PARTITION (P) BY NAME SELECT * FROM delivery": lambda t, d: t.overwrite(d),
     "INSERT INTO goods REPLACE WHERE p = 'a' SELECT * FROM delivery WHERE p = 'a'": (
         lambda t, d: t.overwrite(d.where("p = 'a'"), "p = 'a'")
     ),
@@ -147,10 +154,25 @@ def test_a_statement_does_what_the_operation_of_its_name_does(
 def test_an_overwrite_replaces_the_partitions_that_the_session_asks_for(spark: SparkSession, table: LakeTable) -> None:
     spark.conf.set("spark.sql.sources.partitionOverwriteMode", "dynamic")
     try:
-        table.sql("INSERT OVERWRITE goods SELECT * FROM delivery WHERE p = 'a'")
+        table.sql("INSERT OVERWRITE goods PARTITION (p) SELECT * FROM delivery WHERE p = 'a'")
+        assert content(table) == [(1, "a", 1, "x"), (2, "a", -1, "x"), (3, "b", 30, "three")]
+        table.sql("INSERT OVERWRITE goods PARTITION (p = 'a') SELECT 7, 0, 'all'")
     finally:
         spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
-    assert content(table) == [(1, "a", 1, "x"), (2, "a", -1, "x"), (3, "b", 30, "three")]
+    assert content(table) == [(3, "b", 30, "three"), (7, "a", 0, "all")]
+
+
+def test_a_partition_of_an_insert_must_be_one_of_the_tables(table: LakeTable) -> None:
+    before = content(table)
+    for statement, problem in {
+        "INSERT OVERWRITE goods PARTITION (v = 1) SELECT 7, 'a', 'x'": "PARTITION names v, which is no partition column",
+        "INSERT OVERWRITE goods PARTITION (p = 'a') SELECT 7, 'a', 1, 'x'": "4 columns for the 3 columns id, v, note",
+        "INSERT INTO goods PARTITION (p = 'a') (id, p) SELECT 7, 'a'": "gives p two values",
+        "INSERT INTO goods PARTITION (p = 'a') BY NAME SELECT 7 AS id, 'b' AS p": "gives p two values",
+    }.items():
+        with pytest.raises(InputError, match=problem):
+            table.sql(statement)
+    assert content(table) == before
 
 
 VALUES = [
