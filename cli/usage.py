@@ -11,8 +11,20 @@ from typer.core import TyperGroup
 
 from lakelock.cli.output import show_error
 from lakelock.errors import InputError
+from lakelock.near_misses import nearest
 
 _JSON = "--json"
+_MEANT = {
+    "history": "commits ls",
+    "log": "commits ls",
+    "vacuum": "clean",
+    "compact": "optimize",
+    "repair": "doctor",
+    "rollback": "restore",
+    "show": "commits show",
+    "unlock": "locks break",
+}
+"""What other systems call a command of ours."""
 UsageError = cast("type[Exception]", typer.BadParameter.__mro__[1])
 """What every error of a call is. Releases of typer have it in different places."""
 
@@ -26,6 +38,13 @@ class Commands(TyperGroup):
             context = super().make_context(info_name, args, parent, **extra)
         context.meta[_JSON] = as_json
         return context
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+            meant = _MEANT.get(args[0]) or nearest(args[0], self.list_commands(ctx))
+            if meant is not None:
+                ctx.fail(f"No such command {args[0]!r}. Did you mean `lakelock {meant}`?")
+        return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
         with _told(ctx.meta[_JSON]):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from lakelock.spark_plugin.session_sql.commands import Alter, ColumnChange, Relation
-from lakelock.spark_plugin.session_sql.refusals import unreadable
+from lakelock.spark_plugin.session_sql.refusals import refuse_alteration, unreadable
 from lakelock.spark_plugin.statements.words import Unclear, Words
 
 FORM = (
@@ -17,6 +17,7 @@ FORM = (
 def alter(words: Words, text: str, target: Relation, at: int) -> Alter:
     """The change that begins at a word; `InputError` for any other."""
     verb = words[at]
+    refuse_alteration(words, at)
     column = at + 1 + (words[at + 1] in ("COLUMN", "COLUMNS"))
     try:
         if verb == "ADD":

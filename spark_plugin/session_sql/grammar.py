@@ -26,11 +26,11 @@ from lakelock.spark_plugin.session_sql.commands import (
     Vacuum,
     is_path,
 )
-from lakelock.spark_plugin.session_sql.refusals import refuse_catalog, refuse_with_path, unreadable
+from lakelock.spark_plugin.session_sql.refusals import BEFORE_TABLE, refuse_catalog, refused, unreadable
 from lakelock.spark_plugin.statements.operations import Name
 from lakelock.spark_plugin.statements.words import Words
 
-_WHOLE = ("VACUUM", "OPTIMIZE", "EXPLAIN")
+_WHOLE = ("VACUUM", "OPTIMIZE", "EXPLAIN", "SHOW")
 _READS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "EXPLAIN", "DESCRIBE", "DESC", "(")
 _BEFORE_SOURCES = ("FROM", "JOIN", ",", "TABLE", "USING", "(")
 _CHANGES = {"UPDATE": ((),), "DELETE": (("FROM",),), "MERGE": (("INTO",),), "INSERT": (("INTO",), ("OVERWRITE",))}
@@ -47,12 +47,15 @@ def command_of(text: str) -> Command | None:
     if first in _ABOUT and (first != "ALTER" or words[1] == "TABLE"):
         return _about(words, text, 1 + (words[1] == "TABLE"), _ABOUT[first])
     refuse_catalog(words)
+    named = next((at for at in range(1, len(words)) if words[at - 1] in BEFORE_TABLE.get(first, ())), 0)
+    if named:
+        return Unreadable(_relation(words, text, named)[0], refused(first))
     relations = tuple(_relations(words, text, 0))
     if not relations:
         return None
     if first not in _READS or any(words[at] in _CHANGES and words.depths[at] == 0 for at in range(1, len(words))):
         if any(relation.path for relation in relations):
-            raise refuse_with_path(first)
+            raise refused(first)
         return None
     return Query(relations)
 

@@ -108,7 +108,9 @@ class StatementPlanner:
         fixed = self._fixed(statement)
         df = self._with_floats(self._rows(statement, fixed))
         mode = str(self.spark.conf.get("spark.sql.sources.partitionOverwriteMode")).lower()
-        by_rows = mode == "dynamic" and self.properties.partition_fields and (not fixed or len(fixed) < len(statement.partition))
+        by_rows = (
+            mode == "dynamic" and self.properties.partition_fields and (not fixed or len(fixed) < len(statement.partition))
+        )
         where = statement.replace_where
         if statement.overwrite and fixed and not by_rows:
             where = " AND ".join(

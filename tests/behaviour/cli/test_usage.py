@@ -35,6 +35,8 @@ run()
         (["commits", "ls"], "Missing argument 'PATH'"),
         (["commits", "lss", "t"], "No such command 'lss'"),
         (["comits"], "No such command 'comits'"),
+        (["comits"], "Did you mean `lakelock commits`?"),
+        (["history", "t"], "Did you mean `lakelock commits ls`?"),
         (["profile", "t", "--require", "delt"], "'delt' is not one of"),
     ],
 )

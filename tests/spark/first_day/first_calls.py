@@ -41,7 +41,8 @@ def _by_name(day: Day, statement: str) -> list[tuple[object, ...]]:
     return sorted(tuple(row) for row in day.table.read().collect())
 
 
-MERGE = """MERGE INTO first_calls t USING (VALUES (1L, 'a', 10L), (2L, 'b', 0L), (8L, 'c', 8L)) s (id, month, v)
+MERGE = """MERGE INTO first_calls t
+USING (SELECT 1L id, 'a' month, 10L v UNION ALL SELECT 2L, 'b', 0L UNION ALL SELECT 8L, 'c', 8L) s
 ON t.id = s.id AND t.month = s.month
 WHEN MATCHED AND s.v = 0 THEN DELETE
 WHEN MATCHED THEN UPDATE SET v = s.v
@@ -203,6 +204,12 @@ FIRST_CALLS: tuple[Works | Told | Elsewhere, ...] = (
     ),
     Works(23, "sql(spark, INSERT OVERWRITE), dynamic", _dynamic, [(2, "b", 2), (7, "a", 7)]),
     Works(
+        24,
+        "sql(spark, INSERT OVERWRITE … PARTITION)",
+        lambda d: _by_name(d, "INSERT OVERWRITE first_calls PARTITION (month = 'a') SELECT 7L, 7L"),
+        [(2, "b", 2), (7, "a", 7)],
+    ),
+    Works(
         25,
         "sql(spark, DESCRIBE DETAIL)",
         lambda d: sql(d.spark, f"DESCRIBE DETAIL lakelock.`{d.path}`").head()["key"],
@@ -230,6 +237,22 @@ FIRST_CALLS: tuple[Works | Told | Elsewhere, ...] = (
         writes=False,
     ),
     Works(27, "sql(spark, ALTER TABLE …)", _altered, ["id bigint", "month string", "v bigint", "x bigint"]),
+    *(
+        Told(number, f"sql(spark, {statement})", lambda d, text=statement: _by_name(d, text), answer)
+        for number, statement, answer in (
+            (28, "ALTER TABLE first_calls ADD COLUMN c string AFTER id", "and then ALTER COLUMN name AFTER"),
+            (29, "ALTER TABLE first_calls ADD CONSTRAINT positive CHECK (v > 0)", "before the write"),
+            (29, "ALTER TABLE first_calls SET TBLPROPERTIES ('a' = 'b')", "lakelock config explain"),
+            (29, "ALTER TABLE first_calls CLUSTER BY (v)", "ZORDER BY"),
+            (30, "SHOW TBLPROPERTIES first_calls", "DESCRIBE DETAIL"),
+            (31, "GENERATE symlink_format_manifest FOR TABLE first_calls", "as it is"),
+            (31, "CREATE TABLE t SHALLOW CLONE first_calls", "createOrReplaceTempView"),
+            (31, "REORG TABLE first_calls APPLY (PURGE)", "OPTIMIZE"),
+            (32, "TRUNCATE TABLE first_calls", "DELETE FROM"),
+            (32, "SHOW PARTITIONS first_calls", "SELECT DISTINCT"),
+            (35, "CREATE OR REPLACE TABLE lakelock.`/tmp/t` (a int)", r"LakeTable\.create"),
+        )
+    ),
     Told(
         33,
         "sql(spark, VERSION AS OF 1)",
