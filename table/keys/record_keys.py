@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -29,7 +30,8 @@ def names_fields(properties: TableProperties) -> bool:
 def record_keys(rows: pa.Table | pa.RecordBatch, key_fields: Sequence[str], *, named: bool | None = None) -> pa.ChunkedArray:
     """The record key of each row as strings; a row without a key raises `SchemaError`.
 
-    `named` is `names_fields` of the table; by default keys are named when there are several fields.
+    `named` is `names_fields` of the table; by default keys are named when there are several fields. A value of a named key that
+    could be taken for another one raises `SchemaError`, so different values never have one key.
     """
     columns = [_text(rows, name) for name in key_fields]
     if not columns:
@@ -38,10 +40,20 @@ def record_keys(rows: pa.Table | pa.RecordBatch, key_fields: Sequence[str], *, n
         _refuse_empty(columns[0], key_fields[0])
         return columns[0]
     _refuse_all_empty(columns, key_fields)
+    for number, column in enumerate(columns if len(columns) > 1 else ()):
+        if has_free_text(rows.schema.field(key_fields[number]).type):
+            _refuse_ambiguous(column, number, key_fields)
     parts: list[object] = []
     for name, column in zip(key_fields, columns, strict=True):
         parts += [f"{',' if parts else ''}{name}:", _marked(column)]
     return _chunked(pc.binary_join_element_wise(*parts, ""))
+
+
+def has_free_text(arrow: pa.DataType) -> bool:
+    """Whether the text of such a value may have any character: it is that of a string."""
+    types = pa.types
+    arrow = arrow.value_type if types.is_dictionary(arrow) else arrow
+    return bool(types.is_string(arrow) or types.is_large_string(arrow) or types.is_string_view(arrow))
 
 
 def key_text(column: pa.ChunkedArray, name: str) -> pa.ChunkedArray:
@@ -95,6 +107,41 @@ def _refuse_empty(column: pa.ChunkedArray, name: str) -> None:
         raise SchemaError(
             f"the key column {name} holds an empty string", hint="filter these rows out or fill the column", column=name
         )
+
+
+def _refuse_ambiguous(column: pa.ChunkedArray, number: int, names: Sequence[str]) -> None:
+    """Hudi escapes nothing in `a:1,b:2`: `1,b:2` as the value of a, or the text that stands for null, would read as another key.
+
+    No value may hold the name of any key column in that form, the last one neither: what others have stored may. A name begins
+    with a comma and holds none, so no two of them overlap, and a text without a second `,b:` can be read in one way only.
+    """
+    texts = [_bytes_of(chunk) for chunk in column.chunks]
+    for mark in (NULL, EMPTY):
+        if any(mark.encode() in text for text in texts) and pc.any(found := pc.equal(column, mark)).as_py():
+            means = "null" if mark == NULL else "an empty text"
+            _refuse(column, found, names[number], f"Hudi writes {means} like that in a key of several columns")
+    for name in names[1:] if any(b"," in text for text in texts) else ():
+        if pc.any(found := pc.match_substring(column, f",{name}:")).as_py():
+            _refuse(column, found, names[number], f"in Hudi's text of the key, after ,{name}: comes the value of {name}")
+
+
+def _bytes_of(texts: pa.StringArray) -> bytes:
+    """All texts, one after the other: to search these for what hardly ever is there takes no time beside making keys of them."""
+    _, offsets, data = texts.buffers()
+    if not len(texts) or data is None:
+        return b""
+    bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1]
+    return bytes(memoryview(data)[bounds[0] : bounds[-1]])
+
+
+def _refuse(column: pa.ChunkedArray, found: pa.ChunkedArray, name: str, why: str) -> None:
+    example = column.filter(found)[0].as_py()
+    raise SchemaError(
+        f"the key column {name} holds {example[:80]!r}, which would be taken for another key: {why}",
+        hint="change the value, or filter these rows out; a table with a single key column has no such values",
+        column=name,
+        value=example,
+    )
 
 
 def _refuse_all_empty(columns: Sequence[pa.ChunkedArray], names: Sequence[str]) -> None:
