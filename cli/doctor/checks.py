@@ -12,6 +12,7 @@ from lakelock.cli.doctor.clients import check_clients
 from lakelock.cli.doctor.contents import check_contents
 from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.cli.doctor.file_index import check_index
+from lakelock.cli.doctor.keys import check_keys
 from lakelock.cli.doctor.lock import check_lock
 from lakelock.cli.doctor.spark import check_spark
 from lakelock.errors import LakelockError
@@ -35,9 +36,9 @@ SKEW_MS = 5_000
 PACKAGES = ("lakelock", "pyspark", "pandas", "pyarrow", "obstore", "fastavro", "hudi")
 
 
-def examine(context: DoctorContext) -> Iterator[Check]:
-    """Run every check in turn; one that fails does not keep the others from running."""
-    for name, check in CHECKS.items():
+def examine(context: DoctorContext, *, keys: bool = False) -> Iterator[Check]:
+    """Run every check in turn; one that fails does not keep the others from running. With `keys` all record keys are read."""
+    for name, check in (CHECKS | ({"keys": check_keys} if keys else {})).items():
         try:
             yield from check(context)
         except LakelockError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Annotated
 
 import typer
 from rich.text import Text
@@ -19,7 +20,13 @@ from lakelock.table import layout
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 
 
-def doctor(path: TableArgument, config: ConfigOption = None, settings: SetOption = None, as_json: JsonOption = False) -> None:
+def doctor(
+    path: TableArgument,
+    keys: Annotated[bool, typer.Option("--keys", help="Also read the key of every row, and name duplicates.")] = False,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
     """Check a table, its storage, its lock and this machine; exit code 1 when a check failed, 0 otherwise.
 
     Writes a few small objects under `.hoodie/` and removes them, and takes the commit lock once. Only the lock's own file
@@ -29,7 +36,7 @@ def doctor(path: TableArgument, config: ConfigOption = None, settings: SetOption
         found = resolved(config, settings)
         storage = location_of(path, found.settings).open()
         _ensure_table(storage)
-        checks = list(examine(DoctorContext(path, found, storage, SystemRuntime(), config, settings)))
+        checks = list(examine(DoctorContext(path, found, storage, SystemRuntime(), config, settings), keys=keys))
         failed = any(check.status == "failed" for check in checks)
         values = {"table": storage.uri, "ok": not failed, "checks": [asdict(check) for check in checks]}
         out.show(values, lambda o: _print(o, checks))

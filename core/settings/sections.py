@@ -275,6 +275,11 @@ class WriteSettings(Section):
     duplicates: Literal["error", "any"] = setting(
         "error", "Rows of one key with an equal ordering value in one upsert: an error, or take any one of them"
     )
+    merge_may_duplicate_keys: bool = setting(
+        False,
+        "Let a merge whose condition does not equate the key insert rows whose key the table has already, as insert does; "
+        "otherwise their keys are looked up, and one that is there is an error",
+    )
 
     def check_together(self) -> None:
         if self.compression == "gzip" and self.compression_level > 9:

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 from lakelock.amounts import counted
 from lakelock.engine.earlier_files import Target
 from lakelock.spark_plugin.changing.changes import ChangePlan, ChangeReport, change_stage, pack_stage
+from lakelock.spark_plugin.changing.new_keys import require_new_keys
 from lakelock.spark_plugin.changing.placing import NewPlaces
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.writing.attempt import Attempt
@@ -63,6 +64,8 @@ def _with_new_rows(attempt: Attempt, plan: ChangePlan, inserts: NewPlaces, chang
     packed, report = _packed(attempt, plan, changes)
     if not report.counts:
         return ()
+    if report.unsure:
+        require_new_keys(attempt, plan, packed)
     numbered = inserts.numbered()
     joined: dict[int, object] = {numbered[target]: rows for target, rows in report.new.sums.items() if target in numbered}
     new: dict[Target, object] = {target: rows for target, rows in report.new.sums.items() if target not in numbered}

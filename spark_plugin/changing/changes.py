@@ -30,7 +30,7 @@ from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, chunks
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.columns.fitting import conform
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.keys.keyed import Keyed, dedupe
+from lakelock.table.keys.keyed import Keyed
 from lakelock.table.rewriting.merge import Placed
 from lakelock.table.schema import RECORD_KEY
 from lakelock.table.snapshot import DataFile
@@ -81,14 +81,17 @@ class ChangePlan:
 
 @dataclass
 class ChangeReport:
-    """What a task packed: changes by (partition, route), the new rows of each partition or bucket, and their size in memory."""
+    """What a task packed: changes by (partition, route), the new rows of each partition or bucket, and their size in memory;
+    whether the table may have the key of a new row."""
 
     counts: Counter[tuple[str, int]] = field(default_factory=Counter)
     new: NewRows = field(default_factory=NewRows)
     size_bytes: int = 0
+    unsure: bool = False
 
     def __add__(self, other: ChangeReport) -> ChangeReport:
-        return ChangeReport(self.counts + other.counts, self.new + other.new, self.size_bytes + other.size_bytes)
+        counts, new, size_bytes = self.counts + other.counts, self.new + other.new, self.size_bytes + other.size_bytes
+        return ChangeReport(counts, new, size_bytes, self.unsure or other.unsure)
 
     @property
     def row_bytes(self) -> int:
@@ -124,6 +127,7 @@ def pack_stage(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
             routes, counts, rows_of = plan.inserts.routed(Keyed.of(fitted, plan.context.properties), drawn)
             report.counts.update(counts)
             report.new += rows_of
+            report.unsure = report.unsure or bool(pc.any(plan.inserts.may_be_stored(fitted)).as_py())
             yield from parcels.packed(_carried(plan, fitted, pa.nulls(len(routes), pa.int64())), np.arange(len(routes)), routes)
     yield report
 
@@ -133,6 +137,20 @@ def _twins(plan: ChangePlan, rows: pa.Table) -> DuplicateKeyError:
     return DuplicateKeyError(
         f"several new rows have the same key, in one partition or several: {', '.join(keys)}",
         hint="remove the duplicates from the source: with index=global a key is there once in the whole table",
+        keys=keys,
+    )
+
+
+def _refuse_twins(added: Keyed) -> None:
+    """`DuplicateKeyError` if two new rows of a partition have one key."""
+    if pc.count_distinct(added.keys).as_py() == len(added):
+        return
+    tallied = pc.value_counts(added.keys)
+    keys = tallied.field("values").filter(pc.greater(tallied.field("counts"), 1)).to_pylist()[:_SHOWN]
+    raise DuplicateKeyError(
+        f"several new rows of the merge have the same key: {', '.join(keys)}",
+        hint="remove the duplicates from the source; table.upsert(df) takes the newest of them, and table.insert(df) stores "
+        "all, as does a merge with write.merge_may_duplicate_keys=true",
         keys=keys,
     )
 
@@ -188,7 +206,8 @@ def _rewritten(
     added = None
     if new is not None:
         added = Keyed.of(conform(pa.concat_tables(new), context.schema.arrow), context.properties)
-        dedupe(added, None)  # two new rows of one key are an error
+        if plan.inserts is None or plan.inserts.equated is not None or not context.settings.write.merge_may_duplicate_keys:
+            _refuse_twins(added)
     if not isinstance(target, int):
         assert added is not None
         assert plan.inserts is not None

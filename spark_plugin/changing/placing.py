@@ -64,13 +64,15 @@ Placement = tuple[npt.NDArray[Any], Counter[tuple[str, int]], NewRows]
 class NewPlaces:
     """The places for new rows beside `files`, whose numbers are routes. `routes`, once they are planned, say which file takes
     the new rows of a partition, if any does. The new rows of `settled` partitions and buckets are in files that were kept.
-    `looked_up`: the only keys that new rows may have, if it is known."""
+    `looked_up`: the only keys that new rows may have, if it is known. `equated`: no stored row has the key of a new one in
+    which none of these columns is null; without one, nothing is known of their keys, and with None nobody asks."""
 
     context: WriteContext
     files: tuple[DataFile, ...]
     routes: Routes | None = None
     settled: frozenset[Target] = frozenset()
     looked_up: LookedUpKeys | None = None
+    equated: tuple[str, ...] | None = None
 
     @property
     def in_buckets(self) -> bool:
@@ -100,6 +102,12 @@ class NewPlaces:
         properties = self.context.properties
         names = (*properties.record_keys, *(() if properties.keys_span_partitions else properties.partition_fields))
         return reduce(pc.and_, [rows.column(name).is_valid() for name in names])
+
+    def may_be_stored(self, rows: pa.Table) -> pa.ChunkedArray | pa.Array:
+        """Whether the table may have the key of each new row."""
+        if not self.equated:
+            return pa.repeat(self.equated is not None, rows.num_rows)
+        return reduce(pc.or_, [rows.column(name).is_null() for name in self.equated])
 
     def _by_bucket(self, keyed: Keyed, drawn: npt.NDArray[Any]) -> Placement:
         plan = self._bucket_plan()

@@ -16,18 +16,22 @@ from lakelock.table.columns.fields import spelled
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _EXACT = (*_WHOLE_NUMBERS, "string", "boolean", "date", "timestamp", "timestamp_ntz")
 """Types of which two values are equal to Spark exactly if they make the same record key. Floating-point numbers are not."""
+_EQUATIONS = ("EqualTo", "EqualNullSafe")
 
 
 @dataclass(frozen=True)
 class MergeCondition:
     """`of_target` is the part that stored rows decide alone, None if there is none or it asks for the time. `equated` says, by
     column of the table, which expression of the source it must equal, in the column's type: null where no value can.
-    `same` has, by column of the table, the columns of the source that it must equal.
+    `same` has, by column of the table, the columns of the source that it must equal; `compared` also those that `<=>` equates.
+    `only_equates`: the condition is nothing but such equations.
     """
 
     of_target: Condition | None
     equated: Mapping[str, Column]
     same: Mapping[str, frozenset[str]]
+    compared: Mapping[str, frozenset[str]]
+    only_equates: bool
 
     @classmethod
     def of(cls, target: DataFrame, source: DataFrame, on: str | Column) -> MergeCondition:
@@ -52,10 +56,16 @@ class MergeCondition:
             )
         equated: dict[str, Column] = {}
         same: dict[str, frozenset[str]] = {}
+        compared: dict[str, frozenset[str]] = {}
+        only_equates = True
         for node in conjuncts:
-            for name, column, theirs in _keys(spark, node, sides[1], names):
-                equated.setdefault(name, column)
-                same[name] = same.get(name, frozenset()) | theirs
+            found = list(_keys(spark, node, sides[1], names))
+            only_equates = only_equates and bool(found)
+            for name, column, theirs in found:
+                compared[name] = compared.get(name, frozenset()) | theirs
+                if node.nodeName() == "EqualTo":
+                    equated.setdefault(name, column)
+                    same[name] = same.get(name, frozenset()) | theirs
         alone = [node for node in conjuncts if sides[0].has(node)]
         watched = None
         if alone:
@@ -64,7 +74,7 @@ class MergeCondition:
             for node in alone[1:]:
                 both = both & column_of(spark, node)
             watched = Condition.of_filter(spark, target.where(both), text)
-        return cls(watched, equated, same)
+        return cls(watched, equated, same, compared, only_equates)
 
 
 @dataclass(frozen=True)
@@ -93,7 +103,7 @@ def _conjuncts(node: Any) -> Iterator[Any]:
 
 def _equates(node: Any, one: _Side, other: _Side) -> bool:
     """Whether the part is an equation between both sides, by which Spark can bring their rows together."""
-    if node.nodeName() not in ("EqualTo", "EqualNullSafe"):
+    if node.nodeName() not in _EQUATIONS:
         return False
     left, right = node.left(), node.right()
     return (one.has(left) and other.has(right)) or (one.has(right) and other.has(left))
@@ -112,7 +122,7 @@ def source_column(side: DataFrame, value: Column, source: DataFrame) -> str | No
 def _keys(spark: SparkSession, node: Any, source: _Side, names: Sequence[str]) -> Iterator[tuple[str, Column, frozenset[str]]]:
     """A column of the target, which has these `names`, that the part equates with an expression of the source, and which
     column that is, if it is one."""
-    if node.nodeName() != "EqualTo":
+    if node.nodeName() not in _EQUATIONS:
         return
     for mine, theirs in ((node.left(), node.right()), (node.right(), node.left())):
         widened = mine.nodeName() == "Cast"

@@ -45,7 +45,10 @@ def merge(attempt: Attempt, plan: MergePlan) -> Written:
     if spec.has(When.NOT_MATCHED):
         # In buckets new rows join a file group that is there, whether or not it was read.
         files = tuple(dict.fromkeys((*read, *_joinable(attempt))))
-        places = NewPlaces(attempt.context(), files, looked_up=_looked_up(attempt) if plan.inserts_equated else None)
+        may_repeat = attempt.settings.merge_may_duplicate_keys and not attempt.properties.keys_span_partitions
+        equated = None if may_repeat else plan.new_keys
+        looked_up = _looked_up(attempt) if plan.inserts_equated else None
+        places = NewPlaces(attempt.context(), files, looked_up=looked_up, equated=equated)
     elif not read:
         return Written()
     misfit = f"when_matched_update_all would give a stored row another value of {', '.join(plan.compared)}"

@@ -63,6 +63,9 @@ class MergePlan:
     """Whether the same rows on both sides give the same changes in each attempt."""
     inserts_equated: bool = False
     """Whether new rows have the key and partition values of the source that `on` equates, and no others."""
+    new_keys: tuple[str, ...] = ()
+    """Columns of which no stored row has the values of a new row with the same key, if none of these is null: all key columns,
+    where `on` equates those and nothing but key and partition columns, with what the new row has there. Else none."""
 
     @classmethod
     def of(
@@ -96,6 +99,9 @@ class MergePlan:
                 hint="equate the key alone, or call table.upsert(df), which moves such a row",
             )
         values, inserts_equated = [], by_key
+        apart = set(properties.record_keys if properties.keys_span_partitions else fixed)
+        compares_keys = on.only_equates and set(properties.record_keys) <= on.compared.keys() <= apart
+        new_keys = tuple(on.compared) if compares_keys else ()
         repeatable = is_repeatable(stored.crossJoin(given).where(as_column(spec.on)), spec.on)
         for clause in spec.clauses:
             side = sides[clause.when]
@@ -103,7 +109,9 @@ class MergePlan:
             if clause.when is When.MATCHED and clause.then is Then.UPDATE and clause.values is not None:
                 clause = replace(clause, values=_without_equated(clause.values, spec, side, given, on))
             if clause.then is Then.INSERT:
-                inserts_equated = inserts_equated and _inserts_equated(clause, spec, side, source, on, fixed)
+                inserts_equated = inserts_equated and _inserts_equated(clause, spec, side, source, on.same, fixed)
+                if not (inserts_equated or _inserts_equated(clause, spec, side, source, on.compared, new_keys)):
+                    new_keys = ()
             values.append(_values(spec, clause, side, source, schema, properties, fixed))
             repeatable = repeatable and _is_repeatable(side, clause, values[-1])
         updates = [each for clause, each in zip(spec.clauses, values, strict=True) if clause.then is Then.UPDATE and each]
@@ -114,7 +122,7 @@ class MergePlan:
             tuple(name for name in schema.names if any(name in each for each in updates)), compared,
             {name: equated[name] for name in fixed} if by_key else None,
             tuple(_selected(spark, stored, each) for each in spec.clauses if each.when is When.NOT_MATCHED_BY_SOURCE),
-            repeatable, inserts_equated,
+            repeatable, inserts_equated, new_keys,
         )  # fmt: skip
         # The whole is analysed once: clauses may set a column to types that do not go together.
         places = stored.select("*", F.lit("").alias(FILE), F.lit(0).cast("long").alias(ROW))
@@ -274,11 +282,12 @@ def _unqualified(clause: Clause, spec: MergeSpec) -> dict[str, object]:
 
 
 def _inserts_equated(
-    clause: Clause, spec: MergeSpec, side: DataFrame, source: DataFrame, on: MergeCondition, fixed: tuple[str, ...]
-) -> bool:
-    """Whether the new rows of a clause have such columns of the source in these columns as `on` equates with them."""
+    clause: Clause, spec: MergeSpec, side: DataFrame, source: DataFrame, same: Mapping[str, frozenset[str]],
+    fixed: tuple[str, ...],
+) -> bool:  # fmt: skip
+    """Whether the new rows of a clause have such columns of the source in these columns as are the `same`."""
     given = {name: of(spec.source_alias, name) for name in fixed} if clause.values is None else _unqualified(clause, spec)
-    return all(name in given and source_column(side, as_column(given[name]), source) in on.same.get(name, ()) for name in fixed)
+    return all(name in given and source_column(side, as_column(given[name]), source) in same.get(name, ()) for name in fixed)
 
 
 def _without_equated(

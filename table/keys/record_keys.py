@@ -110,7 +110,7 @@ def _refuse_empty(column: pa.ChunkedArray, name: str) -> None:
 
 
 def _refuse_ambiguous(column: pa.ChunkedArray, number: int, names: Sequence[str]) -> None:
-    """Hudi escapes nothing in `a:1,b:2`: `1,b:2` as the value of a, or the text that stands for null, would read as another key.
+    """Hudi escapes nothing in `a:1,b:2`: `1,b:2` as a value of a, or the text that stands for null, reads as another key.
 
     No value may hold the name of any key column in that form, the last one neither: what others have stored may. A name begins
     with a comma and holds none, so no two of them overlap, and a text without a second `,b:` can be read in one way only.
@@ -126,7 +126,7 @@ def _refuse_ambiguous(column: pa.ChunkedArray, number: int, names: Sequence[str]
 
 
 def _bytes_of(texts: pa.StringArray) -> bytes:
-    """All texts, one after the other: to search these for what hardly ever is there takes no time beside making keys of them."""
+    """All texts, one after the other: a search in these for what hardly ever is there takes next to no time."""
     _, offsets, data = texts.buffers()
     if not len(texts) or data is None:
         return b""

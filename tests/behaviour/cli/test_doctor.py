@@ -8,6 +8,7 @@ import shlex
 import sys
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 from lakelock.cli.doctor.checks import examine
@@ -21,6 +22,7 @@ from lakelock.cli.doctor.spark import (
     judge_workers_python,
 )
 from lakelock.cli.output import Exit
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
@@ -28,8 +30,14 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.testing import ManualRuntime
 from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
-from tests.behaviour.tables import insert, new_table
+from tests.behaviour.tables import SCHEMA, insert, new_table
 from tests.faulty_storage import Fault, FaultyStorage, Rule, Wrapped
+
+
+def fill(storage: Storage, month: str, *keys: str) -> None:
+    """One more file with a row for each key."""
+    rows = pa.table([keys, [1] * len(keys), [month] * len(keys)], schema=SCHEMA)
+    ArrowEngine(writer(storage)).insert(rows)
 
 
 @pytest.fixture(autouse=True)
@@ -50,6 +58,31 @@ class TestDoctor:
             "settings", "table", "storage", "clock", "lock", "writers", "decisions", "rejections", "contents", "index",
             "packages", "spark",
         ]  # fmt: skip
+
+    def test_it_names_the_keys_that_stand_twice_in_a_partition(self, storage: LocalStorage, path: str) -> None:
+        for month, keys in (("1", "ab"), ("2", "ac"), ("1", "cd")):
+            fill(storage, month, *keys)
+        assert "keys" not in {check["name"] for check in run("doctor", path, "--json").json["checks"]}
+        (found,) = [each for each in run("doctor", path, "--keys", "--json").json["checks"] if each["name"] == "keys"]
+        assert (found["status"], found["found"]) == ("ok", "each of 6 rows has a key of its own in its partition")
+        fill(storage, "1", "b", "d", "e")
+        ended = run("doctor", path, "--keys", "--json")
+        (found,) = [each for each in ended.json["checks"] if each["name"] == "keys"]
+        assert ended.code == Exit.ERROR
+        assert found["status"] == "failed"
+        assert re.fullmatch(r"2 keys in several rows: '[bd]' in month=1/.*, month=1/.*; '[bd]' in month=1/.*", found["found"])
+        assert "dropDuplicates" in found["hint"]
+
+    def test_the_keys_of_a_partition_that_is_larger_than_memory_are_read_a_share_at_a_time(
+        self, storage: LocalStorage, path: str, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        names = [f"k{number}" for number in range(50)]
+        fill(storage, "1", *names)
+        fill(storage, "1", *names[::7])
+        monkeypatch.setattr("lakelock.cli.doctor.keys.PASS_BYTES", 1000)
+        (found,) = [each for each in run("doctor", path, "--keys", "--json").json["checks"] if each["name"] == "keys"]
+        assert found["found"].startswith("8 keys in several rows: ")
+        assert found["found"].endswith("; and 3 more")
 
     def test_it_leaves_nothing_behind(self, storage: LocalStorage, path: str) -> None:
         insert(writer(storage), storage, "month=1", "a")

@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 
 from lakelock.errors import ConflictError, DuplicateKeyError, InputError, SchemaError, WriteFailed
 from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin.changing import applying
 from tests.sizes import but
 from tests.spark.without_jobs import content, fill
 
@@ -127,8 +128,72 @@ def test_two_source_rows_that_would_change_one_row_are_an_error_that_names_its_k
 
 @pytest.mark.usefixtures("untouched")
 def test_two_new_rows_of_one_key_are_an_error(spark: SparkSession, table: LakeTable) -> None:
-    with pytest.raises(DuplicateKeyError, match="same key: 7"):
-        table.merge(rows(spark, (7, "a", 1, "x"), (7, "a", 2, "y")), ON).when_not_matched_insert_all().execute()
+    twins = rows(spark, (7, "a", 1, "x"), (7, "a", 2, "y"))
+    for on in (ON, "target.v = source.v"):
+        with pytest.raises(DuplicateKeyError, match="same key: 7") as raised:
+            table.merge(twins, on).when_not_matched_insert_all().execute()
+        assert "table.upsert(df)" in raised.value.hint
+
+
+@pytest.mark.usefixtures("untouched")
+def test_a_new_row_whose_key_is_stored_is_an_error_that_names_the_key(spark: SparkSession, table: LakeTable) -> None:
+    for on in ("target.v = source.v", "target.note = source.note", ON + " and target.v = source.v"):
+        with pytest.raises(DuplicateKeyError, match="whose key the table has already: p=a: 2") as raised:
+            table.merge(rows(spark, (2, "a", 999, "x")), on).when_not_matched_insert_all().execute()
+        assert "table.upsert(df)" in raised.value.hint
+        assert "table.insert(df)" in raised.value.hint
+    with pytest.raises(DuplicateKeyError, match="whose key the table has already: p=a: 2"):  # the key inserted is another
+        values = {"id": F.lit(2), "p": "source.p", "v": "source.v"}
+        table.merge(rows(spark, (9, "a", 1, "x")), ON).when_not_matched_insert(values).execute()
+
+
+def test_a_key_that_the_partition_lacks_is_inserted_on_any_condition(spark: SparkSession, table: LakeTable) -> None:
+    source = rows(spark, (2, "b", 999, "elsewhere"), (4, "a", 998, "new"), (5, None, 997, "none"))
+    table.merge(source, "target.v = source.v").when_not_matched_insert_all().execute()
+    assert content(table)[1:] == [
+        (2, "a", 20, "two"), (2, "b", 999, "elsewhere"), (3, "b", 30, "three"), (4, "a", 998, "new"), (5, None, 997, "none"),
+    ]  # fmt: skip
+    with pytest.raises(DuplicateKeyError, match="whose key the table has already.*: 5"):  # a null equals none, and is stored
+        table.merge(rows(spark, (5, None, 1, "x")), ON).when_not_matched_insert_all().execute()
+
+
+def test_a_stored_key_may_be_inserted_where_the_setting_says_so(spark: SparkSession, table: LakeTable) -> None:
+    source = rows(spark, (2, "a", 999, "x"), (7, "a", 998, "y"), (7, "a", 997, "z"))
+    may = LakeTable.for_path(spark, table.path, options={"write.merge_may_duplicate_keys": True})
+    may.merge(source, "target.v = source.v").when_not_matched_insert_all().execute()
+    assert [row[0] for row in content(table)] == [1, 2, 2, 3, 7, 7]
+
+
+@pytest.mark.in_ci
+@pytest.mark.parametrize("index", ["bucket:4", "global"])
+def test_a_stored_key_is_not_inserted_again_beside_an_index(spark: SparkSession, path: str, index: str) -> None:
+    table = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", index=index)
+    fill(table, (1, "a", 10, "one"))
+    where = "b" if index == "global" else "a"
+    with pytest.raises(DuplicateKeyError, match="whose key the table has already: p=a: 1"):
+        table.merge(rows(spark, (1, where, 1, "x")), "target.v = source.v").when_not_matched_insert_all().execute()
+    table.merge(rows(spark, (2, where, 1, "x")), "target.v = source.v").when_not_matched_insert_all().execute()
+    assert [row[:2] for row in content(table)] == [(1, "a"), (2, where)]
+
+
+def test_an_insert_of_the_key_of_a_new_row_rejects_the_merge(spark: SparkSession, table: LakeTable, other: LakeTable) -> None:
+    with pytest.raises(ConflictError), table.transaction() as tx:
+        tx.merge(
+            rows(spark, (9, "a", 99, "x")), "target.v = source.v and target.v < 50"
+        ).when_not_matched_insert_all().execute()
+        other.insert(rows(spark, (9, "a", 77, "other")))
+    assert [row for row in content(table) if row[0] == 9] == [(9, "a", 77, "other")]
+
+
+def test_a_merge_on_the_key_looks_up_no_keys_of_new_rows(
+    spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    monkeypatch.setattr(applying, "require_new_keys", lambda *_: asked.append(on))
+    null_safe = "target.id <=> source.id and target.p <=> source.p"
+    for number, on in enumerate((ON, "source.id = target.id", null_safe, "target.v = source.v", ON + " and target.v > 0")):
+        table.merge(rows(spark, (100 + number, "c", 100 + number, "new")), on).when_not_matched_insert_all().execute()
+    assert asked == ["target.v = source.v", ON + " and target.v > 0"]
 
 
 def test_several_source_rows_may_delete_one_row_and_only_one_of_them_may_change_it(
