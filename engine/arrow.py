@@ -17,7 +17,7 @@ from lakelock.data_locks import Resource
 from lakelock.engine.batch import Batch
 from lakelock.engine.change_feed import read_feed
 from lakelock.engine.memory import Memory
-from lakelock.engine.reads import KeysRead, RowsRead, require_certain
+from lakelock.engine.reads import KeysRead, RowsRead, require_certain, require_condition, require_rows
 from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
 from lakelock.errors import InputError, LakelockError
 from lakelock.occ.attempts.retrying import run, with_retries
@@ -63,6 +63,7 @@ class ArrowEngine:
 
         Rows outside `partition`, if it is named, are an `InputError`.
         """
+        require_rows(rows, self._kernels)
         group = self._only_group(rows)
         work = partial(self._insert_in, rows=rows, memory=Memory(), small=group is not None)
         return with_retries(
@@ -111,6 +112,7 @@ class ArrowEngine:
 
         `missing_columns` is the setting `write.missing_columns` of this call.
         """
+        require_rows(rows, self._kernels)
         require_key(self._coordinator.properties, "an upsert")
         work = partial(self.upsert_in, rows=rows, missing_columns=missing_columns, memory=Memory())
         return with_retries(
@@ -159,6 +161,7 @@ class ArrowEngine:
         """Delete the rows that satisfy a condition. `InputError` if its answers are not certain, as with `random`."""
         require_certain(condition)
         coordinator = self._coordinator
+        require_condition(condition, coordinator.schema(), self._kernels, optional=False)
         likely: tuple[Resource, ...] = ()
         if coordinator.data.for_writes:
             likely = target_of_expression(str(condition), coordinator.schema().arrow, coordinator.properties)
@@ -171,6 +174,7 @@ class ArrowEngine:
         self, keys: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
         """Delete the rows whose key and partition columns are in a table."""
+        require_rows(keys, self._kernels)
         require_key(self._coordinator.properties, "a delete by keys")
         work = partial(self.delete_keys_in, keys=keys, memory=Memory())
         return with_retries(
@@ -179,6 +183,7 @@ class ArrowEngine:
 
     def delete_where_in(self, tx: Transaction, condition: Condition, memory: Memory | None = None) -> Committed:
         """Delete by condition as the only write of a transaction that may have read before."""
+        require_condition(condition, tx.schema, self._kernels, optional=False)
         read = RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, condition)
         tx.reads(read)
         batch = self._batch_of(tx, tx.schema, None, memory)
@@ -203,6 +208,7 @@ class ArrowEngine:
         self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
         """Replace the whole content of every partition that `rows` has rows for."""
+        require_rows(rows, self._kernels)
         work = partial(self.overwrite_partitions_in, rows=rows)
         return with_retries(self._coordinator, "INSERT_OVERWRITE", work, application=application, tag=tag, partition=partition)
 
@@ -264,6 +270,7 @@ class ArrowEngine:
         return self._read_shown(self._coordinator.shown(as_of, query_type), (), where)
 
     def _read_shown(self, shown: Shown, named: Sequence[Resource], where: pc.Expression | None) -> pa.Table:
+        require_condition(where, shown.schema, self._kernels)
         found = self.read_files(files_within(shown.snapshot, named), shown.schema, where)
         logged = shown.logged_within(named)
         if not logged:
@@ -289,6 +296,7 @@ class ArrowEngine:
     def read_in(self, tx: Transaction, where: Condition | None = None) -> pa.Table:
         """Read as part of a transaction: its commit is rejected if somebody commits what this read would have seen."""
         require_certain(where)
+        require_condition(where, tx.schema, self._kernels)
         tx.reads(RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, where))
         return self.read_files(tx.snapshot().files, tx.schema, where)
 

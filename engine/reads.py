@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.conflict import WHOLE_TABLE
@@ -12,12 +13,39 @@ from lakelock.errors import InputError, StorageError
 from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.storage import Storage
 from lakelock.table.pruning.files import StatisticsOf
-from lakelock.table.rewriting.kernels import Condition, Kernels, KeyedRows
+from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels, KeyedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
 # As pyarrow shows it; what stands in quotation marks is a value.
 _RANDOM = re.compile(r'"(?:[^"\\]|\\.)*"|\b(random)\((?=[{)])')
+
+
+def require_rows(rows: object, kernels: Kernels) -> None:
+    """`InputError` for rows that are no Arrow table."""
+    if kernels is ARROW and not isinstance(rows, pa.Table):
+        raise InputError(
+            f"rows are given as {type(rows).__name__}, and not as a pyarrow.Table",
+            hint="make one: pa.Table.from_pylist(rows), pa.Table.from_pandas(frame) or pa.Table.from_batches([batch])",
+        )
+
+
+def require_condition(condition: Condition | None, schema: TableSchema, kernels: Kernels, *, optional: bool = True) -> None:
+    """`InputError` for what is no condition on rows of the table: an unknown column, types that do not compare, no boolean."""
+    if kernels is not ARROW or (condition is None and optional):
+        return
+    if not isinstance(condition, pc.Expression):
+        raise InputError(
+            f"a condition is a pyarrow expression, and {condition!r} is of the type {type(condition).__name__}",
+            hint='write it as pc.field("id") == 1, with pyarrow.compute as pc',
+        )
+    try:
+        schema.arrow.empty_table().filter(condition)
+    except (pa.ArrowException, TypeError, KeyError) as error:
+        raise InputError(
+            f"{condition} is no condition on the rows of this table: {str(error).splitlines()[0]}",
+            hint=f"the columns are {', '.join(f'{field.name} ({field.type})' for field in list(schema.arrow)[:20])}",
+        ) from error
 
 
 def require_certain(condition: Condition | None) -> None:

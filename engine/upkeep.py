@@ -19,6 +19,9 @@ from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.partitioning.paths import partition_values
 from lakelock.table.rewriting.kernels import Kernels
 
+_PATH = "path of the partition"
+"""With spaces, as no column of a table has."""
+
 
 def chosen_partitions(coordinator: Coordinator, where: pc.Expression | None, partition: Targets) -> Callable[[str], bool]:
     """Which partitions are named, and satisfy a condition on the partition columns; `InputError` for one on other columns."""
@@ -28,8 +31,8 @@ def chosen_partitions(coordinator: Coordinator, where: pc.Expression | None, par
     paths = coordinator.snapshot().partitions
     values = partition_values(paths, coordinator.schema().arrow, coordinator.properties)
     try:
-        found = values.append_column("__path", pa.array(paths, pa.string())).filter(where).column("__path").to_pylist()
-    except (pa.ArrowException, KeyError) as error:
+        found = values.append_column(_PATH, pa.array(paths, pa.string())).filter(where).column(_PATH).to_pylist()
+    except (pa.ArrowException, KeyError, TypeError) as error:
         raise InputError(
             f"the condition {where} does not choose partitions: {error}",
             hint=f"use the partition columns only: {', '.join(coordinator.properties.partition_fields) or 'there are none'}",

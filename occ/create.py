@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import islice
 
+import pyarrow as pa
+
 from lakelock.clock import Runtime
-from lakelock.errors import InputError, TableError
+from lakelock.errors import InputError, SchemaError, TableError
 from lakelock.occ.recorded_index import record_index
 from lakelock.storage import Created, Storage, create, probe
 from lakelock.table import layout
 from lakelock.table.columns.fields import Fields
 from lakelock.table.columns.fitting import why_not_fits
 from lakelock.table.index_choice import TableIndex
+from lakelock.table.keys.record_keys import key_text
+from lakelock.table.partitioning.paths import require_partition_type
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 
@@ -44,6 +48,7 @@ def create_table(storage: Storage, properties: TableProperties, runtime: Runtime
                 "folder of Parquet. What is to lie beside a table's rows needs a name that begins with _ or a dot",
             )
     if made:
+        _check_columns(properties)
         probe(storage, layout.probe(write_id), write_id)
         _record_index(storage, properties.index)
         _make_timeline_folder(storage, write_id)
@@ -54,6 +59,27 @@ def create_table(storage: Storage, properties: TableProperties, runtime: Runtime
             hint="open it: LakeTable.for_path(spark, path), or LakeTable.create(..., if_not_exists=True)",
         )
     return made
+
+
+def _check_columns(properties: TableProperties) -> None:
+    """`SchemaError` for columns that a table cannot have, or that cannot be its key, partition or ordering columns."""
+    if properties.create_schema is None:
+        return
+    columns = TableSchema.from_arrow(TableSchema.from_avro_json(properties.create_schema).arrow)
+    for name, role in properties.needed_columns:
+        columns.require([name], role)
+        kind = columns.field(name).type
+        if role == "key":
+            key_text(pa.chunked_array([], kind), name)
+        elif role == "partition":
+            require_partition_type(kind, name)
+        elif pa.types.is_nested(kind):
+            hint = "order by a number, a time or a text"
+            raise SchemaError(f"column {name} of type {kind} cannot order the versions of a row", hint=hint, column=name)
+    for names, role in ((properties.record_keys, "key"), (properties.partition_fields, "partition")):
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise SchemaError(f"the {role} column {twice!r} is named twice", hint="name it once", column=twice)
 
 
 def check_definition(

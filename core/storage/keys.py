@@ -13,12 +13,23 @@ OLD_ARCHIVE = ".commits_.archive."
 def checked(key: str) -> str:
     """Return `key`, or raise `StorageError` when it could name something outside the root or differ between storages."""
     segments = key.split("/")
-    if "" in segments or "." in segments or ".." in segments or "\0" in key:
+    if "" in segments or "." in segments or ".." in segments or "\0" in key or not is_text(key):
         raise StorageError(
             f"{key!r} is not a valid storage key",
             hint="keys are relative, use single slashes and have no '.' or '..' segments; check partition values",
         )
     return key
+
+
+def is_text(text: str) -> bool:
+    """Whether it has an encoding: half of a surrogate pair, as in `"\\ud800"`, is no character."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def checked_prefix(prefix: str) -> str:

@@ -14,8 +14,9 @@ import pyarrow as pa
 from lakelock.data_locks.request import TABLE, Resource
 from lakelock.errors import InputError, SchemaError
 from lakelock.near_misses import did_you_mean
+from lakelock.storage.keys import is_text
 from lakelock.table.keys.record_keys import key_text
-from lakelock.table.partitioning.paths import partition_path, unescape
+from lakelock.table.partitioning.paths import DEFAULT_PARTITION, partition_path, unescape
 from lakelock.table.properties import TableProperties
 from lakelock.table.snapshot import DataFile, Snapshot
 
@@ -44,7 +45,7 @@ def _resource(target: Target, properties: TableProperties) -> Resource:
     text = target.strip().strip("/")
     if not fields:
         raise InputError(f"{target!r} names a partition, but the table has none", hint="leave the partition out")
-    if not text:
+    if not text or not is_text(text):
         raise InputError(f"{target!r} is not a partition", hint=_example(properties))
     try:
         resource = Resource.of(text)
@@ -57,7 +58,10 @@ def _resource(target: Target, properties: TableProperties) -> Resource:
         _check_columns([name for name, *_ in named], properties)
         # Both spellings of a value, as it is and as it is escaped in the path, mean the same partition.
         plain = unescape if properties.url_encode else str
-        return resource_of_values({name: plain(value) for name, _, value in named}, properties)
+        values = {name: plain(value) for name, _, value in named}
+        return resource_of_values(
+            {name: None if value == DEFAULT_PARTITION else value for name, value in values.items()}, properties
+        )
     if len(fields) > 1 and len(resource.parts) > len(fields):
         raise InputError(f"{target!r} is deeper than the table's partitions", hint=_example(properties))
     return resource
@@ -95,7 +99,7 @@ def _text(value: object, name: str) -> str:
     try:
         found = pa.array([value])
         return str(key_text(pa.chunked_array([found]), name)[0].as_py())
-    except (pa.ArrowException, SchemaError) as error:
+    except (pa.ArrowException, UnicodeError, OverflowError, SchemaError) as error:
         raise InputError(f"{value!r} cannot be the value of the partition column {name}", hint="give a plain value") from error
 
 

@@ -18,7 +18,7 @@ from lakelock.occ.upkeep.history_versions import put_once
 from lakelock.occ.upkeep.retained import ensure_readable
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable
-from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.instants import Action, Instant, State, is_instant_time, later_than
 from lakelock.table.properties import read_properties
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import Timeline
@@ -105,6 +105,9 @@ def take_savepoint(table: OpenTable, name: str, as_of: str | None = None) -> Sav
     `InputError` when there is no such commit on the active timeline, when its files were or are being cleaned, or when the
     name or the commit has a savepoint already.
     """
+    if len(name) == 17 and is_instant_time(name):
+        hint = "use another name: savepoints are also deleted and read by the time of their commit"
+        raise InputError(f"the savepoint name {name!r} reads as the time of a commit", hint=hint)
     if not name.strip() or name != name.strip() or len(name) > 200 or not name.isprintable():
         raise InputError(
             f"{name!r} is not a valid savepoint name", hint="use up to 200 printable characters, with no space at the ends"

@@ -158,11 +158,15 @@ class TableUpkeep:
                 f"the condition {where} cannot choose partitions: {str(error).splitlines()[0]}",
                 hint=f"use the partition columns only: {', '.join(values.column_names) or 'there are none'}",
             ) from error
-        values = values.append_column("__path", pa.array(paths, pa.string()))
+        values = values.append_column(_PATH, pa.array(paths, pa.string()))
         rows = [tuple(row.values()) for row in values.to_pylist()]
         frame = self._spark.createDataFrame(rows, spark_schema(values.schema))
-        chosen = frozenset(row["__path"] for row in frame.where(condition.on(frame)).select("__path").collect())
+        chosen = frozenset(row[0] for row in frame.where(condition.on(frame)).select(frame.columns[-1]).collect())
         return lambda path: path in chosen and (not targets or within(path, targets))
+
+
+_PATH = "path of the partition"
+"""With spaces, as no column of a table has."""
 
 
 def now_and_then(check: Callable[[], None]) -> Callable[[], None]:

@@ -22,12 +22,25 @@ _ATOMS = {
     pa.float16(): pa.float32(),
     pa.date64(): pa.date32(),
 }
+_OWN = ("_lakelock_", "_hoodie_")
+_DELETED = "_hoodie_is_deleted"
 _OPAQUE = {b"variant": "a variant", b"geometry": "a geometry", b"geography": "a geography"}
 
 
 def is_name(name: str) -> bool:
     """Whether every reader accepts it as the name of a column or field."""
     return _NAME.match(name) is not None
+
+
+def refuse_own_name(name: str) -> None:
+    """`SchemaError` for a name that Hudi or lakelock gives to columns of its own, in whatever case; Spark asks for none."""
+    if name.lower().startswith(_OWN) and name != _DELETED:
+        raise SchemaError(
+            f"{name!r} cannot be the name of a column: names that begin with {' or '.join(_OWN)} are those of Hudi's and "
+            "lakelock's own columns",
+            hint="rename the column before writing",
+            column=name,
+        )
 
 
 def new_column(field: pa.Field) -> pa.Field:
@@ -37,6 +50,7 @@ def new_column(field: pa.Field) -> pa.Field:
             f"{field.name!r} cannot be a column name: Avro, in which Hudi keeps schemas, allows letters, digits and _ only",
             hint="rename the column before writing",
         )
+    refuse_own_name(field.name)
     return pa.field(field.name, _canonical(field, field.name))
 
 

@@ -18,7 +18,7 @@ from lakelock.table.layout import checked_partition
 from lakelock.table.properties import TableProperties
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""What stands for a null or an empty value."""
+"""What stands for a null, and to Hudi for an empty text, which no row here has."""
 
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
@@ -27,13 +27,28 @@ _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 def partition_path(values: Sequence[str | None], fields: Sequence[str], *, hive_style: bool, url_encode: bool) -> str:
     """The partition path of a row whose partition columns read `values` as text; `""` without partition fields.
 
-    A value that would lead out of the table, or that storage cannot hold as a folder, is a `SchemaError`.
+    Different values have different paths. One that has that of another, that would lead out of the table, or that storage
+    cannot hold as a folder, is a `SchemaError`.
     """
     parts = []
     for value, field in zip(values, fields, strict=True):
-        text = value or DEFAULT_PARTITION
+        if value in ("", DEFAULT_PARTITION):
+            raise SchemaError(
+                f"the partition column {field} holds {value!r}, which would be taken for null: both have the same folder",
+                hint=f"write null where there is no value, or another text; stored rows are found by a condition on {field}",
+                column=field,
+                value=value,
+            )
+        text = DEFAULT_PARTITION if value is None else value
         if url_encode:
             text = escape(text)
+        elif "/" in text and field != fields[-1]:
+            raise SchemaError(
+                f"the partition column {field} holds {value!r}, which reads as the folders of several columns",
+                hint="correct the value; slashes are safe where hoodie.datasource.write.partitionpath.urlencode=true",
+                column=field,
+                value=value,
+            )
         parts.append(f"{field}={text}" if hive_style else text)
     path = "/".join(parts)
     try:
@@ -58,10 +73,17 @@ def partition_paths(rows: pa.Table | pa.RecordBatch, properties: TableProperties
         distinct = [(*distinct[c // len(values)], values[c % len(values)]) for c in encoded.dictionary.to_pylist()]
     style = {"hive_style": properties.hive_style, "url_encode": properties.url_encode}
     paths = [partition_path(values, fields, **style) for values in distinct]
-    # Null and empty are different values of one folder.
-    number = {path: i for i, path in enumerate(dict.fromkeys(paths))}
-    dense = np.array([number[path] for path in paths], dtype=np.int32)
-    return pa.DictionaryArray.from_arrays(pa.array(dense[codes]), pa.array(list(number), pa.string()))
+    return pa.DictionaryArray.from_arrays(pa.array(codes.astype(np.int32)), pa.array(paths, pa.string()))
+
+
+def require_partition_type(arrow: pa.DataType, field: str) -> None:
+    """`SchemaError` for a type whose values name no folders."""
+    if pa.types.is_nested(arrow) or pa.types.is_floating(arrow) or pa.types.is_binary(arrow):
+        raise SchemaError(
+            f"column {field} of type {arrow} cannot partition a table",
+            hint="partition by strings, integers, dates, timestamps, decimals or booleans",
+            column=field,
+        )
 
 
 def partition_values(paths: Sequence[str], schema: pa.Schema, properties: TableProperties) -> pa.Table:
@@ -70,6 +92,8 @@ def partition_values(paths: Sequence[str], schema: pa.Schema, properties: TableP
     `SchemaError` for a folder whose name is no such value: not every key generator of other engines can be read backwards.
     """
     fields = properties.partition_fields
+    if not fields:
+        raise SchemaError("the table has no partitions to choose from", hint="leave the condition out")
     texts = [partition_texts(path, properties) for path in paths]
     columns = []
     for number, name in enumerate(fields):
@@ -125,11 +149,7 @@ def _distinct(rows: pa.Table | pa.RecordBatch, field: str) -> tuple[npt.NDArray[
     column = rows.column(index)
     if pa.types.is_dictionary(column.type):
         column = column.cast(column.type.value_type)
-    if pa.types.is_nested(column.type) or pa.types.is_floating(column.type) or pa.types.is_binary(column.type):
-        raise SchemaError(
-            f"column {field} of type {column.type} cannot partition a table",
-            hint="partition by strings, integers, dates, timestamps, decimals or booleans",
-        )
+    require_partition_type(column.type, field)
     whole = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     encoded = whole.dictionary_encode()
     texts = key_text(pa.chunked_array([encoded.dictionary]), field).to_pylist()

@@ -44,6 +44,10 @@ Condition = Any
 """Says which rows are meant; its text is for people. To Arrow a `pyarrow.compute.Expression`."""
 
 
+_ROW = "number of the row"
+"""With spaces, as no column of a table has."""
+
+
 class NewFile(Protocol):
     """A base file that is being written."""
 
@@ -203,9 +207,9 @@ class ArrowKernels:
 
     def satisfying(self, condition: pc.Expression) -> DeleteMask:
         def mask(rows: pa.Table) -> pa.ChunkedArray:
-            numbered = rows.append_column("__row", pa.array(np.arange(rows.num_rows)))
+            numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
             found = np.zeros(rows.num_rows, np.bool_)
-            found[np.asarray(numbered.filter(condition).column("__row"))] = True
+            found[np.asarray(numbered.filter(condition).column(_ROW))] = True
             return pa.chunked_array([pa.array(found)])
 
         return mask

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from lakelock.errors import SchemaError
 from lakelock.near_misses import column_hint
-from lakelock.table.columns.canonical import is_name, refuse_twins
+from lakelock.table.columns.canonical import is_name, refuse_own_name, refuse_twins
 from lakelock.table.columns.fields import Fields
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
@@ -49,6 +49,8 @@ def renamed(
                 hint="name the field alone, in letters, digits and _: {'place.zip': 'postcode'}",
                 column=given,
             )
+        if len(path) == 1:
+            refuse_own_name(changes[path] or "")
     if not changes:
         raise SchemaError("no column was named", hint='name it: {"old": "new"} to rename, "old" to drop')
     _refuse_roles(changes, properties)

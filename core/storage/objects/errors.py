@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from lakelock.errors import SettingsError, StorageError, StorageUnavailable
+from lakelock.errors import LakelockError, SettingsError, StorageError, StorageUnavailable
 from lakelock.settings.secrets import MASK, masked_uri
 
 _QUERY = re.compile(r"\?[^\s\"')]*")
@@ -44,6 +44,15 @@ def translated(uri: str, key: str, options: Mapping[str, str], *, writing: bool 
         return
     except (known.InvalidPathError, known.NotSupportedError, NotImplementedError) as error:
         raise StorageError(f"{where}: {cleaned(error, options)}", hint="check the key and the storage options") from None
+    except (ValueError, TypeError) as error:
+        if isinstance(error, LakelockError):
+            raise
+        # obstore's words for a key that no store takes, such as one with a control character.
+        raise StorageError(
+            f"{uri}: the key {key!r} cannot be used: {cleaned(error, options)}",
+            hint="object stores take no control characters: check partition values, or make the table with its folders encoded "
+            "(hoodie.datasource.write.partitionpath.urlencode=true)",
+        ) from None
     except (known.BaseError, OSError) as error:
         text, absent = str(error), isinstance(error, (known.NotFoundError, FileNotFoundError))
         if any(sign in text for sign in _NO_BUCKET) or (absent and writing):

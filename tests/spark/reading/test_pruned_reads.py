@@ -28,7 +28,7 @@ from tests.sizes import but, in_ci
 from tests.spark.sparks import to_arrow
 
 COLUMNS = "id int, month int, who string, day date, v long"
-NAMES = ["a", "b/c", "%41", "x=y", "", None, "__HIVE_DEFAULT_PARTITION__"]
+NAMES = ["a", "b/c", "%41", "x=y", " ", None, "null"]
 FIRST, SECOND = date(2026, 1, 1), date(2026, 12, 31)
 
 

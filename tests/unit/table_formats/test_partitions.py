@@ -37,7 +37,6 @@ def path_of(value: str | None, *, hive_style: bool = False, url_encode: bool = T
         ("\x00\n\x7f", "%00%0A%7F"),
         ("2026-11-21 09:27", "2026-11-21 09%3A27"),
         (None, "__HIVE_DEFAULT_PARTITION__"),
-        ("", "__HIVE_DEFAULT_PARTITION__"),
     ],
 )
 def test_values_are_escaped_as_hive_and_hudi_escape_them(value: str | None, folder: str) -> None:
@@ -56,6 +55,19 @@ def test_values_that_lead_out_of_the_table_are_refused(value: str) -> None:
         path_of(value, url_encode=False)
 
 
+@pytest.mark.parametrize("value", ["", "__HIVE_DEFAULT_PARTITION__"])
+@pytest.mark.parametrize("url_encode", [True, False])
+def test_a_text_that_has_the_folder_of_null_is_refused(value: str, url_encode: bool) -> None:
+    with pytest.raises(SchemaError, match=f"the partition column f holds '{value}', which would be taken for null"):
+        path_of(value, url_encode=url_encode)
+
+
+def test_a_slash_that_is_not_escaped_is_refused_where_another_column_follows() -> None:
+    with pytest.raises(SchemaError, match="the partition column a holds 'x/y', which reads as the folders of several columns"):
+        partition_path(["x/y", "z"], ("a", "b"), hive_style=False, url_encode=False)
+    assert partition_path(["x", "y/z"], ("a", "b"), hive_style=False, url_encode=False) == "x/y/z"
+
+
 def test_several_fields_nest_in_their_order() -> None:
     fields = ("month", "carrier")
     assert partition_path(["1", None], fields, hive_style=True, url_encode=True) == "month=1/carrier=__HIVE_DEFAULT_PARTITION__"
@@ -64,7 +76,7 @@ def test_several_fields_nest_in_their_order() -> None:
 
 
 def test_a_whole_table_of_rows_gets_its_paths() -> None:
-    rows = pa.table({"a": ["x/y", None, "", "x/y"], "b": pa.array([1, 2, 2, 1], pa.int8()), "id": [1, 2, 3, 4]})
+    rows = pa.table({"a": ["x/y", None, None, "x/y"], "b": pa.array([1, 2, 2, 1], pa.int8()), "id": [1, 2, 3, 4]})
     paths = partition_paths(rows, table("a", "b"))
     null = "a=__HIVE_DEFAULT_PARTITION__/b=2"
     assert paths.to_pylist() == ["a=x%2Fy/b=1", null, null, "a=x%2Fy/b=1"]
