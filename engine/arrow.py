@@ -21,6 +21,7 @@ from lakelock.engine.reads import KeysRead, RowsRead, require_certain, require_c
 from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
 from lakelock.errors import InputError, LakelockError
 from lakelock.occ.attempts.retrying import run, with_retries
+from lakelock.occ.conflicts.reads import BucketsRead
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, files_within, resources_of, target_of_expression
 from lakelock.occ.outcomes.committed import Committed
@@ -80,7 +81,7 @@ class ArrowEngine:
         batch = self._batch(tx, rows, memory)
         place = batch.placed(batch.by_partition())
         batch.claim(place.files, place.claims, place.new)
-        added = [batch.rewritten(file, added=mine) for file, mine in place.known]
+        added = [stat for file, mine in place.known for stat in batch.rewritten(file, added=mine)]
         if small and not added:
             return tx.commit(partial(batch.new_files, place), schema=batch.schema)
         return tx.commit([*added, *batch.new_files(place)], schema=batch.schema)
@@ -137,10 +138,11 @@ class ArrowEngine:
         }
         if batch.index is None:
             tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the upsert"))
-        # In a table with buckets whoever writes one of these keys writes one of these file groups.
         place = batch.tagged(keyed) if batch.index is None else batch.placed(keyed)
+        if batch.index is not None:
+            tx.reads(BucketsRead("keys of the upsert", [*(file.group for file in place.files), *place.claims]))
         batch.claim(place.files, place.claims, place.new)
-        stats = [batch.rewritten(file, upserts=changes) for file, changes in place.known]
+        stats = [stat for file, changes in place.known for stat in batch.rewritten(file, upserts=changes)]
         return tx.commit([*stats, *batch.new_files(place)], schema=batch.schema)
 
     def delete(
@@ -190,7 +192,7 @@ class ArrowEngine:
         groups = [file for file in tx.snapshot().files if batch.memory.matches(file, read)]
         batch.claim(groups)
         delete_mask = self._kernels.satisfying(condition)
-        return tx.commit([batch.rewritten(file, delete_mask=delete_mask) for file in groups])
+        return tx.commit([stat for file in groups for stat in batch.rewritten(file, delete_mask=delete_mask)])
 
     def delete_keys_in(self, tx: Transaction, keys: pa.Table, memory: Memory | None = None) -> Committed:
         """Delete the rows with these keys as the only write of a transaction that may have read before."""
@@ -202,7 +204,8 @@ class ArrowEngine:
         tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))
         known = batch.tagged(keyed).known
         batch.claim(file for file, _ in known)
-        return tx.commit([batch.rewritten(file, delete_mask=self._kernels.among(found)) for file, found in known])
+        among = self._kernels.among
+        return tx.commit([stat for file, found in known for stat in batch.rewritten(file, delete_mask=among(found))])
 
     def overwrite_partitions(
         self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None

@@ -162,8 +162,8 @@ class Batch:
         upserts: KeyedRows | None = None,
         delete_mask: DeleteMask | None = None,
         added: KeyedRows | None = None,
-    ) -> WriteStat:
-        """The next slice of a file group: a copy, if the attempt before made one from the same file.
+    ) -> list[WriteStat]:
+        """The next slice of a file group, none if no row changes: a copy, if the attempt before made one from the same file.
 
         It brought the same rows for it, since these follow from the file and the rows of the call.
         """
@@ -171,8 +171,10 @@ class Batch:
         with self.tx.phases.during(Phase.WRITE):
             copies = self._copied([before] if before is not None else [])
             stat = copies[0] if copies else self.rewrite(file, upserts=upserts, delete_mask=delete_mask, added=added)
+        if stat is None:
+            return []
         self._mine.rewritten[file.key] = stat
-        return stat
+        return [stat]
 
     def _copied(self, files: Sequence[WriteStat]) -> list[WriteStat]:
         """Copies of all these files; none if one of them cannot be had. What was copied in vain, the commit removes."""
@@ -200,7 +202,7 @@ class Batch:
 
     def rewrite(
         self, file: DataFile, *, upserts: KeyedRows | None, delete_mask: DeleteMask | None, added: KeyedRows | None
-    ) -> WriteStat:
+    ) -> WriteStat | None:
         """The task that rewrites a file group."""
         return rewrite_group(
             self.context, file, self.task(), upserts=upserts, delete_mask=delete_mask, added=added,

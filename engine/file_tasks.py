@@ -98,9 +98,9 @@ def rewrite_group(
     storage: Storage | None = None,
     runtime: Runtime | None = None,
     kernels: Kernels = ARROW,
-) -> WriteStat:
+) -> WriteStat | None:
     """Write the next slice of the file group of `base`, without the rows of `delete_mask` and with `upserts` (one per key, or
-    by place).
+    by place). None if no row would change, as when all stored rows are newer: then no file is left.
 
     The `added` rows come last, whatever their keys. Columns that the `upserts` lack keep their stored values. `content`: an
     older slice, whose rows are taken instead.
@@ -113,17 +113,26 @@ def rewrite_group(
         )
     file = DataFile(base.partition, base.file_id, str(task), context.instant)
     began_s = runtime.monotonic_s()
-    with announced_file(context, file, storage, runtime, base=base) as output:
-        writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
-        source, ordering = content or base, context.properties.ordering_field
-        counts = kernels.rewrite(
-            storage.open_input(source.key, size_bytes=source.size_bytes), source.key, writer, context.schema,
-            upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering,
-        )  # fmt: skip
-        written = writer.close()
-        size_bytes = output.tell()
+    try:
+        with announced_file(context, file, storage, runtime, base=base) as output:
+            writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
+            source, ordering = content or base, context.properties.ordering_field
+            counts = kernels.rewrite(
+                storage.open_input(source.key, size_bytes=source.size_bytes), source.key, writer, context.schema,
+                upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering,
+            )  # fmt: skip
+            if content is None and not counts.changes:
+                raise _Unchanged
+            written = writer.close()
+            size_bytes = output.tell()
+    except _Unchanged:
+        return None  # the commit removes the marker, as it does those of other files that it does not count
     stat = _rewritten(base, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
     return replace(stat, recorded=_recorded(context, written))
+
+
+class _Unchanged(Exception):
+    """A rewrite turned out to change nothing, so its file is given up."""
 
 
 def move_rows(

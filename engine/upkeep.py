@@ -71,12 +71,12 @@ def write_copies(coordinator: Coordinator, kernels: Kernels, tx: Transaction, co
         tx.check_alive()
         task = TaskToken(number, 0, 0)
         if copy.base is not None:
-            stats.append(
-                rewrite_group(
-                    context, copy.base, task, content=copy.source,
-                    storage=table.storage, runtime=table.runtime, kernels=kernels,
-                )
+            stat = rewrite_group(
+                context, copy.base, task, content=copy.source,
+                storage=table.storage, runtime=table.runtime, kernels=kernels,
             )  # fmt: skip
+            assert stat is not None, "the content of another slice is always written"
+            stats.append(stat)
             continue
         rows = kernels.stored([copy.source], tx.schema, table.storage)
         stats += move_rows(

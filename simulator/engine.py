@@ -157,7 +157,7 @@ class _AttemptedTwice(Batch):
             self.follow(self.context.instant, late)
         return stats
 
-    def rewrite(self, file: DataFile, *, upserts: Any, delete_mask: Any, added: Any) -> WriteStat:
+    def rewrite(self, file: DataFile, *, upserts: Any, delete_mask: Any, added: Any) -> WriteStat | None:
         task, attempt = self.task(), 0
         while True:
             stat = rewrite_group(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Protocol
 
 from lakelock.amounts import counted
 from lakelock.conflict import WHOLE_TABLE
+from lakelock.table.buckets import bucket_of_group
+from lakelock.table.layout import FileGroupId
 from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.snapshot import DataFile
 
@@ -44,6 +46,32 @@ class Read(Protocol):
         Looks at the footers before the rows. A file that has vanished counts as matching: its rows cannot be ruled out.
         """
         ...
+
+
+class BucketsRead:
+    """Keys that were looked up in a table with buckets, found or not: whoever wrote one wrote into its bucket.
+
+    So no file is looked into. It matters where the write leaves the file group of a bucket as it is, since all rows there are
+    newer.
+    """
+
+    kind = ReadKind.KEYS
+
+    def __init__(self, description: str, groups: Iterable[FileGroupId]) -> None:
+        """`groups`: the file groups of the buckets, or, of those that have none yet, the names under which they are claimed."""
+        self.description = description
+        self._buckets = frozenset(map(bucket_of_group, groups))
+        self._partitions = frozenset(bucket.partition for bucket in self._buckets)
+
+    def concerns(self, partition: str) -> bool:
+        return partition in self._partitions
+
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return [file for file in files if bucket_of_group(file.group) in self._buckets]
+
+    def matches(self, files: Sequence[DataFile]) -> str | None:
+        found = next((file for file in files if bucket_of_group(file.group) in self._buckets), None)
+        return None if found is None else f"{found.partition or 'the table'}: keys of the file group {found.file_id}"
 
 
 class WholeTable:

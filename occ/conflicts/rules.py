@@ -154,7 +154,7 @@ def _at_stake(mine: Footprint, other: CommitSummary, kind: ReadKind) -> list[Rea
 
 
 def _added(rule: ConflictRule, read: Read, other: CommitSummary) -> list[FileCheck]:
-    added = tuple(f for g, f in other.files.items() if g not in other.touched and read.concerns(g.partition))
+    added = _named([f for g, f in other.files.items() if g not in other.touched and read.concerns(g.partition)], read)
     return [FileCheck(read, other, rule, added)] if added else []
 
 
@@ -166,7 +166,13 @@ def _changed(rule: ConflictRule, read: Read, mine: Footprint, other: CommitSumma
     for group in sorted(other.touched - mine.touched):  # so that the same run asks the same requests
         if read.concerns(group.partition):
             changed += [f for f in (isolation.before(group), other.files.get(group)) if f is not None]
-    return [FileCheck(read, other, rule, tuple(changed))] if changed else []
+    changed_files = _named(changed, read)
+    return [FileCheck(read, other, rule, changed_files)] if changed_files else []
+
+
+def _named(files: list[DataFile], read: Read) -> tuple[DataFile, ...]:
+    """The files that have to be looked into: all that their names do not rule out."""
+    return tuple(read.candidates(files, lambda file: None)) if files else ()
 
 
 def pending_service(mine: Footprint, service: str, groups: Iterable[FileGroupId]) -> Conflict | None:

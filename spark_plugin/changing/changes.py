@@ -182,7 +182,7 @@ def change_stage(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterato
     yield from while_wanted(plan.context, _written(plan, batches))
 
 
-def _written(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+def _written(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat | None]:
     changes: dict[int, list[pa.Table]] = {}
     new: dict[Target, list[pa.Table]] = {}
     for route, rows in plan.parcels.unpacked(batches):
@@ -201,7 +201,7 @@ def _written(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Wr
 
 def _rewritten(
     plan: ChangePlan, target: Target, changes: list[pa.Table] | None, new: list[pa.Table] | None
-) -> Iterator[WriteStat]:
+) -> Iterator[WriteStat | None]:
     context, task = plan.context, this_task()
     added = None
     if new is not None:

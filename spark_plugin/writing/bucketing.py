@@ -25,6 +25,7 @@ from lakelock.amounts import counted
 from lakelock.engine.earlier_files import Target
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
+from lakelock.occ.conflicts.reads import BucketsRead
 from lakelock.occ.phases import Phase
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.frames import spark_schema
@@ -125,6 +126,8 @@ def write_buckets(
         return ()
     new = {bucket for report in reports for bucket in report.new}
     rewritten, groups = {n for _, n in work if n < len(files)}, [bucket_group(*bucket) for bucket in sorted(new)]
+    if how == "upsert":
+        attempt.tx.reads(BucketsRead("the keys of the upsert", [*(files[n].group for n in rewritten), *groups]))
     rows = placed.where(F.col(REPORT).isNull()).select(ROUTE, KEYS, REST)
     if without is not None:
         rows = rows.unionByName(without.positions(), allowMissingColumns=True)
@@ -216,7 +219,7 @@ def bucket_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterato
     yield from while_wanted(plan.context, _written(plan, batches))
 
 
-def _written(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+def _written(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat | None]:
     found: dict[Place, list[pa.Table]] = {}
     gone: dict[int, list[bytes]] = {}
     for batch in batches:
@@ -254,7 +257,7 @@ def unrouted_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch], shared: 
     yield from while_wanted(plan.context, _added(plan, batches), shared)
 
 
-def _added(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+def _added(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat | None]:
     numbered, task = plan.numbered(), this_task()
     places: dict[tuple[str, int], list[int]] = {}
     with TemporaryFile() as waiting:

@@ -20,9 +20,10 @@ from lakelock.table.commit_metadata import WriteStat
 
 
 def while_wanted(
-    context: WriteContext, written: Iterator[WriteStat], shared: SharedHeartbeat | None = None
+    context: WriteContext, written: Iterator[WriteStat | None], shared: SharedHeartbeat | None = None
 ) -> Iterator[WriteStat]:
-    """Pass on the files that a task writes. If nobody wants them in the end, remove them all and raise `WriteFailed`.
+    """Pass on the files that a task writes; None is a rewrite that had nothing to change. If nobody wants them in the end,
+    remove them all and raise `WriteFailed`.
 
     The commit removes the markers of the attempts that it does not count before it removes their files for the last time, and
     every transaction removes its heartbeat in the end. This costs one request for each file, and one more. The answers tell a
@@ -31,6 +32,8 @@ def while_wanted(
     files: list[str] = []
     markers: list[str] = []
     for stat in written:
+        if stat is None:
+            continue
         if stat.path:
             files.append(stat.path)
             kind = MarkerKind.CREATE if stat.is_new_group else MarkerKind.MERGE

@@ -51,7 +51,7 @@ def rewrite_stage(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Itera
     yield from while_wanted(plan.context, _rewritten(plan, batches))
 
 
-def _rewritten(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+def _rewritten(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat | None]:
     found: dict[Target, list[pa.Table]] = {}
     for route, rows in plan.parcels.unpacked(batches):
         for target, mine in by_target(plan, route, rows):

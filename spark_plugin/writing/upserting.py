@@ -35,7 +35,6 @@ def upsert(attempt: Attempt, df: DataFrame) -> Written:
     frame, schema = prepared(attempt, df, missing=missing)
     columns = columns_of_upserts(schema, arrow_schema(frame.schema), missing)
     if attempt.properties.bucket_index is not None:
-        # Any writer of one of these keys also writes one of these file groups, so the keys need not be watched.
         redoing = Redoing.of(attempt, schema)
         return Written(write_buckets(attempt, frame, columns, schema, "upsert", redoing=redoing), schema)
     return _by_key(attempt, frame, columns, schema, deletes=False)

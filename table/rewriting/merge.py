@@ -31,6 +31,11 @@ class Counts:
     updated: int = 0
     deleted: int = 0
 
+    @property
+    def changes(self) -> int:
+        """Rows that are not what they were."""
+        return self.inserted + self.updated + self.deleted
+
 
 @dataclass(frozen=True)
 class Placed:

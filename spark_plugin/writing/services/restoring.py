@@ -45,7 +45,7 @@ def copy_stage(plan: CopyPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Wr
     yield from while_wanted(plan.context, _copied(plan, numbers))
 
 
-def _copied(plan: CopyPlan, numbers: Sequence[int]) -> Iterator[WriteStat]:
+def _copied(plan: CopyPlan, numbers: Sequence[int]) -> Iterator[WriteStat | None]:
     storage, task = plan.context.location.open(), this_task()
     for number in numbers:
         copy = plan.copies[number]
