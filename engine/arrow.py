@@ -186,10 +186,10 @@ class ArrowEngine:
     def delete_where_in(self, tx: Transaction, condition: Condition, memory: Memory | None = None) -> Committed:
         """Delete by condition as the only write of a transaction that may have read before."""
         require_condition(condition, tx.schema, self._kernels, optional=False)
-        read = RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, condition)
+        read = self._rows_read(tx, condition)
         tx.reads(read)
         batch = self._batch_of(tx, tx.schema, None, memory)
-        groups = [file for file in tx.snapshot().files if batch.memory.matches(file, read)]
+        groups = [file for file in read.files_of(tx.snapshot()) if batch.memory.matches(file, read)]
         batch.claim(groups)
         delete_mask = self._kernels.satisfying(condition)
         return tx.commit([stat for file in groups for stat in batch.rewritten(file, delete_mask=delete_mask)])
@@ -300,8 +300,12 @@ class ArrowEngine:
         """Read as part of a transaction: its commit is rejected if somebody commits what this read would have seen."""
         require_certain(where)
         require_condition(where, tx.schema, self._kernels)
-        tx.reads(RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, where))
-        return self.read_files(tx.snapshot().files, tx.schema, where)
+        read = self._rows_read(tx, where)
+        tx.reads(read)
+        return self.read_files(read.files_of(tx.snapshot()), tx.schema, where)
+
+    def _rows_read(self, tx: Transaction, where: Condition | None) -> RowsRead:
+        return RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, where, tx.baseline.properties)
 
     def read_files(self, files: Sequence[DataFile], schema: TableSchema, where: Condition | None = None) -> pa.Table:
         """The rows of these files that satisfy a condition, in the columns of a schema."""

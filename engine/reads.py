@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -12,10 +12,12 @@ from lakelock.conflict import WHOLE_TABLE
 from lakelock.errors import InputError, StorageError
 from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.storage import Storage
+from lakelock.table.properties import TableProperties
 from lakelock.table.pruning.files import StatisticsOf
+from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels, KeyedRows
 from lakelock.table.schema import TableSchema
-from lakelock.table.snapshot import DataFile
+from lakelock.table.snapshot import DataFile, Snapshot
 
 # As pyarrow shows it; what stands in quotation marks is a value.
 _RANDOM = re.compile(r'"(?:[^"\\]|\\.)*"|\b(random)\((?=[{)])')
@@ -90,18 +92,45 @@ class RowsRead:
 
     kind = ReadKind.ROWS
 
-    def __init__(self, storage: Storage, kernels: Kernels, schema: TableSchema, condition: Condition | None) -> None:
+    def __init__(
+        self,
+        storage: Storage,
+        kernels: Kernels,
+        schema: TableSchema,
+        condition: Condition | None,
+        properties: TableProperties,
+    ) -> None:
         self._storage, self._kernels, self._schema, self._condition = storage, kernels, schema, condition
+        self._values = PartitionValues.of(properties, schema.arrow)
+        self._concerns: dict[str, bool] = {}
 
     @property
     def description(self) -> str:
         return WHOLE_TABLE if self._condition is None else str(self._condition)
 
+    def files_of(self, snapshot: Snapshot) -> Sequence[DataFile]:
+        """The files of a snapshot that may hold such a row. Of partitions that are ruled out nothing is read."""
+        if self._condition is None:
+            return snapshot.files
+        self._learn(snapshot.partitions)
+        partitions = [partition for partition in snapshot.partitions if self._concerns[partition]]
+        there = [file for partition in partitions for file in snapshot.in_partition(partition)]
+        return self.candidates(there, snapshot.stats_of)
+
     def concerns(self, partition: str) -> bool:
-        return True
+        self._learn([partition])
+        return self._concerns[partition]
+
+    def _learn(self, partitions: Iterable[str]) -> None:
+        new = [partition for partition in partitions if partition not in self._concerns]
+        asked = [DataFile(partition, "", "", "") for partition in new]
+        found = {file.partition for file in self.candidates(asked, lambda file: None)} if asked else set()
+        self._concerns.update((partition, partition in found) for partition in new)
 
     def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
-        return files
+        if self._condition is None or not files:
+            return files
+        return self._kernels.possible(self._condition, files, self._schema, self._values, statistics)
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
         for file in files:

@@ -18,6 +18,8 @@ from lakelock.table.base_files.writer import Stamp, Written
 from lakelock.table.buckets import BucketIndex
 from lakelock.table.index.bucket_hash import buckets_of_keys
 from lakelock.table.properties import TableProperties
+from lakelock.table.pruning.files import StatisticsOf
+from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.rewriting.merge import Counts
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
@@ -55,6 +57,8 @@ class Chosen:
 
     text: str
     chooses: Callable[[Row], bool]
+    partition: str | None = None
+    """The only one that has such rows, if the text says so."""
 
     def __str__(self) -> str:
         return self.text
@@ -144,6 +148,12 @@ class LightKernels:
 
     def satisfying(self, condition: Chosen) -> Callable[[Row], bool]:
         return condition.chooses
+
+    def possible(
+        self, condition: Chosen, files: Sequence[DataFile], schema: TableSchema, values: PartitionValues,
+        statistics: StatisticsOf,
+    ) -> Sequence[DataFile]:  # fmt: skip
+        return [file for file in files if condition.partition in (None, file.partition)]
 
     def example(self, file: DataFile, schema: TableSchema, condition: Chosen | None, storage: Storage) -> str | None:
         for row in _stored(storage, file):

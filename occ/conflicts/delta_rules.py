@@ -16,6 +16,7 @@ from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.reads import Read
 from lakelock.occ.conflicts.rules import partition_overwrite as any_write_into_overwritten
 from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes.evolution import changed
 from lakelock.table.snapshot import DataFile
@@ -37,7 +38,7 @@ def delete_read(mine: Footprint, other: CommitSummary, isolation: Isolation) -> 
     """The other rewrote or replaced a file with rows that I may have read."""
     for read in _at_stake(mine, other):
         files = [isolation.before(group) for group in sorted(other.touched) if read.concerns(group.partition)]
-        found = read.candidates([file for file in files if file is not None], isolation.statistics)
+        found = _with_rows(read, [file for file in files if file is not None], isolation.statistics)
         if found:
             return _over(ConflictRule.DELETE_READ, mine, other, read, found, "rewrote files that may hold rows")
     return None
@@ -50,7 +51,7 @@ def append(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Confl
     files = [file for _, file in sorted(other.files.items())]
     for read in _at_stake(mine, other):
         concerned = [file for file in files if read.concerns(file.partition)]
-        found = read.candidates(concerned, other.statistics_of)
+        found = _with_rows(read, concerned, other.statistics_of)
         if found:
             conflict = _over(ConflictRule.APPEND, mine, other, read, found, "wrote files that may hold rows")
             return _with_weaker_level(conflict, other)
@@ -74,6 +75,13 @@ def _with_weaker_level(conflict: Conflict, other: CommitSummary) -> Conflict:
 def _at_stake(mine: Footprint, other: CommitSummary) -> tuple[Read, ...]:
     """My reads; none if the other only moved rows."""
     return () if other.changes_no_row else mine.reads
+
+
+def _with_rows(read: Read, files: Sequence[DataFile], statistics: StatisticsOf) -> list[DataFile]:
+    """The files that may hold a row which the read would see. Where Delta removes a file whose last row is deleted, here is one
+    without rows.
+    """
+    return [file for file in read.candidates(files, statistics) if (told := statistics(file)) is None or told.rows != 0]
 
 
 def _over(

@@ -116,6 +116,8 @@ class CommitSummary:
     cost: CommitCost = CommitCost()
     recorded: str = ""
     """What its writer recorded about the files, as text."""
+    emptied: frozenset[FileGroupId] = frozenset()
+    """Those of its files that hold no row: whoever deletes the last row of a file group leaves such a file."""
     transaction: TransactionName | None = None
     """The transaction over several tables that it is part of."""
 
@@ -130,7 +132,9 @@ class CommitSummary:
         return not (self.is_foreign or self.touched or self.overwritten_partitions or self.reads)
 
     def statistics_of(self, file: DataFile) -> FileStatistics | None:
-        """What its writer recorded about one of its files; None for nothing."""
+        """What its writer recorded about one of its files, and whether it holds a row; None for nothing."""
+        if file.group in self.emptied:
+            return FileStatistics(rows=0)
         found = self._statistics.get(file.key)
         if found is None:
             return None
@@ -183,6 +187,7 @@ class CommitSummary:
             write_id=extra.get(keys.WRITE_ID, ""),
             cost=CommitCost.from_extra(extra),
             recorded=extra.get(STATISTICS, ""),
+            emptied=frozenset(s.group for s in stats if s.num_writes == 0 and not (s.num_inserts or s.num_update_writes)),
             transaction=TransactionName.parse(extra[keys.TRANSACTION]) if keys.TRANSACTION in extra else None,
         )
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from datetime import datetime
+from functools import cached_property, reduce
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.dataset as ds
+from pyarrow.fs import LocalFileSystem
 
 from lakelock.table.pruning.derived import sharpened
 from lakelock.table.pruning.partition_values import PartitionValues, Values
@@ -73,3 +79,64 @@ def _knowledge(values: Mapping[str, Values], recorded: FileStatistics | None = N
         return Known(range=ranges[column], rows=rows) if column in ranges else NOTHING_KNOWN
 
     return known
+
+
+def files_of_expression(
+    condition: pc.Expression,
+    files: Sequence[DataFile],
+    schema: pa.Schema,
+    values: PartitionValues,
+    statistics: StatisticsOf = lambda file: None,
+) -> list[DataFile]:
+    """The files that may hold a row which satisfies a condition of Arrow, in the same order.
+
+    Arrow compares it with what is certain of all rows of a file; nothing is opened. All files for a condition that does not
+    fit the columns: who evaluates it tells what is wrong with it.
+    """
+    by_partition: dict[str, list[pc.Expression]] = {}
+    fragments, form, nowhere = [], ds.ParquetFileFormat(), LocalFileSystem()
+    for number, file in enumerate(files):
+        if file.partition not in by_partition:
+            by_partition[file.partition] = [*_certain_in(file.partition, schema, values)]
+        recorded = statistics(file)
+        if recorded is not None and recorded.rows == 0:
+            continue
+        certain = [*by_partition[file.partition], *(() if recorded is None else _certain_of(recorded, schema))]
+        known = reduce(pc.Expression.__and__, certain, pc.scalar(True))
+        fragments.append(form.make_fragment(str(number), nowhere, partition_expression=known))
+    try:
+        left = ds.FileSystemDataset(fragments, schema, form, nowhere).get_fragments(filter=condition)
+        return [files[int(fragment.path)] for fragment in left]
+    except (pa.ArrowException, KeyError, TypeError):
+        return list(files)
+
+
+def _certain_in(partition: str, schema: pa.Schema, values: PartitionValues) -> Iterator[pc.Expression]:
+    for name, value in values.exact(partition).items():
+        column = pc.field(name)
+        yield column.is_null() if value is None else column == pa.scalar(value, schema.field(name).type)
+
+
+def _certain_of(recorded: FileStatistics, schema: pa.Schema) -> Iterator[pc.Expression]:
+    """Not of columns that may hold a NaN, which is in no range."""
+    for name, known in recorded.columns.items():
+        at = schema.get_field_index(name)
+        kind = schema.field(at).type if at >= 0 else pa.null()
+        for bound, holds in ((known.least, pc.Expression.__ge__), (known.greatest, pc.Expression.__le__)):
+            if bound is None or not _is_ordered_alike(kind, bound):
+                continue
+            try:
+                within = holds(pc.field(name), pa.scalar(bound, kind))
+            except (pa.ArrowException, OverflowError):
+                continue  # a bound of the type that the column had before
+            yield within if known.nulls == 0 else within | pc.field(name).is_null()
+
+
+def _is_ordered_alike(kind: pa.DataType, bound: object) -> bool:
+    """Whether Arrow compares values of this type as the writer did that recorded the bound."""
+    types = pa.types
+    if types.is_timestamp(kind):
+        return isinstance(bound, datetime) and (bound.tzinfo is None) == (kind.tz is None)
+    if types.is_date(kind):
+        return not isinstance(bound, datetime)
+    return bool(types.is_integer(kind) or types.is_decimal(kind) or types.is_string(kind) or types.is_large_string(kind))

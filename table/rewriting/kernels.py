@@ -26,6 +26,8 @@ from lakelock.table.index.search import tag
 from lakelock.table.keys.keyed import Keyed, dedupe
 from lakelock.table.partitioning.paths import partition_paths
 from lakelock.table.properties import TableProperties
+from lakelock.table.pruning.files import StatisticsOf, files_of_expression
+from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.rewriting.merge import BATCH_BYTES, Counts, DeleteMask, Placed, keys_among, rewrite
 from lakelock.table.schema import TableSchema, check_write, columns_of_upserts, require_columns
 from lakelock.table.snapshot import DataFile
@@ -116,6 +118,13 @@ class Kernels(Protocol):
 
     def satisfying(self, condition: Condition) -> DeleteMask:
         """The rows that satisfy a condition, for a rewrite to leave out."""
+        ...
+
+    def possible(
+        self, condition: Condition, files: Sequence[DataFile], schema: TableSchema, values: PartitionValues,
+        statistics: StatisticsOf,
+    ) -> Sequence[DataFile]:  # fmt: skip
+        """The files that may hold a row which satisfies the condition, by their partitions and what is recorded of them."""
         ...
 
     def example(self, file: DataFile, schema: TableSchema, condition: Condition | None, storage: Storage) -> str | None:
@@ -213,6 +222,12 @@ class ArrowKernels:
             return pa.chunked_array([pa.array(found)])
 
         return mask
+
+    def possible(
+        self, condition: pc.Expression, files: Sequence[DataFile], schema: TableSchema, values: PartitionValues,
+        statistics: StatisticsOf,
+    ) -> Sequence[DataFile]:  # fmt: skip
+        return files_of_expression(condition, files, schema.arrow, values, statistics)
 
     def example(self, file: DataFile, schema: TableSchema, condition: pc.Expression | None, storage: Storage) -> str | None:
         with BaseFile(storage.open_input(file.key), file.key) as base:
