@@ -128,7 +128,7 @@ class ArrowEngine:
         settings = self._coordinator.table.settings.write
         rows = with_generated(rows, tx.baseline.properties)
         schema, fitted = self._kernels.fitted_upserts(
-            rows, tx.schema, tx.baseline.properties,
+            rows, tx.current_schema, tx.baseline.properties,
             merge=settings.merge_schema, missing=missing_columns or settings.missing_columns,
         )  # fmt: skip
         batch = self._batch_of(tx, schema, fitted, memory)
@@ -185,11 +185,11 @@ class ArrowEngine:
 
     def delete_where_in(self, tx: Transaction, condition: Condition, memory: Memory | None = None) -> Committed:
         """Delete by condition as the only write of a transaction that may have read before."""
-        require_condition(condition, tx.schema, self._kernels, optional=False)
-        read = self._rows_read(tx, condition)
+        require_condition(condition, tx.current_schema, self._kernels, optional=False)
+        read = self._rows_read(tx, tx.current_schema, condition)
         tx.reads(read)
-        batch = self._batch_of(tx, tx.schema, None, memory)
-        groups = [file for file in read.files_of(tx.snapshot()) if batch.memory.matches(file, read)]
+        batch = self._batch_of(tx, tx.current_schema, None, memory)
+        groups = [file for file in read.files_of(tx.current()) if batch.memory.matches(file, read)]
         batch.claim(groups)
         delete_mask = self._kernels.satisfying(condition)
         return tx.commit([stat for file in groups for stat in batch.rewritten(file, delete_mask=delete_mask)])
@@ -198,8 +198,8 @@ class ArrowEngine:
         """Delete the rows with these keys as the only write of a transaction that may have read before."""
         _require_partitions_apart(tx, "a delete by keys")
         properties = tx.baseline.properties
-        fitted = self._kernels.fitted_keys(with_generated(keys, properties), tx.schema, properties)
-        batch = self._batch_of(tx, tx.schema, fitted, memory)
+        fitted = self._kernels.fitted_keys(with_generated(keys, properties), tx.current_schema, properties)
+        batch = self._batch_of(tx, tx.current_schema, fitted, memory)
         keyed = batch.by_partition()
         tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))
         known = batch.tagged(keyed).known
@@ -300,12 +300,12 @@ class ArrowEngine:
         """Read as part of a transaction: its commit is rejected if somebody commits what this read would have seen."""
         require_certain(where)
         require_condition(where, tx.schema, self._kernels)
-        read = self._rows_read(tx, where)
+        read = self._rows_read(tx, tx.schema, where)
         tx.reads(read)
         return self.read_files(read.files_of(tx.snapshot()), tx.schema, where)
 
-    def _rows_read(self, tx: Transaction, where: Condition | None) -> RowsRead:
-        return RowsRead(self._coordinator.table.storage, self._kernels, tx.schema, where, tx.baseline.properties)
+    def _rows_read(self, tx: Transaction, schema: TableSchema, where: Condition | None) -> RowsRead:
+        return RowsRead(self._coordinator.table.storage, self._kernels, schema, where, tx.baseline.properties)
 
     def read_files(self, files: Sequence[DataFile], schema: TableSchema, where: Condition | None = None) -> pa.Table:
         """The rows of these files that satisfy a condition, in the columns of a schema."""
@@ -314,7 +314,7 @@ class ArrowEngine:
     def _batch(self, tx: Transaction, rows: pa.Table, memory: Memory | None = None) -> Batch:
         settings = self._coordinator.table.settings.write
         rows = with_generated(rows, tx.baseline.properties)
-        schema, fitted = self._kernels.fitted(rows, tx.schema, merge=settings.merge_schema)
+        schema, fitted = self._kernels.fitted(rows, tx.current_schema, merge=settings.merge_schema)
         return self._batch_of(tx, schema, fitted, memory)
 
     def _batch_of(self, tx: Transaction, schema: TableSchema, rows: pa.Table | None, memory: Memory | None = None) -> Batch:

@@ -61,7 +61,6 @@ class Batch:
     schema: TableSchema
     rows: pa.Table | None
     memory: Memory
-    tasks: int = 0
     context: WriteContext = field(init=False)
 
     def __post_init__(self) -> None:
@@ -82,8 +81,7 @@ class Batch:
         return self.coordinator.table.runtime
 
     def task(self) -> TaskToken:
-        self.tasks += 1
-        return TaskToken(self.tasks - 1, 0, 0)
+        return TaskToken(next(self.tx.task_numbers), 0, 0)
 
     def by_partition(self) -> Mapping[str, KeyedRows]:
         """The rows and their keys by partition path."""
@@ -118,7 +116,7 @@ class Batch:
     def _tagged(self, keyed: Mapping[str, KeyedRows]) -> Place:
         place = Place()
         for partition, rows in keyed.items():
-            asked = [(rows, list(self.tx.snapshot().in_partition(partition)))]
+            asked = [(rows, list(self.tx.current().in_partition(partition)))]
             if self.index is not None:
                 asked = [(mine, [file]) for file, mine in self.placed({partition: rows}).known]
             for mine, files in asked:
@@ -134,7 +132,7 @@ class Batch:
             return Place(new=dict(keyed))
         place, properties = Place(), self.tx.baseline.properties
         for partition, rows in keyed.items():
-            files = () if anew else self.tx.snapshot().in_partition(partition)
+            files = () if anew else self.tx.current().in_partition(partition)
             there = {bucket_of(file.file_id): file for file in files}
             for bucket, mine in self.kernels.by_bucket(rows, self.index, properties).items():
                 if bucket in there:

@@ -26,7 +26,7 @@ from lakelock.storage import Storage
 from lakelock.table.base_files.column_ranges import column_ranges
 from lakelock.table.base_files.writer import Written
 from lakelock.table.buckets import beside_buckets, new_file_id
-from lakelock.table.commit_metadata import RuntimeStats, WriteStat
+from lakelock.table.commit_metadata import NO_PREVIOUS, RuntimeStats, WriteStat
 from lakelock.table.file_index.recorded import recorded
 from lakelock.table.keys.generated import GeneratedKeys
 from lakelock.table.keys.keyed import Keyed
@@ -103,20 +103,22 @@ def rewrite_group(
     by place). None if no row would change, as when all stored rows are newer: then no file is left.
 
     The `added` rows come last, whatever their keys. Columns that the `upserts` lack keep their stored values. `content`: an
-    older slice, whose rows are taken instead.
+    older slice, whose rows are taken instead. If `base` is of an earlier write of this transaction, the new file takes its
+    place.
     """
     storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
-    if base.instant >= context.instant:
+    file, began_s = DataFile(base.partition, base.file_id, str(task), context.instant), runtime.monotonic_s()
+    source, ordering = content or base, context.properties.ordering_field
+    own = next((own for own in context.own if own.file == base), None)
+    made_from = base if own is None else own.made_from
+    if own is None and base.instant >= context.instant:
         raise TransactionStateError(
             f"{base.key} is not older than this transaction {context.instant}, and readers would keep showing it",
             hint="begin a new transaction",
         )
-    file = DataFile(base.partition, base.file_id, str(task), context.instant)
-    began_s = runtime.monotonic_s()
     try:
-        with announced_file(context, file, storage, runtime, base=base) as output:
+        with announced_file(context, file, storage, runtime, base=made_from) as output:
             writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
-            source, ordering = content or base, context.properties.ordering_field
             counts = kernels.rewrite(
                 storage.open_input(source.key, size_bytes=source.size_bytes), source.key, writer, context.schema,
                 upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering,
@@ -127,7 +129,7 @@ def rewrite_group(
             size_bytes = output.tell()
     except _Unchanged:
         return None  # the commit removes the marker, as it does those of other files that it does not count
-    stat = _rewritten(base, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
+    stat = _rewritten(made_from, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
     return replace(stat, recorded=_recorded(context, written))
 
 
@@ -267,13 +269,14 @@ def _recorded(context: WriteContext, written: Written) -> str | None:
     return recorded(FileStatistics(written.rows, least, greatest, columns))
 
 
-def _rewritten(base: DataFile, file: DataFile, counts: Counts, size_bytes: int, took_ms: int) -> WriteStat:
+def _rewritten(base: DataFile | None, file: DataFile, counts: Counts, size_bytes: int, took_ms: int) -> WriteStat:
+    """`base`: None in a new file group, which an earlier write of the transaction has made."""
     return WriteStat(
         file_id=file.file_id,
         path=file.key,
         partition_path=file.partition,
-        prev_commit=base.instant,
-        prev_base_file=base.name,
+        prev_commit=NO_PREVIOUS if base is None else base.instant,
+        prev_base_file=None if base is None else base.name,
         num_writes=counts.written,
         num_inserts=counts.inserted,
         num_update_writes=counts.updated,

@@ -29,7 +29,10 @@ _LOOKS = 3
 
 
 class TableOfTransaction:
-    """One table within a transaction over several: reads of what was there at the beginning, and at most one write."""
+    """One table within a transaction over several: reads of what was there at the beginning, and then writes.
+
+    A write sees the ones before it.
+    """
 
     def __init__(self, engine: ArrowEngine, tx: Participant) -> None:
         self._engine, self._tx = engine, tx
@@ -40,14 +43,17 @@ class TableOfTransaction:
 
     def insert(self, rows: pa.Table) -> None:
         """Append the rows; keys are not looked up."""
+        self._tx.continues()
         self._engine.insert_in(self._tx, rows)
 
     def upsert(self, rows: pa.Table, missing_columns: MissingColumns | None = None) -> None:
         """Insert the rows whose keys the table lacks and replace the others."""
+        self._tx.continues()
         self._engine.upsert_in(self._tx, rows, missing_columns, Memory())
 
     def delete(self, what: pc.Expression | pa.Table) -> None:
         """Delete the rows that satisfy a condition, or those whose key and partition columns are in a table."""
+        self._tx.continues()
         if isinstance(what, pa.Table):
             self._engine.delete_keys_in(self._tx, what, Memory())
         else:

@@ -67,9 +67,10 @@ class Transaction(Work):
     def commit(self, stats: Stats, *, schema: TableSchema | None = None, replaced: Replaced | None = None) -> Committed:
         """Validate, decide and publish; on return the transaction is visible to everybody.
 
-        `stats`: one per base file, exactly one per file group; or a function that writes a small file and tells them, which is
-        called while the lock is taken if nobody else is expected there. `schema`: the table's schema after this commit, if it
-        changes. `replaced`: file groups by partition whose content this commit replaces.
+        `stats`: one per base file, exactly one per file group, beside what was noted with `wrote` before; or a function that
+        writes a small file and tells them, which is called while the lock is taken if nobody else is expected there. `schema`:
+        the table's schema after this commit, if it changes. `replaced`: file groups by partition whose content this commit
+        replaces.
         Raises `ConflictError` or `RolledBackError` (rejected, nothing remains) or `CommitOutcomeUnknown`.
         """
         self._ensure_open()
@@ -122,13 +123,14 @@ class Transaction(Work):
         listed = partial(direct.listed, self._table.storage, self.instant)
         if callable(stats):
             # What was announced before it is written is among the markers that are listed meanwhile.
-            self._stats, markers = self._table.at_once(stats, listed)
+            written, markers = self._table.at_once(stats, listed)
+            self._stats = self.own.followed_by(written).stats
             reached(Step.DATA_WRITTEN)
             self._touch(self._stats, replaced)
             if not {stat.path for stat in self._stats} <= {marker.data_key for marker in markers.markers}:
                 markers = listed()
         else:
-            self._stats, markers = stats, listed()
+            self._stats, markers = self.own.followed_by(stats).stats, listed()
         self.check_alive()
         self._markers, self.reconciled = markers, True
         remove_uncounted(self._table.storage, markers, files_to_delete(markers, self._stats))
@@ -136,7 +138,7 @@ class Transaction(Work):
         return self._stock(schema, replaced)
 
     def _touch(self, stats: Sequence[WriteStat], replaced: Replaced | None) -> None:
-        self._touched.write_to({*(stat.partition_path or "" for stat in stats), *(replaced or ())})
+        self._touched.write_to({*(stat.partition_path or "" for stat in (*self.own.stats, *stats)), *(replaced or ())})
 
     def _tidy_up(self, more: Iterable[str] = ()) -> None:
         """After the publication: remove what announced the transaction, and `more`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from itertools import count
 
 from lakelock.conflict import Conflict, Party
 from lakelock.data_locks import Resource
@@ -18,6 +19,7 @@ from lakelock.occ.conflicts.profiles import rejection
 from lakelock.occ.conflicts.reads import Read
 from lakelock.occ.detached import Detached
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.own_writes import OwnWrites
 from lakelock.occ.phases import Phase, Phases
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.ending import TransactionState
@@ -25,6 +27,7 @@ from lakelock.occ.redo import Redo
 from lakelock.occ.reserving.waiting import OthersReservations
 from lakelock.occ.touched import Touched
 from lakelock.occ.write_context import WriteContext
+from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import check_files
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
@@ -51,6 +54,11 @@ class Work:
         self._table, self._heartbeat, self._application, self._tag = table, heartbeat, application, tag
         self._touched = Touched(baseline, self.party, application)
         self._snapshot: Snapshot | None = None
+        self.own = OwnWrites()
+        self._added_to: TableSchema | None = None
+        self._current: Snapshot | None = None
+        self.task_numbers = count()
+        """For tasks in this process: no two of a transaction have the same, or they could write the same file."""
         self._began_s = table.runtime.monotonic_s()
         self.phases = Phases(table.runtime)
         """Where its time goes."""
@@ -94,6 +102,23 @@ class Work:
             check_files(self.baseline.properties, snapshot)
             self._snapshot = snapshot
         return self._snapshot
+
+    def current(self) -> Snapshot:
+        """The snapshot with what this transaction has written so far: what its next write sees."""
+        if self._current is None:
+            self._current = self.own.over(self.snapshot())
+        return self._current
+
+    @property
+    def current_schema(self) -> TableSchema:
+        """The table's schema with the columns that this transaction has added so far."""
+        return self._added_to or self.schema
+
+    def wrote(self, stats: Iterable[WriteStat], schema: TableSchema | None = None) -> None:
+        """Note what a write has written that is not the last one. The commit has these files, and those that it is given."""
+        self._ensure_open()
+        self.own, self._current = self.own.followed_by(stats), None
+        self._added_to = schema or self._added_to
 
     def reads(self, read: Read) -> None:
         """Record a read: the commit is rejected if somebody commits what this read would have seen."""
@@ -158,7 +183,8 @@ class Work:
         if not self._writing:
             self._writing = True
             self._emit(EventKind.WRITING)
-        return WriteContext.of(self._table, self.baseline, schema or self.schema)
+        own = self.own.files(self.snapshot()) if self.own.stats else ()
+        return WriteContext.of(self._table, self.baseline, schema or self.schema, own)
 
     def detach(self) -> Detached:
         """Hand the transaction to another process, which continues it with `Coordinator.adopt`; this object is used up.

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from lakelock.identity import WriterIdentity
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.own_writes import OwnFile
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation, requests_at_once
 from lakelock.table.base_files.writer import Stamp
@@ -29,6 +30,8 @@ class WriteContext:
     properties: TableProperties
     schema: TableSchema
     settings: Settings
+    own: tuple[OwnFile, ...] = ()
+    """What earlier writes of the transaction have written: these files are rewritten from, and do not stay."""
 
     @property
     def requests_at_once(self) -> int:
@@ -36,7 +39,7 @@ class WriteContext:
         return requests_at_once(self.location.uri, self.settings.listing.parallel_requests)
 
     @classmethod
-    def of(cls, table: OpenTable, baseline: Baseline, schema: TableSchema) -> WriteContext:
+    def of(cls, table: OpenTable, baseline: Baseline, schema: TableSchema, own: tuple[OwnFile, ...] = ()) -> WriteContext:
         """For files of the transaction that began with this baseline."""
         return cls(
             location=table.location,
@@ -46,6 +49,7 @@ class WriteContext:
             properties=baseline.properties,
             schema=schema,
             settings=table.settings,
+            own=own,
         )
 
     def stamp(self, file: DataFile) -> Stamp:

@@ -44,8 +44,8 @@ class LakeTransaction:
     A transaction whose version its application has applied before can still read, but its writes do nothing: `already_applied`
     says so in the block, which may return at once, and `result` says so after it.
 
-    Its reads do not see its own writes, so a write that looks up keys or rows must not follow one that touched the same
-    partitions: such a second write is refused.
+    Its reads do not see its own writes. Its writes do: they are applied one after the other, so a delete after an upsert of the
+    same key deletes it, and an upsert after a delete stores it.
     """
 
     def __init__(
@@ -107,7 +107,7 @@ class LakeTransaction:
 
     def _commit(self, tx: Transaction, written: Written) -> Committed:
         try:
-            return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
+            return tx.commit((), schema=written.schema, replaced=written.replaced)
         except ConflictError as error:
             applied = self._instead(error)
             if applied is None:
@@ -145,15 +145,14 @@ class LakeTransaction:
 
     def insert(self, df: DataFrame) -> None:
         """Append the rows at the commit."""
-        self._write(partial(inserting.insert, df=require_batch(df, "insert")), looks_up=False)
+        self._write(partial(inserting.insert, df=require_batch(df, "insert")))
 
     def upsert(self, df: DataFrame, *, missing_columns: MissingColumns | None = None) -> None:
         """Insert or replace the rows by key at the commit; `missing_columns` is as for `LakeTable.upsert`."""
         require_batch(df, "upsert")
         require_key(self._open().properties, "an upsert")
         settings = changed(self._open().settings, missing_columns=missing_columns)
-        anywhere = self._anywhere("an upsert")
-        self._write(lambda attempt: by_key.upsert(replace(attempt, settings=settings), df), looks_up=True, anywhere=anywhere)
+        self._write(lambda attempt: by_key.upsert(replace(attempt, settings=settings), df))
 
     @delta_arguments(condition="what")
     def delete(self, what: str | Column | DataFrame | Every = Every.ROW) -> None:
@@ -161,11 +160,10 @@ class LakeTransaction:
         what = chosen_rows(what)
         if isinstance(what, str | Column):
             condition = self._open().condition(what)
-            self._write(partial(deleting.delete_where, condition=condition), looks_up=True, anywhere="a delete by condition")
+            self._write(partial(deleting.delete_where, condition=condition))
         else:
             require_key(self._open().properties, "a delete by keys")
-            write = partial(by_key.delete_keys, df=require_batch(what, "delete"))
-            self._write(write, looks_up=True, anywhere=self._anywhere("a delete by keys"))
+            self._write(partial(by_key.delete_keys, df=require_batch(what, "delete")))
 
     @delta_update
     def update(self, set: Assignments, where: str | Column | None = None) -> None:  # noqa: A002 - as `LakeTable.update`
@@ -173,8 +171,7 @@ class LakeTransaction:
         attempt = self._open()
         values = checked_assignments(attempt.spark, set, attempt.schema, attempt.properties, "update")
         condition = None if where is None else attempt.condition(where)
-        write = partial(updating.update_where, values=values, condition=condition)
-        self._write(write, looks_up=True, anywhere="an update")
+        self._write(partial(updating.update_where, values=values, condition=condition))
 
     @delta_arguments(condition="on")
     def merge(
@@ -198,44 +195,25 @@ class LakeTransaction:
                 "a transaction takes no INSERT OVERWRITE and no REPLACE WHERE",
                 hint="run it with table.sql, which is a transaction of its own; or write DELETE FROM and then INSERT INTO",
             )
-        self._write(planned.write, looks_up=planned.looks_up, anywhere=planned.anywhere)
+        self._write(planned.write)
 
     def _merge(self, spec: MergeSpec) -> None:
         attempt = self._open()
         plan = MergePlan.of(spec, attempt.schema, attempt.properties)
-        self._write(partial(execution.merge, plan=plan), looks_up=True, anywhere="a merge")
+        self._write(partial(execution.merge, plan=plan))
 
-    def _write(self, write: Write, *, looks_up: bool, anywhere: str = "") -> None:
+    def _write(self, write: Write) -> None:
         attempt = self._open()
         if self._applied is not None:
             return
-        # With buckets, two writes may meet in one file group, whatever they look up.
-        looks_up = looks_up or attempt.properties.bucket_index is not None
-        earlier = {stat.partition_path or "" for stat in attempt.earlier.stats}
-        if anywhere and earlier:
-            raise TransactionStateError(
-                f"{anywhere} must be the first write of its transaction: it would not see the rows written before it",
-                hint="do it first, or change the rows before writing them",
-            )
         try:
             # Each write has rows of its own, and none of them is ever run again by itself.
             written = write(replace(attempt, memory=Memory(attempt.kept)))
         except BaseException as error:
             attempt.tx.abort(str(error) or type(error).__name__)
             raise
-        touched = written.looked_up.union(stat.partition_path or "" for stat in written.stats)
-        again = sorted(earlier & touched) if looks_up else []
-        if again:
-            attempt.tx.abort("two writes of one transaction met")
-            raise TransactionStateError(
-                f"two writes of this transaction touch the partition {again[0]!r}, and the second cannot see the first",
-                hint="union the data frames and write them once",
-            )
+        attempt.tx.wrote(written.stats, written.schema)
         self._attempt = replace(attempt, earlier=attempt.earlier + written)
-
-    def _anywhere(self, what: str) -> str:
-        """The name of a write by keys, if it looks them up in all partitions."""
-        return f"{what} with index=global" if self._open().properties.keys_span_partitions else ""
 
     def _open(self) -> Attempt:
         if self._attempt is None:

@@ -139,6 +139,10 @@ class Snapshot:
                 raise CorruptTableError(trouble, hint=RESTORE_OR_ROLL_BACK, file=file.key)
         return cls(tuple(sorted(kept)))
 
+    def with_files(self, files: Mapping[DataFile, FileStatistics]) -> Snapshot:
+        """This with other files of some file groups, or with new file groups, and what is known of their rows."""
+        return Snapshot(slices=_Overlaid(self.slices, files))
+
     @property
     def partitions(self) -> tuple[str, ...]:
         """The paths of the partitions that have files, in order."""
@@ -183,6 +187,35 @@ class _Listed:
 
     def preload(self) -> None:
         """They are there."""
+
+
+@dataclass(frozen=True)
+class _Overlaid:
+    """Slices of which some file groups have other files."""
+
+    below: Slices
+    files: Mapping[DataFile, FileStatistics]
+
+    @cached_property
+    def _by_partition(self) -> Mapping[str, Mapping[str, DataFile]]:
+        found: defaultdict[str, dict[str, DataFile]] = defaultdict(dict)
+        for file in self.files:
+            found[file.partition][file.file_id] = file
+        return found
+
+    @property
+    def partitions(self) -> tuple[str, ...]:
+        return tuple(sorted({*self.below.partitions, *self._by_partition}))
+
+    def in_partition(self, partition: str) -> tuple[DataFile, ...]:
+        below, mine = self.below.in_partition(partition), self._by_partition.get(partition, {})
+        return tuple(sorted([*(file for file in below if file.file_id not in mine), *mine.values()])) if mine else below
+
+    def statistics(self, file: DataFile) -> FileStatistics:
+        return self.files[file] if file in self.files else self.below.statistics(file)
+
+    def preload(self) -> None:
+        self.below.preload()
 
 
 def _named_twin(one: DataFile, other: DataFile, names: Names | None) -> DataFile:

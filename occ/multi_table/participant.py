@@ -76,9 +76,18 @@ class Participant(Transaction):
         self._ensure_open()
         written = stats() if callable(stats) else stats
         reached(Step.DATA_WRITTEN)
-        self._written = written, schema, replaced
+        before = self._written[1] if self._written is not None else None
+        self._written = written, schema or before, replaced
         self.state = TransactionState.WRITTEN
         return Committed(self.instant, "", 0, self.operation)
+
+    def continues(self) -> None:
+        """Let another write follow, which sees what was written."""
+        if self.state is TransactionState.WRITTEN and self._written is not None:
+            stats, schema, replaced = self._written
+            self.state = TransactionState.OPEN
+            self.wrote(stats, schema)
+            self._written = (), schema, replaced
 
     def commit_alone(self) -> Committed:
         """Commit as a plain transaction: it turned out that no other table takes part."""
@@ -157,10 +166,10 @@ class Participant(Transaction):
     def end_committed(self, *more: str) -> Committed:
         """Tidy up after the commit; `more` are keys that are removed in the same request."""
         assert self._decided is not None and self._commit is not None and self._written is not None
-        stats, decision, commit = self._written[0], self._decided, self._commit
+        decision, commit = self._decided, self._commit
         self.state = TransactionState.COMMITTED
         self._tidy_up(more)
-        result = Committed.of(decision, stats, kept=0, lock=commit.lock, took_s=self.took_s(), phases=self.phases.told())
+        result = Committed.of(decision, self._stats, kept=0, lock=commit.lock, took_s=self.took_s(), phases=self.phases.told())
         self._emit(EventKind.COMMITTED, **result.facts)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
         return result

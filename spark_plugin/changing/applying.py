@@ -118,7 +118,7 @@ def _routes(attempt: Attempt, files: Sequence[DataFile], counts: Counter[tuple[s
 
 def _targets(attempt: Attempt, files: Sequence[DataFile]) -> list[FileTarget]:
     """A file of which nobody knows how many rows it has counts as full, so that new rows do not join it."""
-    stats_of, full = attempt.tx.snapshot().stats_of, attempt.settings.target_file_rows
+    stats_of, full = attempt.tx.current().stats_of, attempt.settings.target_file_rows
     known = [(file, stats_of(file).rows) for file in files]
     return [FileTarget(file.partition, file.size_bytes, full if rows is None else rows) for file, rows in known]
 

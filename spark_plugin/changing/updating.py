@@ -20,7 +20,7 @@ from lakelock.table.snapshot import DataFile
 
 def update_where(attempt: Attempt, values: Assignments, condition: Condition | None, alias: str = "") -> Written:
     """Give the rows that satisfy the condition new values, computed from the old ones. Nobody may add such a row meanwhile."""
-    snapshot = attempt.tx.snapshot()
+    snapshot = attempt.tx.current()
     if condition is None:
         attempt.tx.reads(WholeTable())
         files = snapshot.files

@@ -58,7 +58,7 @@ def merge(attempt: Attempt, plan: MergePlan) -> Written:
 
 
 def _joinable(attempt: Attempt) -> tuple[DataFile, ...]:
-    return attempt.tx.snapshot().files if attempt.properties.bucket_index is not None else ()
+    return attempt.tx.current().files if attempt.properties.bucket_index is not None else ()
 
 
 def _stored(attempt: Attempt, files: Sequence[DataFile]) -> DataFrame:
@@ -81,7 +81,7 @@ def _read(attempt: Attempt, plan: MergePlan) -> tuple[DataFile, ...]:
             files += _look_up(attempt, plan.keys, plan.source.alias(plan.spec.source_alias))
     if None in conditions:
         attempt.tx.reads(WholeTable())
-        return attempt.tx.snapshot().files
+        return attempt.tx.current().files
     for condition in conditions:
         assert condition is not None
         files += _selected(attempt, condition)
@@ -91,7 +91,7 @@ def _read(attempt: Attempt, plan: MergePlan) -> tuple[DataFile, ...]:
 def _selected(attempt: Attempt, condition: Condition) -> Iterable[DataFile]:
     pruning = attempt.pruning(condition)
     attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
-    return pruning.files_of(attempt.tx.snapshot())
+    return pruning.files_of(attempt.tx.current())
 
 
 def _looked_up(attempt: Attempt) -> LookedUpKeys | None:

@@ -44,13 +44,11 @@ from lakelock.table.schema import TableSchema
 
 @dataclass(frozen=True)
 class PlannedWrite:
-    """A write, and what a table or a transaction has to know of it. `anywhere` is its name if it may touch any partition."""
+    """A write, and what a table or a transaction has to know of it."""
 
     operation: str
     write: Write
     where: str | None = None
-    looks_up: bool = True
-    anywhere: str = ""
     replaces: bool = False
 
 
@@ -74,7 +72,7 @@ class StatementPlanner:
             case Delete():
                 condition = self._condition(statement.where or "true", statement.target)
                 write = partial(deleting.delete_where, condition=condition)
-                return PlannedWrite("DELETE", write, statement.where, anywhere="a delete by condition")
+                return PlannedWrite("DELETE", write, statement.where)
             case Insert():
                 return self._insert(statement)
             case Merge():
@@ -86,7 +84,7 @@ class StatementPlanner:
         values = checked_assignments(self.spark, given, self.schema, self.properties, "UPDATE", alias=target.qualifier)
         condition = None if statement.where is None else self._condition(statement.where, target)
         write = partial(updating.update_where, values=values, condition=condition, alias=target.qualifier)
-        return PlannedWrite("UPDATE", write, statement.where, anywhere="an update")
+        return PlannedWrite("UPDATE", write, statement.where)
 
     def _merge(self, statement: Merge) -> PlannedWrite:
         target = statement.target
@@ -102,7 +100,7 @@ class StatementPlanner:
         )
         spec = MergeSpec(source, statement.on, target.qualifier, statement.source_alias, clauses)
         plan = MergePlan.of(spec, self.schema, self.properties)
-        return PlannedWrite("MERGE", partial(execution.merge, plan=plan), anywhere="a merge")
+        return PlannedWrite("MERGE", partial(execution.merge, plan=plan))
 
     def _insert(self, statement: Insert) -> PlannedWrite:
         fixed = self._fixed(statement)
@@ -123,7 +121,7 @@ class StatementPlanner:
                 "UPSERT", partial(overwriting.overwrite_where, df=df, condition=condition), where, replaces=True
             )
         if not statement.overwrite:
-            return PlannedWrite("INSERT", partial(inserting.insert, df=df), looks_up=False)
+            return PlannedWrite("INSERT", partial(inserting.insert, df=df))
         if by_rows:
             return PlannedWrite("INSERT_OVERWRITE", partial(overwriting.overwrite_partitions, df=df), replaces=True)
         return PlannedWrite("INSERT_OVERWRITE_TABLE", partial(overwriting.overwrite_table, df=df), replaces=True)

@@ -104,7 +104,7 @@ class TablesTransaction:
             with closing(block.attempt) as attempt:
                 written = attempt.earlier
             if written.stats or written.replaced or written.schema is not None:
-                part.commit(written.stats, schema=written.schema, replaced=written.replaced)
+                part.commit((), schema=written.schema, replaced=written.replaced)
 
     def _close(self) -> None:
         for block in self._blocks:

@@ -37,21 +37,18 @@ from lakelock.table.snapshot import DataFile
 
 @dataclass(frozen=True)
 class Written:
-    """What a write has stored, to be committed or removed. `schema` is the table's schema after it. `looked_up` are the
-    partitions in which it looked for keys, found or not."""
+    """What a write has stored, to be committed or removed. `schema` is the table's schema after it."""
 
     stats: tuple[WriteStat, ...] = ()
     schema: TableSchema | None = None
     replaced: Mapping[str, tuple[str, ...]] | None = None
-    looked_up: frozenset[str] = frozenset()
 
     def __add__(self, other: Written) -> Written:
         replaced: dict[str, tuple[str, ...]] = dict(self.replaced or {})
         for partition, ids in (other.replaced or {}).items():
             replaced[partition] = tuple(sorted({*replaced.get(partition, ()), *ids}))
         none = self.replaced is None and other.replaced is None
-        looked_up = self.looked_up | other.looked_up
-        return Written(self.stats + other.stats, other.schema or self.schema, None if none else replaced, looked_up)
+        return Written(self.stats + other.stats, other.schema or self.schema, None if none else replaced)
 
 
 @dataclass(frozen=True)

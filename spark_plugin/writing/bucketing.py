@@ -113,7 +113,7 @@ def write_buckets(
     index = attempt.properties.bucket_index
     assert index is not None
     chosen = () if without is None else without.files
-    rest = () if anew else attempt.tx.snapshot().files
+    rest = () if anew else attempt.tx.current().files
     # The numbers in a selection are those of its own files, so these come first.
     files = tuple(dict.fromkeys((*chosen, *rest)))
     plan = BucketPlan(attempt.context(schema), columns, files, index, how)

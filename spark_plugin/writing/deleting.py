@@ -33,7 +33,7 @@ def delete_where(attempt: Attempt, condition: Condition) -> Written:
     pruning = attempt.pruning(condition)
     attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
     redoing, matched = Redoing.of(attempt, attempt.schema), attempt.memory.matched
-    files = tuple(pruning.files_of(attempt.tx.snapshot()))
+    files = tuple(pruning.files_of(attempt.tx.current()))
     # An attempt before has looked into these, and has either found nothing or written what is left.
     known = {number for number, file in enumerate(files) if redoing.before.made_from(file) is not None}
     asked = [file for number, file in enumerate(files) if number not in known and matched.get(file.key, True)]

@@ -65,7 +65,7 @@ def look_up(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -
 
     What the `memory` has of an earlier attempt is not done again: neither packing the rows, nor looking into the same files.
     """
-    snapshot = attempt.tx.snapshot()
+    snapshot = attempt.tx.current()
     staged = memory.staged or _packed(attempt, frame, plan, memory)
     if not staged.counts:
         return None
@@ -96,7 +96,7 @@ def look_up_anywhere(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: 
 
     The plan's context is that of a table without partitions.
     """
-    files = attempt.tx.snapshot().files
+    files = attempt.tx.current().files
     staged = memory.staged or _packed(attempt, frame, plan, memory)
     if not staged.counts:
         return None
@@ -153,7 +153,7 @@ def _by_files(attempt: Attempt, rows: DataFrame, plan: TagPlan, looked_up: Looke
 
 def _looked_into(attempt: Attempt, plan: TagPlan, distinct: KeysByPartition, memory: Memory) -> list[FileKeys]:
     """What the files hold of the keys, each of which may be looked into once in all attempts."""
-    possible = tagging.possible_files(plan.files, distinct, attempt.tx.snapshot().stats_of)
+    possible = tagging.possible_files(plan.files, distinct, attempt.tx.current().stats_of)
     fresh = [number for number in possible if plan.files[number].key not in memory.held]
     if fresh:
         look = LookPlan(plan.context, distinct, plan.files, tagging.shares(plan.files, fresh, 2 * attempt.tasks))
@@ -195,7 +195,7 @@ def _by_rows(attempt: Attempt, rows: DataFrame, plan: TagPlan, staged: Staged, m
     frame = tagged.where(F.col(REPORT).isNull())
     looked_up = LookedUp(frame.select(KEYS), plan.parcels, plan.context, sum(staged.counts.values()))
     in_partition: dict[str, frozenset[str]] = {
-        partition: frozenset(file.key for file in attempt.tx.snapshot().in_partition(partition)) for partition in staged.counts
+        partition: frozenset(file.key for file in attempt.tx.current().in_partition(partition)) for partition in staged.counts
     }
     new = {partition: in_partition[partition] for partition, route in routes if route >= len(plan.files)}
     return Tagged(plan, frame, routes, file_rows, staged.row_bytes, looked_up, new=new)

@@ -38,8 +38,8 @@ def overwrite_table(attempt: Attempt, df: DataFrame, *, overwrite_schema: bool =
             attempt, earlier=Written((), replacing_schema(attempt.schema, arrow_schema(df.schema), attempt.properties))
         )
     attempt.tx.reads(WholeTable())
-    partitions = attempt.tx.snapshot().partitions
-    attempt.tx.claim(file.group for file in attempt.tx.snapshot().files)
+    partitions = attempt.tx.current().partitions
+    attempt.tx.claim(file.group for file in attempt.tx.current().files)
     written = insert(attempt, df, anew=True)
     return _replacing(attempt, written, {*partitions, *(stat.partition_path or "" for stat in written.stats)})
 
@@ -47,7 +47,7 @@ def overwrite_table(attempt: Attempt, df: DataFrame, *, overwrite_schema: bool =
 def rename_columns(attempt: Attempt, *, rename: Mapping[str, str], drop: Sequence[str]) -> Written:
     """Write the whole table again, with other names for some columns and without others. Nobody may add anything meanwhile."""
     kept = renamed(attempt.schema, attempt.properties, rename, drop)
-    rows = attempt.read(attempt.tx.snapshot().files)
+    rows = attempt.read(attempt.tx.current().files)
     left = [_left(column(each.old), rows.schema[each.old].dataType, each.inside).alias(each.new) for each in kept]
     return overwrite_table(attempt, rows.select(*left), overwrite_schema=True)
 
@@ -71,7 +71,7 @@ def overwrite_where(attempt: Attempt, df: DataFrame, condition: Condition) -> Wr
     """Delete the rows that satisfy the condition and insert `df`, whose rows must all satisfy it too."""
     pruning = attempt.pruning(condition)
     attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
-    selection = select_rows(attempt, pruning.files_of(attempt.tx.snapshot()), condition)
+    selection = select_rows(attempt, pruning.files_of(attempt.tx.current()), condition)
     attempt.tx.claim(selection.groups)
     frame, schema = prepared(attempt, df)
     frame = frame.withColumn(FITS, F.coalesce(condition.on(frame), F.lit(False)))
@@ -85,7 +85,7 @@ def overwrite_where(attempt: Attempt, df: DataFrame, condition: Condition) -> Wr
 
 def _replacing(attempt: Attempt, written: Written, partitions: Iterable[str]) -> Written:
     attempt.tx.overwrites(partitions)
-    snapshot = attempt.tx.snapshot()
+    snapshot = attempt.tx.current()
     gone = {partition: tuple(file.file_id for file in snapshot.in_partition(partition)) for partition in sorted(partitions)}
     replaced = {partition: ids for partition, ids in gone.items() if ids}
     attempt.tx.claim(file.group for partition in replaced for file in snapshot.in_partition(partition))

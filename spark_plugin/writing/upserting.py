@@ -68,7 +68,7 @@ def _by_key(attempt: Attempt, frame: DataFrame, columns: TableSchema, schema: Ta
     routes = _routes(attempt, tagged, work)
     plan = RewritePlan(context, columns, files, routes, settled, deletes=deletes)
     stats = redoing.note(files, _rewritten(attempt, tagged, plan, work), kept, new, routes.adopted)
-    return Written(stats, None if deletes else schema, looked_up=partitions)
+    return Written(stats, None if deletes else schema)
 
 
 def _routes(attempt: Attempt, tagged: Tagged, work: Mapping[tuple[str, int], int]) -> Routes:

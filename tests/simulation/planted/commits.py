@@ -46,7 +46,7 @@ BUGS_OF_COMMITS = (
         "occ.baseline:begin",
         "if shared or any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):",
         "if shared:",
-        also=(Edit("engine.file_tasks:rewrite_group", "if base.instant >= context.instant:", "if False:"),),
+        also=(Edit("engine.file_tasks:rewrite_group", "if own is None and base.instant >= context.instant:", "if False:"),),
         seed=20,
     ),
     Planted(
