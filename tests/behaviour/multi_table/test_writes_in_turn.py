@@ -68,7 +68,7 @@ def statements(random: Random) -> list[Statement]:
 
 
 @pytest.mark.parametrize("index", INDEXES, ids=str)
-@pytest.mark.parametrize("seed", but_in_ci(range(40), range(6)))
+@pytest.mark.parametrize("seed", but_in_ci(range(14), range(4)))
 def test_they_leave_what_they_would_leave_as_transactions_of_their_own(seed: int, index: BucketIndex | None) -> None:
     random = Random(seed)
     (storage, engine), (_, plain) = new(index), new(index)

@@ -281,15 +281,27 @@ def _conflict() -> Conflict:
     return Conflict(ConflictRule.FILE_GROUP, Party("1", "INSERT"), Party("2", "INSERT"))
 
 
-@pytest.mark.parametrize("second", ["upsert", *in_ci("delete keys", "delete where")])
-def test_a_second_write_that_could_not_see_the_first_is_refused(spark: SparkSession, table: LakeTable, second: str) -> None:
-    with pytest.raises(TransactionStateError, match="see"), table.transaction() as tx:
-        tx.upsert(rows(spark, (1, "a", 11), (8, "a", 1)))
-        if second == "upsert":
-            tx.upsert(rows(spark, (8, "a", 2)))
-        else:
-            tx.delete(rows(spark, (1, "a", 0)) if second == "delete keys" else "id = 8")
-    assert len(content(table)) == 3
+@pytest.mark.parametrize("index", ["", *in_ci("bucket:2", "global")])
+def test_each_write_of_a_transaction_sees_those_before_it(spark: SparkSession, path: str, index: str) -> None:
+    chosen = {"index": index} if index else {}
+    table = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", **chosen)
+    table.insert(rows(spark, (1, "a", 10), (2, "a", 20), (3, "b", 30)))
+    with table.transaction() as tx:
+        tx.upsert(rows(spark, (1, "a", 11), (8, "a", 1), (9, "c", 9)))
+        tx.delete(rows(spark, (1, "a", 0), (9, "c", 0)).select("id", "p"))
+        tx.upsert(rows(spark, (8, "a", 2), (9, "c", 90)))
+        tx.update({"v": "v * 10"}, "v < 30")
+        tx.delete("v = 200")
+        assert len(content(table)) == 3
+    assert content(table) == [(3, "b", 30), (8, "a", 20), (9, "c", 90)]
+    assert tx.result is not None and tx.result.rows_deleted == 3
+    with table.transaction() as tx:
+        tx.delete(rows(spark, (8, "a", 0)).select("id", "p"))
+        tx.insert(rows(spark, (5, "b", 50)))
+        merge = tx.merge(rows(spark, (3, "b", 33), (5, "b", 55), (6, "b", 66)), "target.id = source.id and target.p = source.p")
+        merge.when_matched_update(set={"v": "source.v"}).execute()
+        tx.upsert(rows(spark, (8, "a", 88)))
+    assert content(table) == [(3, "b", 33), (5, "b", 55), (8, "a", 88), (9, "c", 90)]
 
 
 def test_two_files_of_one_file_group_are_never_committed(
@@ -329,10 +341,9 @@ def test_of_two_transactions_with_one_number_the_slower_one_does_nothing(
     assert [row for row in content(table) if row[1] == "z"] == [(9, "z", 2)]
 
 
-def test_a_delete_of_keys_that_the_transaction_has_just_inserted_is_refused(spark: SparkSession, table: LakeTable) -> None:
-    """It would look for them in the table as it was, and find nothing to delete."""
+def test_a_delete_deletes_keys_that_the_transaction_has_just_inserted(spark: SparkSession, table: LakeTable) -> None:
     before = content(table)
-    with pytest.raises(TransactionStateError, match="the second cannot see the first"), table.transaction() as tx:
+    with table.transaction() as tx:
         tx.insert(rows(spark, (9, "a", 90)))
         tx.delete(rows(spark, (9, "a", 90)).select("id", "p"))
     assert content(table) == before

@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.conflict import ConflictRule
-from lakelock.errors import ConflictError, InputError, SchemaError, TransactionStateError, WriteFailed
+from lakelock.errors import ConflictError, InputError, SchemaError, WriteFailed
 from lakelock.spark_plugin import LakeTable
 from lakelock.table.commit_metadata import CommitMetadata
 from tests.spark import without_jobs
@@ -147,10 +147,11 @@ def test_a_row_that_an_update_would_not_change_may_be_added_meanwhile(
     assert [row[3] for row in content(table)] == ["x", "high", "z", None, None]
 
 
-def test_an_update_must_be_the_first_write_of_its_transaction(spark: SparkSession, table: LakeTable) -> None:
-    with pytest.raises(TransactionStateError, match="an update must be the first write"), table.transaction() as tx:
+def test_an_update_changes_rows_that_its_transaction_has_inserted(spark: SparkSession, table: LakeTable) -> None:
+    with table.transaction() as tx:
         tx.insert(rows(spark, (4, "c", 1, None, NOON)))
-        tx.update({"v": 1})
+        tx.update({"v": "v + 1"})
+    assert [row[2] for row in content(table)] == [11, 21, 31, 2]
 
 
 def test_an_update_that_has_lost_runs_again_on_what_the_other_left(

@@ -12,6 +12,7 @@ from pyspark.sql import functions as F
 
 from lakelock.errors import DuplicateKeyError, InputError, SchemaError
 from lakelock.spark_plugin import LakeTable, WriteResult
+from tests.sizes import in_ci
 from tests.spark import without_jobs
 
 COLUMNS = "id long, p string, v long, ts long"
@@ -52,6 +53,21 @@ def test_a_key_is_unique_within_its_partition_only(spark: SparkSession, table: L
 def test_of_two_versions_the_newer_by_the_ordering_column_wins(spark: SparkSession, table: LakeTable) -> None:
     table.upsert(rows(spark, (1, "a", -1, 4), (2, "a", -2, 5), (3, "b", -3, 6), (3, "b", -4, 7), (3, "b", -5, None)))
     assert content(table) == [(1, "a", 10, 5), (2, "a", -2, 5), (3, "b", -4, 7)]
+
+
+@pytest.mark.parametrize("index", ["", *in_ci("bucket:2", "global")])
+def test_an_upsert_of_older_rows_rewrites_no_file(spark: SparkSession, path: str, index: str) -> None:
+    options = {"order_by": "ts", "key": "id", "partition_by": "p", **({"index": index} if index else {})}
+    table = LakeTable.create(spark, path, schema=rows(spark), **options)  # type: ignore[arg-type]
+    table.insert(rows(spark, (1, "a", 10, 5), (2, "b", 20, 5)))
+    before = set(table.read().inputFiles())
+    older = table.upsert(rows(spark, (1, "a", -1, 4), (2, "b", -2, None)), txn_app_id="job", txn_version=1)
+    assert (older.rows_inserted, older.rows_updated, older.files) == (0, 0, 0) and "no rows changed" in repr(older)
+    assert set(table.read().inputFiles()) == before
+    assert table.upsert(rows(spark, (1, "a", -1, 9)), txn_app_id="job", txn_version=1).already_applied
+    some = table.upsert(rows(spark, (1, "a", -1, 4), (2, "b", 22, 6)))
+    assert (some.rows_updated, some.files) == (1, 1) and len(before & set(table.read().inputFiles())) == 1
+    assert content(table) == [(1, "a", 10, 5), (2, "b", 22, 6)]
 
 
 def test_a_key_given_twice_with_no_newest_is_refused_with_examples(spark: SparkSession, table: LakeTable) -> None:
