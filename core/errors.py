@@ -32,6 +32,7 @@ LakelockError                     code, message, hint, retryable, details; pickl
 │   ├── RolledBackError           rejected; somebody rolled this transaction back
 │   ├── TransactionStateError     used after it ended, or out of order
 │   ├── CommitOutcomeUnknown      neither committed nor rejected yet; nothing was cleaned up; carries how to find out
+│   ├── CommitUndone              committed, and then another engine's rollback removed its files; names the rollback
 │   └── TransactionTorn           committed in some of its tables, and voided in others by another engine; names both
 ├── CatalogError                  the catalog that names the table did not answer, or refused; commits go on without it
 ├── WriteFailed                   the work itself failed (a Spark task, a full disk); the transaction was rolled back
@@ -41,8 +42,8 @@ LakelockError                     code, message, hint, retryable, details; pickl
 
 What a handler does: correct the call (`InputError`); run again later (`retryable` is True); look at
 `error.conflict` (`ConflictError`); ask `lakelock commits show` (`CommitOutcomeUnknown`).
-An exception never contradicts the table: after any error except `CommitOutcomeUnknown` and `TransactionTorn`, the transaction
-is not in it.
+An exception never contradicts the table: after any error except `CommitOutcomeUnknown`, `CommitUndone` and `TransactionTorn`,
+the transaction is not in it.
 """
 
 from __future__ import annotations
@@ -92,6 +93,7 @@ class ErrorCode(str, Enum):
     PROTOCOL_CHANGED = "protocol-changed"
     TRANSACTION_TORN = "transaction-torn"
     CATALOG = "catalog"
+    COMMIT_UNDONE = "commit-undone"
 
 
 class LakelockError(Exception):
@@ -264,6 +266,15 @@ class TransactionStateError(TransactionError):
 
 class CommitOutcomeUnknown(TransactionError):
     code = ErrorCode.OUTCOME_UNKNOWN
+
+
+class CommitUndone(TransactionError):
+    """Another engine rolled the transaction back while it was committed, without the lock, and removed files of it.
+
+    `details` name the `rollback` and the files that are `gone`. Never raised where only lakelock writes.
+    """
+
+    code = ErrorCode.COMMIT_UNDONE
 
 
 class TransactionTorn(TransactionError):

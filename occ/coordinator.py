@@ -23,6 +23,7 @@ from lakelock.occ.committing.schemas import SchemaHistory
 from lakelock.occ.conflicts.explaining import TableNow, explain_pair
 from lakelock.occ.conflicts.footprint import OVERWRITES
 from lakelock.occ.detached import Detached
+from lakelock.occ.foreign.overlaps import LookBack
 from lakelock.occ.foreign.single_writer import refuse_second_writer
 from lakelock.occ.locking.data_locking import DataLocking
 from lakelock.occ.locking.nesting import refuse_nested
@@ -71,6 +72,7 @@ class Coordinator(TableServices):
         self.data = DataLocking(table)
         self._schemas = SchemaHistory(table)
         self._applied = AppliedVersions(table)
+        self._late = LookBack(table)
         self._swept = False
 
     @classmethod
@@ -165,6 +167,7 @@ class Coordinator(TableServices):
                 check_files(baseline.properties, self.table.index.snapshot_at(baseline.timeline))
             if self.table.provider is None or self.table.observed.same_lock:
                 self._sweep(baseline)
+            self._late.look(baseline.timeline, mine)
             if self.table.provider is None:
                 refuse_second_writer(self.table, baseline.timeline, baseline.instant)
         except BaseException:

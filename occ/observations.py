@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from lakelock.table.index_choice import TableIndex
 
 
+MOST_TOLD = 1_000
+"""How many alerts a process remembers, so as not to raise them again."""
+
+
 @dataclass
 class Observations:
     """Shared by all transactions on one open table, also by those of other threads: observations only save requests or add
@@ -38,6 +42,18 @@ class Observations:
     """The name in the catalog under which this process registered the table, besides that of the settings."""
     rollback_targets: dict[str, str] = field(default_factory=dict)
     """By rollback, the instant that its plan names; plans never change."""
+
+    told: dict[str, None] = field(default_factory=dict)
+    """What alerts about other engines were about, oldest first: each is raised once."""
+
+    def is_news(self, about: str) -> bool:
+        """Whether no alert was about this yet, as far as this process remembers. From now on one was."""
+        if about in self.told:
+            return False
+        self.told[about] = None
+        if len(self.told) > MOST_TOLD:
+            del self.told[next(iter(self.told))]
+        return True
 
     def time_seen(self, instant: str) -> None:
         """Remember an instant or completion time that is taken."""

@@ -33,6 +33,7 @@ from lakelock.occ.committing.pending_commit import PendingCommit
 from lakelock.occ.conflicts.collision import worth_keeping
 from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.foreign.overlaps import alarm
+from lakelock.occ.foreign.undone import undone_error
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.phases import Phase
 from lakelock.occ.records import commit_keys as keys
@@ -114,8 +115,10 @@ class Transaction(Work):
             decision, self._stats, kept=self.redo.kept, lock=commit.lock, took_s=self.took_s(), phases=self.phases.told()
         )
         self._emit(EventKind.COMMITTED, **result.facts)
-        alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
+        undone = alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
         after_commit(self._table, decision.number)
+        if undone is not None:
+            raise undone_error(self._table, undone)
         return result
 
     def _take_stock(self, stats: Stats, schema: TableSchema | None, replaced: Replaced | None) -> Stock:

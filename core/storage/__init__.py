@@ -6,6 +6,8 @@ from lakelock.storage.base import (
     Storage,
     Stored,
     create,
+    has_file,
+    is_missing,
     probe,
 )
 
@@ -15,5 +17,7 @@ __all__ = [
     "Storage",
     "Stored",
     "create",
+    "has_file",
+    "is_missing",
     "probe",
 ]

@@ -10,12 +10,13 @@ which reads back and says OURS, THEIRS or UNKNOWN, and never takes UNKNOWN for e
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from typing import IO, Protocol, runtime_checkable
 
-from lakelock.errors import StorageUnavailable, StorageUnsafe
+from lakelock.errors import StorageError, StorageUnavailable, StorageUnsafe
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,22 @@ class Storage(Protocol):
         An exception in a `with` block may leave a partial file, which its marker announces.
         """
         ...
+
+
+def has_file(storage: Storage, key: str) -> bool:
+    """Whether a data file is there; one request. Raises if storage gives no answer, or refuses one."""
+    try:
+        storage.open_input(key).close()
+    except StorageError as error:
+        if is_missing(error):
+            return False
+        raise
+    return True
+
+
+def is_missing(error: StorageError) -> bool:
+    """Whether an error says that a data file is not there."""
+    return error.details.get("missing") is True or error.details.get("errno") == errno.ENOENT
 
 
 class Created(Enum):

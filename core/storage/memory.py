@@ -72,7 +72,9 @@ class MemoryStorage:
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         found = self.get(key)
         if found is None:
-            raise StorageError(f"{self.uri}/{key}: no such file", hint="check the path; another process may have removed it")
+            raise StorageError(
+                f"{self.uri}/{key}: no such file", hint="check the path; another process may have removed it", missing=True
+            )
         return BytesIO(found.data)
 
     def open_output(self, key: str) -> IO[bytes]:

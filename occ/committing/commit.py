@@ -34,7 +34,7 @@ from lakelock.occ.held_lock import HeldLock
 from lakelock.occ.locking.lock_use import LockUse
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.phases import Phase, Phases
-from lakelock.occ.publishing.fate import is_withdrawn
+from lakelock.occ.publishing.fate import SHARE_THE_LOCK, is_withdrawn
 from lakelock.occ.publishing.settling import finish_head
 from lakelock.occ.recorded_index import current_properties
 from lakelock.occ.records.decisions import Decision, LogView, decided_for
@@ -297,7 +297,7 @@ class Commit:
         if is_withdrawn(self._table, timeline, instant):
             raise RolledBackError(
                 f"{instant} was rolled back by another Hudi writer",
-                hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
+                hint=f"{SHARE_THE_LOCK}; then run the operation again",
                 instant=instant,
             )
 

@@ -5,6 +5,9 @@ The record is the commit point, and its bytes are those of the completed instant
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
+
 from lakelock.errors import CommitOutcomeUnknown, LakelockError, RolledBackError, StorageUnavailable
 from lakelock.events import EventKind
 from lakelock.occ.baseline import Baseline
@@ -12,18 +15,22 @@ from lakelock.occ.certainty import News, OwnDecision
 from lakelock.occ.committing.pending_commit import PendingCommit
 from lakelock.occ.conflicts.summary import CommitCost
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publishing.fate import InstantFate, fate_of
-from lakelock.occ.publishing.publish import Publication, publish
+from lakelock.occ.publishing.fate import SHARE_THE_LOCK, InstantFate, fate_of, plans_awaited
+from lakelock.occ.publishing.publish import Publication, looked_for, publish
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.decisions import Decision, DecisionKind, LogView, Resolution, resolve, tombstone
 from lakelock.occ.recovery.ending import outcome_unknown
 from lakelock.occ.steps import Step, reached
 from lakelock.providers.base import Lease
-from lakelock.storage import Created
+from lakelock.storage import Created, has_file
 from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import later_than
 from lakelock.table.timeline import Timeline
+
+
+LastLook = tuple[Timeline, list[str]]
+"""The timeline right before a publication, and the files of the commit that were gone then."""
 
 
 class Deciding:
@@ -31,6 +38,7 @@ class Deciding:
 
     def __init__(self, table: OpenTable, baseline: Baseline, draft: PendingCommit, own: OwnDecision) -> None:
         self._table, self._baseline, self._draft, self._own = table, baseline, draft, own
+        self._since: LastLook | None = None
 
     @property
     def may_be_in_log(self) -> bool:
@@ -64,8 +72,9 @@ class Deciding:
                 return None
         # The number may have been used and collected before: then the record means nothing, and only the timeline tells.
         try:
-            if table.log.boundary() >= decision.number:
+            if self._boundary_after(decision) >= decision.number:
                 self._own.learn(News.COLLECTED)
+                self._since = None
                 return None
         except LakelockError as error:
             raise self._unknown(error) from error
@@ -73,6 +82,23 @@ class Deciding:
         reached(Step.DECIDED)
         table.emit(EventKind.DECIDED, decision.instant, self._draft.operation, decision=decision.number)
         return decision
+
+    def _boundary_after(self, decision: Decision) -> int:
+        """The boundary as it is after a decision. Where another engine writes, too, the table is looked at beside it: that
+        engine may have rolled the instant back since it was found pending, without the lock.
+        """
+        table = self._table
+        if not table.observed.foreign_writers:
+            return table.log.boundary()
+        boundary, self._since = self._last_look(decision, table.log.boundary)
+        return boundary
+
+    def _last_look(self, decision: Decision, beside: Callable[[], int]) -> tuple[int, LastLook]:
+        """The timeline, and which files of the commit are gone; beside another request."""
+        table, paths = self._table, looked_for(decision)
+        files = [partial(has_file, table.storage, path) for path in paths]
+        answer, timeline, *there = table.at_once(beside, table.timeline, *files)
+        return answer, (timeline, [path for path, found in zip(paths, there, strict=True) if not found])
 
     def _record(self, kind: DecisionKind, view: LogView, timeline: Timeline, schema_json: str, cost: CommitCost) -> Decision:
         """The record for the next number, with the very bytes of the completed instant."""
@@ -121,16 +147,21 @@ class Deciding:
         """Make what is decided visible. `timeline` was listed under the lock, while `lease` held."""
         table = self._table
         try:
+            gone: list[str] = []
+            if table.observed.foreign_writers:
+                timeline, gone = self._since or self._last_look(decision, lambda: 0)[1]
+                plans_awaited(table, timeline, decision.instant)
             current = timeline if lease is None or lease.lost is None else table.timeline()
-            published = publish(table, decision, current)
+            published = publish(table, decision, current, lambda: gone)
             if fate_of(table, decision.instant, current) is InstantFate.GONE:
                 published = Publication.VOID
         except LakelockError as error:
             raise self._unknown(error) from error
         if published is Publication.VOID:
+            lost = f", and {gone[0]} is gone" if gone else ""
             raise RolledBackError(
-                f"{decision.instant} was decided, but another Hudi writer rolled it back before it was visible",
-                hint="set hoodie.clean.failed.writes.policy=LAZY in the other writer, then run the operation again",
+                f"{decision.instant} was decided, but another Hudi writer rolled it back before it was visible{lost}",
+                hint=f"{SHARE_THE_LOCK}; then run the operation again",
                 instant=decision.instant,
             )
         table.observed.time_seen(decision.completion)

@@ -109,6 +109,8 @@ class CommitSummary:
     """The newest completion time in its baseline."""
     newest_foreign: str = ""
     """The newest commit of another engine that its writer knew of."""
+    repaired: frozenset[str] = frozenset()
+    """The undone commits that it took out of the table."""
     schema_json: str = ""
     """The table's Avro schema as of this commit, if it holds one."""
     tag: str = ""
@@ -182,6 +184,7 @@ class CommitSummary:
             reads=extra.get(keys.READS, ""),
             saw=extra.get(keys.SAW, ""),
             newest_foreign=extra.get(keys.NEWEST_FOREIGN, ""),
+            repaired=frozenset(filter(None, extra.get(keys.REPAIRED, "").split(","))),
             schema_json=extra.get(keys.SCHEMA, ""),
             tag=extra.get(keys.TAG, ""),
             write_id=extra.get(keys.WRITE_ID, ""),

@@ -7,7 +7,7 @@ that takes no lock, or another one, is noticed here: too late to prevent it, but
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -17,17 +17,19 @@ from lakelock.events import EventKind
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import commits_since, read_summary
+from lakelock.occ.foreign.undone import Undone, how_to_go_on, own_commit_undone, undone_commits
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publishing.fate import SHARE_THE_LOCK
 from lakelock.occ.records.decisions import Decision
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
+from lakelock.table.timeline import Timeline
 
-HINT = (
-    "give every Hudi writer hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL, "
-    "hoodie.clean.failed.writes.policy=LAZY and the lock of lakelock's writers (hoodie.write.lock.provider with its keys); "
-    "then compare the rows of these file groups as of both instants and write again what is missing"
-)
+HINT = f"{SHARE_THE_LOCK}; then compare the rows of these file groups as of both instants and write again what is missing"
+
+LOOKED_BACK_AT = 20
+"""How many of the newest commits a beginning transaction compares."""
 
 _OURS = frozenset({Action.COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK, Action.CLEAN, Action.SAVEPOINT})
 """What lakelock puts on a timeline. Clustering is somebody else's."""
@@ -79,38 +81,100 @@ def _knows(second: CommitSummary, first: CommitSummary, built_on: str | None) ->
 
 @dataclass(frozen=True)
 class Audited:
-    """How many of the newest commits were read, how many older ones the active timeline has, and if more are archived."""
+    """How many of the newest commits were read, how many older ones the active timeline has, and if more are archived.
+
+    `undone` are commits of which another engine's rollback has removed files, without those that a repair took out.
+    """
 
     read: int
     older: int
     has_archive: bool
     overlaps: list[Overlap]
+    undone: list[Undone]
 
 
 def audit(table: OpenTable, limit: int) -> Audited:
-    """The overlaps among the newest commits of the active timeline. One read for each."""
+    """The overlaps among the newest commits of the active timeline, and the commits that were undone. One read for each."""
     timeline = table.timeline()
     newest = sorted(timeline.commits, key=lambda i: i.completion or i.requested)[-limit:]
     reads = [partial(read_summary, table.storage, i) for i in newest]
     commits = table.runtime.gather(reads, limit=table.parallel_requests)
-    return Audited(len(commits), len(timeline.commits) - len(commits), timeline.has_archive, overlaps(commits))
+    repaired = frozenset(instant for each in commits for instant in each.repaired)
+    undone = [each for each in undone_commits(table, timeline) if each.instant not in repaired]
+    older = len(timeline.commits) - len(commits)
+    return Audited(len(commits), older, timeline.has_archive, overlaps(commits), undone)
 
 
-def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Mapping[str, CommitSummary]) -> None:
+def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Mapping[str, CommitSummary]) -> Undone | None:
     """After a commit on a table with foreign writers: look once more, and raise an alert for what the lock let through.
 
-    Never raises: the commit stands, whatever this finds.
+    Returns how another engine has undone this very commit, if it has. Never raises: the commit stands, whatever this finds.
     """
     if not table.observed.foreign_writers and all(i.action in _OURS for i in baseline.timeline.instants):
-        return
+        return None
     mine = CommitSummary.of(
         decision.instant, decision.completion, CommitMetadata.from_bytes(decision.payload, "this commit"), decision.number
     )
     try:
-        window = commits_since(table, baseline, table.timeline(), (), dict(known))
+        timeline = table.timeline()
+        window = commits_since(table, baseline, timeline, (), dict(known))
+        undone = own_commit_undone(table, decision, timeline)
     except LakelockError as error:
         problem = f"committed, but whether the lock kept other engines out could not be checked: {error.message}"
         table.emit(EventKind.ALERT, decision.instant, decision.operation, problem=problem)
-        return
-    for overlap in overlaps([mine, *window]):
-        table.emit(EventKind.ALERT, decision.instant, decision.operation, problem=str(overlap), hint=HINT)
+        return None
+    _tell(table, mine.party, overlaps([mine, *window]), [undone] if undone is not None else [])
+    return undone
+
+
+class LookBack:
+    """Finds what other engines did after the look that follows each commit: the other half of an overlap, or a rollback of
+    what is committed. It is part of each beginning on a table with foreign writers.
+    """
+
+    def __init__(self, table: OpenTable) -> None:
+        self._table = table
+        self._known: dict[str, CommitSummary] = {}
+
+    def look(self, timeline: Timeline, own: Party) -> None:
+        """Raise an alert for what is found, once. Never raises: it is not about the transaction that begins.
+
+        One read for each of the newest commits and rollbacks that is new to this process; none where only lakelock writes.
+        """
+        table = self._table
+        if not table.observed.foreign_writers:
+            return
+        try:
+            known = self._newest(timeline)
+            undone = undone_commits(table, timeline)
+        except LakelockError as error:
+            problem = f"whether the lock kept other engines out could not be checked: {error.message}"
+            if table.observed.is_news(problem):
+                table.emit(EventKind.ALERT, own.instant, own.operation, problem=problem)
+            return
+        repaired = frozenset(instant for each in known for instant in each.repaired)
+        # Whoever committed with knowledge of another engine has looked, as it began, at everything up to what it saw.
+        looked_at = max((each.saw for each in known if each.newest_foreign), default="")
+        late = [each for each in overlaps(known) if (each.second.completion or "") > looked_at]
+        _tell(table, own, late, [each for each in undone if each.instant not in repaired])
+
+    def _newest(self, timeline: Timeline) -> list[CommitSummary]:
+        """What the newest commits did: they are remembered, and no others."""
+        table = self._table
+        newest = sorted(timeline.commits, key=lambda i: i.completion or i.requested)[-LOOKED_BACK_AT:]
+        unread = [i for i in newest if i.requested not in self._known]
+        reads = [partial(read_summary, table.storage, i) for i in unread]
+        read = table.runtime.gather(reads, limit=table.parallel_requests)
+        known = {**self._known, **dict(zip((i.requested for i in unread), read, strict=True))}
+        self._known = {i.requested: known[i.requested] for i in newest}
+        return list(self._known.values())
+
+
+def _tell(table: OpenTable, about: Party, late: Sequence[Overlap], undone: Sequence[Undone]) -> None:
+    """Raise an alert for each that this process has not told of yet."""
+    for overlap in late:
+        if table.observed.is_news(f"{overlap.first.instant} and {overlap.second.instant}"):
+            table.emit(EventKind.ALERT, about.instant, about.operation, problem=str(overlap), hint=HINT)
+    for each in undone:
+        if table.observed.is_news(each.about):
+            table.emit(EventKind.ALERT, about.instant, about.operation, problem=str(each), hint=how_to_go_on(table))

@@ -10,12 +10,19 @@ from __future__ import annotations
 
 from enum import Enum
 
-from lakelock.occ.open_table import OpenTable
+from lakelock.occ.open_table import TORN_LOOKS, TORN_WAIT_S, OpenTable
 from lakelock.table import layout
 from lakelock.table.archive import archived_write
 from lakelock.table.instants import Instant, State
 from lakelock.table.services import RollbackPlan
 from lakelock.table.timeline import Timeline
+
+
+SHARE_THE_LOCK = (
+    "give every Hudi writer hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL, "
+    "hoodie.clean.failed.writes.policy=LAZY and the lock of lakelock's writers (hoodie.write.lock.provider with its keys)"
+)
+"""What another engine lacks that rolls back a live transaction, or commits without the lock."""
 
 
 class InstantFate(Enum):
@@ -65,6 +72,18 @@ def rollback_target(table: OpenTable, rollback: Instant) -> str | None:
             return None
         table.observed.rollback_targets[rollback.requested] = plan.target_instant
     return table.observed.rollback_targets[rollback.requested]
+
+
+def plans_awaited(table: OpenTable, timeline: Timeline, instant: str) -> None:
+    """Wait until each rollback that may be about the instant says so: Java creates a plan on a disk before it writes to it.
+
+    No request if each has been read. A plan that nobody completes is waited for no longer than any torn file.
+    """
+    later = [r for r in timeline.rollbacks if r.requested >= instant and not r.is_completed]
+    for _ in range(TORN_LOOKS):
+        if all(rollback_target(table, each) is not None for each in later):
+            return
+        table.runtime.sleep(TORN_WAIT_S)
 
 
 def rollback_plan(table: OpenTable, rollback: Instant) -> RollbackPlan | None:

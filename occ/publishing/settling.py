@@ -19,7 +19,7 @@ from lakelock.events import EventKind
 from lakelock.markers.liveness import LivenessState, judge_all
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publishing.fate import InstantFate, shown_fate
-from lakelock.occ.publishing.publish import Publication, publish
+from lakelock.occ.publishing.publish import Publication, looked_for, missing, publish
 from lakelock.occ.records.decisions import Decision, DecisionKind, LogView, Resolution
 from lakelock.occ.records.outcomes import OutcomeRecord, TransactionName, Verdict, read_outcome
 from lakelock.occ.steps import Step, reached
@@ -94,11 +94,13 @@ def finish_head(table: OpenTable, view: LogView, timeline: Timeline) -> Timeline
     return table.timeline()
 
 
-def publish_for_another(table: OpenTable, head: Decision, timeline: Timeline) -> None:
+def publish_for_another(table: OpenTable, head: Decision, timeline: Timeline) -> Publication:
     """Make a commit visible that is decided and is not published, and tell if it is that of another writer."""
-    if publish(table, head, timeline) is Publication.PUBLISHED and head.writer != table.writer:
+    published = publish(table, head, timeline, lambda: missing(table, looked_for(head)))
+    if published is Publication.PUBLISHED and head.writer != table.writer:
         reached(Step.FINISHED_FOR_ANOTHER)
         table.emit(EventKind.FINISHED_FOR_ANOTHER, head.instant, head.operation, writer=str(head.writer), decision=head.number)
+    return published
 
 
 def counts(decision: Decision, timeline: Timeline) -> bool:

@@ -30,6 +30,8 @@ TRANSACTION = "lakelock.transaction"
 """The transaction over several tables that the commit is part of: its id, and its tables with their instants."""
 OVER = "lakelock.over"
 """The tables over which the transaction was begun that the commit is part of, whether or not it wrote to all of them."""
+REPAIRED = "lakelock.repaired"
+"""The instants, with commas between them, of undone commits that a repair has taken out of the table."""
 RESTORED = "lakelock.restored"
 """The instant time as of which a restore made the table what it was."""
 

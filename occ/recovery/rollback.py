@@ -23,6 +23,7 @@ from lakelock.occ.baseline import inflight_key, requested_key
 from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publishing.fate import InstantFate, fate_of, is_rolled_back, rollback_target, shown_fate
+from lakelock.occ.publishing.publish import Publication
 from lakelock.occ.publishing.settling import finish_head, publish_for_another, settle
 from lakelock.occ.records.decisions import Decision, DecisionKind, Resolution, decided_for, resolve
 from lakelock.occ.recovery.strays import remove_uncommitted
@@ -94,10 +95,9 @@ def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool) -> Rollba
             continue
         decided = decided_for(target.instant, view.decisions)
         if decided is not None and resolve(decided) is Resolution.COMMITTED:
-            publish_for_another(table, decided, timeline)
-            return RollbackOutcome.COMMITTED
+            return _published(table, decided, timeline, yields=yields)
         if decided is not None and decided.kind is DecisionKind.PREPARE:
-            return _settled(table, decided, timeline)
+            return _settled(table, decided, timeline, yields=yields)
         if decided is not None:
             return RollbackOutcome.ROLLED_BACK
         if yields and _is_underway(table, timeline, target.instant):
@@ -128,12 +128,19 @@ def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool) -> Rollba
     )
 
 
-def _settled(table: OpenTable, prepare: Decision, timeline: Timeline) -> RollbackOutcome:
+def _published(table: OpenTable, decided: Decision, timeline: Timeline, *, yields: bool) -> RollbackOutcome:
+    """COMMITTED, unless another engine has begun to roll back what is decided: then nobody publishes it any more."""
+    if publish_for_another(table, decided, timeline) is not Publication.VOID:
+        return RollbackOutcome.COMMITTED
+    left = yields and _is_underway(table, timeline, decided.instant)
+    return RollbackOutcome.LEFT if left else RollbackOutcome.ROLLED_BACK
+
+
+def _settled(table: OpenTable, prepare: Decision, timeline: Timeline, *, yields: bool) -> RollbackOutcome:
     """The outcome of the whole transaction decides what becomes of its instant here, with or without a rollback of its own."""
     settled = settle(table, prepare, timeline)
     if settled.resolution is Resolution.COMMITTED:
-        publish_for_another(table, prepare, settled.timeline)
-        return RollbackOutcome.COMMITTED
+        return _published(table, prepare, settled.timeline, yields=yields)
     is_pending = shown_fate(settled.timeline, prepare.instant) is InstantFate.PENDING
     return RollbackOutcome.ROLLED_BACK if is_pending else RollbackOutcome.GONE
 

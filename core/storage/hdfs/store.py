@@ -203,7 +203,9 @@ class HdfsStorage:
         return found.inode, temporary
 
     def _missing(self, path: str) -> StorageError:
-        return StorageError(f"{self._service}{path}: no such file", hint="check the path; another process may have removed it")
+        return StorageError(
+            f"{self._service}{path}: no such file", hint="check the path; another process may have removed it", missing=True
+        )
 
     def _gone(self, temporary: str) -> StorageUnavailable:
         return StorageUnavailable(f"{self._service}{temporary} is gone", hint="somebody removes this folder; run it again")

@@ -27,11 +27,13 @@ def open_reader(store: ObjectStore, key: str, uri: str, options: Mapping[str, st
     def fetch(start: int, length: int) -> ReadableBuffer:
         with translated(uri, key, options):
             return obstore.get_range(store, key, start=start, length=length)
-        raise StorageError(f"{uri}/{key} was removed while it was read", hint="read the table again")
+        raise StorageError(f"{uri}/{key} was removed while it was read", hint="read the table again", missing=True)
 
     with translated(uri, key, options):
         return reader(size_bytes or obstore.head(store, key)["size"], fetch)
-    raise StorageError(f"{uri}/{key}: no such object", hint="check the path; another process may have removed it")
+    raise StorageError(
+        f"{uri}/{key}: no such object", hint="check the path; another process may have removed it", missing=True
+    )
 
 
 class _Upload(Protocol):

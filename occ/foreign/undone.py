@@ -1,0 +1,145 @@
+"""Commits that another engine has undone: it rolls an instant back that it has seen pending, while its writer completes it.
+
+lakelock looks for such a rollback right before it publishes. What comes later than that cannot be prevented, because the
+other engine takes no lock; but the rollback names the instant on the timeline, and the instant is completed there. lakelock
+itself never rolls a completed instant back, so wherever both are found the other engine was at work without the lock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+from lakelock.command_line import command
+from lakelock.conflict import SHOWN, Party
+from lakelock.errors import CommitUndone, CorruptTableError
+from lakelock.identity import OTHER_ENGINE
+from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publishing.fate import SHARE_THE_LOCK, rollback_plan, rollback_target
+from lakelock.occ.publishing.publish import files_of, missing
+from lakelock.occ.records.decisions import Decision
+from lakelock.table.archive import read_commit
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import Instant
+from lakelock.table.layout import in_partition
+from lakelock.table.snapshot import Snapshot
+from lakelock.table.timeline import Timeline
+
+NEWEST_ROLLBACKS = 100
+"""How many of the newest rollbacks of a timeline are looked at."""
+PAUSE_S = 0.1
+
+
+@dataclass(frozen=True)
+class Undone:
+    """A commit that a rollback names. Of its `files` the rollback has removed those in `gone`."""
+
+    party: Party
+    rollback: Instant
+    files: int
+    gone: tuple[str, ...]
+
+    @property
+    def instant(self) -> str:
+        return self.party.instant
+
+    @property
+    def is_harmless(self) -> bool:
+        """Whether the rollback is over and has removed nothing: it had been planned before there was a file."""
+        return self.rollback.is_completed and not self.gone
+
+    def __str__(self) -> str:
+        by = f"rollback {self.rollback.requested} by {OTHER_ENGINE}, which does not hold the lock"
+        if not self.gone:
+            return f"{self.party} is being undone by {by}: its files may be removed at any moment"
+        shown = ", ".join(self.gone[:SHOWN]) + (f" and {len(self.gone) - SHOWN} more" if len(self.gone) > SHOWN else "")
+        return f"{self.party} was undone by {by}: {len(self.gone)} of its {self.files} files are gone: {shown}"
+
+    @property
+    def about(self) -> str:
+        """What an alert about it is remembered by: it is raised again when more is known."""
+        return f"{self.instant} undone by {self.rollback.requested}: {bool(self.gone)}"
+
+
+def how_to_go_on(table: OpenTable) -> str:
+    """What to do about undone commits, for people."""
+    repair = command("repair", table.storage.uri)
+    return f"{repair} makes the table readable without them; then write their rows again. To prevent it, {SHARE_THE_LOCK}"
+
+
+def rolled_back_commits(table: OpenTable, timeline: Timeline) -> dict[str, Instant]:
+    """Completed instants that a rollback names, each with the rollback. Each plan is read once, all at the same time."""
+    rollbacks = timeline.rollbacks[-NEWEST_ROLLBACKS:]
+    targets = table.runtime.gather([partial(rollback_target, table, r) for r in rollbacks], limit=table.parallel_requests)
+    named = {target: rollback for target, rollback in zip(targets, rollbacks, strict=True) if target is not None}
+    writes = {target: timeline.write_at(target) for target in named}
+    return {target: named[target] for target, write in writes.items() if write is not None and write.is_completed}
+
+
+def undone_commits(table: OpenTable, timeline: Timeline) -> list[Undone]:
+    """The commits that a rollback names, without those that it left as they are. One request for each of their files."""
+    found = rolled_back_commits(table, timeline)
+    commits = [i for i in timeline.commits if i.requested in found]
+    read = table.runtime.gather([partial(read_commit, table.storage, i) for i in commits], limit=table.parallel_requests)
+    every = [
+        _undone(table, CommitSummary.of(i.requested, i.completion or "", metadata, None).party, found[i.requested], metadata)
+        for i, metadata in zip(commits, read, strict=True)
+    ]
+    return [each for each in every if not each.is_harmless]
+
+
+def _undone(table: OpenTable, party: Party, rollback: Instant, metadata: CommitMetadata) -> Undone:
+    files, plan = files_of(metadata), rollback_plan(table, rollback)
+    # Other files may have been cleaned since.
+    planned = {in_partition(part, name) for part, names in plan.files.items() for name in names} if plan is not None else set()
+    return Undone(party, rollback, len(files), tuple(missing(table, [file for file in files if file in planned])))
+
+
+def own_commit_undone(table: OpenTable, decision: Decision, timeline: Timeline) -> Undone | None:
+    """Whether another engine has undone the commit that this process has just published, by a `timeline` listed since.
+
+    A rollback that is under way is waited for, for at most `heartbeat.foreign_start_s`.
+    """
+    deadline_s = table.runtime.monotonic_s() + table.settings.heartbeat.foreign_start_s
+    metadata = CommitMetadata.from_bytes(decision.payload, "this commit")
+    party = Party(decision.instant, decision.operation, decision.writer, decision.completion)
+    while True:
+        rollback = rolled_back_commits(table, timeline).get(decision.instant)
+        if rollback is None:
+            return None
+        found = _undone(table, party, rollback, metadata)
+        if rollback.is_completed or table.runtime.monotonic_s() >= deadline_s:
+            return None if found.is_harmless else found
+        table.runtime.sleep(PAUSE_S)
+        timeline = table.timeline()
+
+
+def undone_error(table: OpenTable, found: Undone) -> CommitUndone:
+    """What the writer of an undone commit is told."""
+    return CommitUndone(
+        f"{found}",
+        hint=how_to_go_on(table),
+        instant=found.instant,
+        rollback=found.rollback.requested,
+        gone=list(found.gone[:SHOWN]),
+    )
+
+
+def ensure_readable(table: OpenTable, snapshot: Snapshot, timeline: Timeline) -> None:
+    """`CorruptTableError` if a snapshot has files that another engine's rollback has removed.
+
+    No request where only lakelock writes; elsewhere each rollback is read once.
+    """
+    if not table.observed.foreign_writers or not rolled_back_commits(table, timeline):
+        return
+    for found in undone_commits(table, timeline):
+        shown = {file.key for file in snapshot.files if file.instant == found.instant}
+        if shown.intersection(found.gone):
+            raise CorruptTableError(
+                f"{table.storage.uri} cannot be read: {found}",
+                hint=how_to_go_on(table),
+                instant=found.instant,
+                rollback=found.rollback.requested,
+                file=min(shown.intersection(found.gone)),
+            )
