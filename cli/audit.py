@@ -7,10 +7,11 @@ from typing import Annotated
 import typer
 
 from lakelock.amounts import counted
-from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
+from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, reporting
 from lakelock.identity import name_of
 from lakelock.occ.foreign.overlaps import HINT, Audited, Overlap, audit
+from lakelock.occ.publishing.fate import SHARE_THE_LOCK
 
 
 def audit_table(
@@ -20,9 +21,10 @@ def audit_table(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Find commits that rewrote the same file groups unaware of each other; exit code 4 if there are any.
+    """Find commits that rewrote the same file groups unaware of each other, and commits that another engine has undone; exit
+    code 4 if there are any.
 
-    Such a pair means that some writer, such as Java Hudi, takes no lock or a different one. The command only reads.
+    Both mean that some writer, such as Java Hudi, takes no lock or a different one. The command only reads.
     """
     with reporting(as_json) as out, opened(path, config, settings) as coordinator:
         done = audit(coordinator.table, limit)
@@ -32,10 +34,12 @@ def audit_table(
             "commits": done.read,
             "not_read": done.older,
             "has_archive": done.has_archive,
+            "undone": [each.as_dict() for each in done.undone],
             "overlaps": [{**_side("first", o), **_side("second", o), "file_groups": list(map(str, o.groups))} for o in found],
         }
-        out.show(values, lambda o: _print(o, done))
-        if found:
+        next_steps = f"{Next(path, config, settings).command('repair')}; then write their rows again. {SHARE_THE_LOCK}"
+        out.show(values, lambda o: _print(o, done, next_steps))
+        if found or done.undone:
             raise typer.Exit(Exit.CONFLICT)
 
 
@@ -49,13 +53,17 @@ def _side(name: str, overlap: Overlap) -> dict[str, object]:
     }
 
 
-def _print(out: Output, done: Audited) -> None:
+def _print(out: Output, done: Audited, repair: str) -> None:
+    for each in done.undone:
+        out.line(str(each))
+    if done.undone:
+        out.line(f"next: {repair}")
     for overlap in done.overlaps:
         out.line(str(overlap))
     if done.overlaps:
         out.line(f"next: {HINT}")
-    else:
-        out.line(f"{counted(done.read, 'commit')}: none rewrote file groups behind the back of another")
+    elif not done.undone:
+        out.line(f"{counted(done.read, 'commit')}: none rewrote file groups behind the back of another, and none was undone")
     if done.older:
         out.line(f"not read: {counted(done.older, 'older commit')}; to read them, too: --limit {done.read + done.older}")
     if done.has_archive:

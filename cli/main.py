@@ -14,7 +14,7 @@ from lakelock.cli import commits, config, conflicts, locks, markers, savepoints
 from lakelock.cli.adopt import adopt_table
 from lakelock.cli.audit import audit_table
 from lakelock.cli.doctor.command import doctor
-from lakelock.cli.optimize import optimize_table, restore_table
+from lakelock.cli.optimize import optimize_table, repair_table, restore_table
 from lakelock.cli.package import package
 from lakelock.cli.profile import profile
 from lakelock.cli.register import register_table
@@ -38,6 +38,7 @@ app.command("audit")(audit_table)
 app.command("adopt")(adopt_table)
 app.command("optimize")(optimize_table)
 app.command("restore")(restore_table)
+app.command("repair")(repair_table)
 app.command("package")(package)
 app.command("profile")(profile)
 app.command("register")(register_table)

@@ -1,4 +1,5 @@
-"""`lakelock optimize` and `lakelock restore`: joining small files and undoing the commits after a point in time, without Spark.
+"""`lakelock optimize`, `restore` and `repair`: joining small files, undoing the commits after a point in time, and taking out
+commits that another engine has undone, without Spark.
 
 One file after the other, a batch of rows at a time: right for a small table or a cron job, slower than a cluster.
 """
@@ -15,6 +16,8 @@ from lakelock.cli.output import Output, moment, plain, reporting
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.locking.targets import resources_of, within
 from lakelock.occ.services.optimize import has_buckets, plan_joins, without_rows
+from lakelock.occ.publishing.fate import SHARE_THE_LOCK
+from lakelock.occ.services.repair import preview_repair
 from lakelock.occ.services.restore import check_moment, kept_by, moment_of, preview_restore, undone_by
 from lakelock.table.eligibility import check_writable
 from lakelock.table.timeline import Timeline
@@ -103,6 +106,46 @@ def restore_table(
         def show(o: Output) -> None:
             o.line(f"RESTORE {done.instant}: {told}")
             o.line(undo)
+
+        out.show(values, show)
+
+
+def repair_table(
+    path: TableArgument,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    tag: TagOption = "",
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Take commits out of the table whose files another engine's rollback has removed, so that it can be read again.
+
+    File groups that they had rewritten show their older rows again. Rows of these commits are lost: write them again.
+    """
+    with reporting(as_json) as out, opened(path, config, settings, lock=not dry_run) as coordinator:
+        table = coordinator.table
+        done = preview_repair(coordinator) if dry_run else ArrowEngine(coordinator).repair(tag=tag)
+        values = {
+            "table": table.storage.uri,
+            "dry_run": dry_run,
+            "repaired": plain(done.committed) if done.committed is not None else None,
+            "undone": [each.as_dict() for each in done.undone],
+            "older_rows_again": list(map(str, done.again)),
+            "dropped": list(map(str, done.dropped)),
+        }
+
+        def show(o: Output) -> None:
+            for each in done.undone:
+                o.line(str(each))
+            if not done.undone:
+                o.line("no commit was undone by another engine; nothing was to be done")
+                return
+            what = f"{counted(len(done.again), 'file group')} with the older rows again, {len(done.dropped)} dropped"
+            if done.committed is None:
+                o.line(f"would take out {counted(len(done.undone), 'commit')}: {what}; nothing was changed")
+                return
+            o.line(f"REPAIR {done.committed.instant}: {counted(len(done.undone), 'commit')} taken out, {what}")
+            o.line(f"next: write the rows of these commits again; {SHARE_THE_LOCK}")
 
         out.show(values, show)
 

@@ -19,10 +19,11 @@ from lakelock.engine.change_feed import read_feed
 from lakelock.engine.memory import Memory
 from lakelock.engine.reads import KeysRead, RowsRead, require_certain, require_condition, require_rows
 from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
-from lakelock.errors import InputError, LakelockError
+from lakelock.errors import InputError, LakelockError, StorageError
 from lakelock.occ.attempts.retrying import run, with_retries
 from lakelock.occ.conflicts.reads import BucketsRead
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.foreign.undone import why_missing
 from lakelock.occ.locking.targets import Targets, files_within, resources_of, target_of_expression
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
@@ -31,7 +32,9 @@ from lakelock.occ.services.optimize import Optimized, optimize
 from lakelock.occ.services.restore import restore
 from lakelock.occ.shown import QueryType, Shown
 from lakelock.occ.transaction import Transaction
+from lakelock.occ.services.repair import Repaired, repair
 from lakelock.settings import MissingColumns, OptimizeSettings
+from lakelock.storage import is_missing
 from lakelock.table.buckets import beside_buckets
 from lakelock.table.change_feed.units import FeedMode
 from lakelock.table.keys.generated import require_key
@@ -266,6 +269,10 @@ class ArrowEngine:
         """Make the table what it was as of an instant time: what came after is undone in a new commit."""
         return restore(self._coordinator, as_of, partial(write_copies, self._coordinator, self._kernels), tag=tag)
 
+    def repair(self, *, tag: str = "") -> Repaired:
+        """Take commits out of the table that another engine has undone by removing their files, so that it can be read again."""
+        return repair(self._coordinator, partial(write_copies, self._coordinator, self._kernels), tag=tag)
+
     def read(
         self, as_of: str | None = None, where: pc.Expression | None = None, query_type: QueryType = "snapshot"
     ) -> pa.Table:
@@ -309,7 +316,13 @@ class ArrowEngine:
 
     def read_files(self, files: Sequence[DataFile], schema: TableSchema, where: Condition | None = None) -> pa.Table:
         """The rows of these files that satisfy a condition, in the columns of a schema."""
-        return self._kernels.read(files, schema, where, self._coordinator.table.storage)
+        table = self._coordinator.table
+        try:
+            return self._kernels.read(files, schema, where, table.storage)
+        except StorageError as error:
+            if is_missing(error):
+                raise why_missing(table, error) from error
+            raise
 
     def _batch(self, tx: Transaction, rows: pa.Table, memory: Memory | None = None) -> Batch:
         settings = self._coordinator.table.settings.write

@@ -10,6 +10,7 @@ from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.occ.conflicts.profiles import rejection
 from lakelock.occ.conflicts.summary import CommitSummary, writer_of
 from lakelock.occ.conflicts.window import read_summary
+from lakelock.occ.foreign.undone import rolled_back_commits, undone_commits, undone_error
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
@@ -50,16 +51,32 @@ class AppliedVersions:
             applied = state.applications.get(application.app_id)
             if applied is None or applied.version < application.version:
                 return None
+            if applied.version == application.version and self._is_taken_out(applied.instant, timeline):
+                return None
             return Party(applied.instant, applied.operation, writer_of(applied.writer), applied.completion)
         commits = sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True)
         at, width = 0, 1
         while at < len(commits):
             for found in self._applications(commits[at : at + width]):
                 if found is not None and found[0].app_id == application.app_id:
-                    return found[1] if found[0].version >= application.version else None
+                    undone = found[0].version == application.version and self._is_taken_out(found[1].instant, timeline)
+                    return found[1] if found[0].version >= application.version and not undone else None
             at, width = at + width, min(2 * width, self._table.parallel_requests)
         archived = self._in_archive(application.app_id)
         return archived.party if archived is not None and archived.application.version >= application.version else None
+
+    def _is_taken_out(self, instant: str, timeline: Timeline) -> bool:
+        """Whether another engine has undone the commit, and it is out of the table: then its rows may be written again.
+
+        `CommitUndone` if it is undone and not taken out. Reads the rollbacks since: a version is rarely asked for twice.
+        """
+        table = self._table
+        if instant not in rolled_back_commits(table, timeline, since=instant):
+            return False
+        found = next((each for each in undone_commits(table, timeline) if each.instant == instant and each.gone), None)
+        if found is not None and any(file.instant == instant for file in table.index.snapshot_at(timeline).files):
+            raise undone_error(table, found)
+        return found is not None
 
     def _in_archive(self, app_id: str) -> _Applied | None:
         """The newest archived commit of the application."""

@@ -84,7 +84,8 @@ def begin(
             continue
         timeline, announced = _begun(table, heartbeat, instant, action, new_group)
         head = newest_commit(view)
-        if head is not None and shown_fate(timeline, head.instant) is InstantFate.PENDING:
+        unpublished = head is not None and shown_fate(timeline, head.instant) is InstantFate.PENDING
+        if head is not None and unpublished and head.instant not in table.observed.void:
             give_up(table, heartbeat, instant, action, new_group)
             with table.locked(operation=operation):
                 finish_head(table, table.log.look(), table.timeline())

@@ -25,6 +25,7 @@ from lakelock.occ.conflicts.footprint import OVERWRITES
 from lakelock.occ.detached import Detached
 from lakelock.occ.foreign.overlaps import LookBack
 from lakelock.occ.foreign.single_writer import refuse_second_writer
+from lakelock.occ.foreign.undone import ensure_readable
 from lakelock.occ.locking.data_locking import DataLocking
 from lakelock.occ.locking.nesting import refuse_nested
 from lakelock.occ.merging_logs import with_log_files
@@ -242,10 +243,13 @@ class Coordinator(TableServices):
     def shown(self, as_of: str | None = None, query_type: QueryType = "snapshot") -> Shown:
         """The same, with the columns to read them in: those of now, or those of then once others have replaced them.
 
-        Of a merge-on-read table the log files, too, unless the query is `read_optimized`.
+        Of a merge-on-read table the log files, too, unless the query is `read_optimized`. `CorruptTableError` if another engine
+        has removed files of a commit.
         """
         snapshot, timeline = self._seen(as_of)
         found = Shown(snapshot, self.schema(as_of, timeline=timeline))
+        if as_of is None:
+            ensure_readable(self.table, snapshot, timeline)
         if query_type == "read_optimized" or not self.properties.is_merge_on_read:
             return found
         return with_log_files(self.table, self.properties, found, timeline if as_of is None else timeline.as_of(as_of))

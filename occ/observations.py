@@ -43,6 +43,8 @@ class Observations:
     rollback_targets: dict[str, str] = field(default_factory=dict)
     """By rollback, the instant that its plan names; plans never change."""
 
+    void: set[str] = field(default_factory=set)
+    """Instants that are decided and will never be visible, because another engine rolled them back, or removed files of them."""
     told: dict[str, None] = field(default_factory=dict)
     """What alerts about other engines were about, oldest first: each is raised once."""
 

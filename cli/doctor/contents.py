@@ -11,6 +11,7 @@ from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.errors import LakelockError
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.foreign.overlaps import overlaps
+from lakelock.occ.publishing.fate import SHARE_THE_LOCK
 from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant
@@ -34,14 +35,18 @@ def check_contents(context: DoctorContext) -> Iterator[Check]:
         yield Check("contents", "failed", error.message, error.hint)
     newest = newest_files(metadata for metadata in found if isinstance(metadata, CommitMetadata))
     sizes = {item.key: item.size_bytes for item in context.storage.list("")}
-    wrong = [_wrong(path, size, sizes) for path, size in newest if sizes.get(path) != size]
+    undone = {path for each in context.undone for path in each.gone}
+    for each in context.undone[:SHOWN]:
+        hint = f"{context.next('repair')}; then write their rows again. {SHARE_THE_LOCK}"
+        yield Check("contents", "failed", str(each), hint)
+    wrong = [_wrong(path, size, sizes) for path, size in newest if sizes.get(path) != size and path not in undone]
     hint = "readers fail or miss rows: restore the file from a backup or an older version of the object"
     for text in wrong[:SHOWN]:
         yield Check("contents", "failed", text, hint)
     if len(broken) > SHOWN or len(wrong) > SHOWN:
         total = f"{counted(len(broken), 'commit')} and {counted(len(wrong), 'file')}"
         yield Check("contents", "failed", f"damaged in total: {total}")
-    if not broken and not wrong:
+    if not broken and not wrong and not undone:
         unread = len(every) - len(commits)
         older = f"; not read: {counted(unread, 'older commit')}" if unread else ""
         files = counted(len(newest), "file")

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from lakelock.cli.arguments import Next
+from lakelock.cli.arguments import APPLICATION, Next, location_of
 from lakelock.clock import Runtime
 from lakelock.errors import LakelockError
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.foreign.undone import Undone
+from lakelock.occ.services.repair import to_repair
 from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved
 from lakelock.storage import Storage
@@ -52,6 +55,14 @@ class DoctorContext:
             return shown_as_layout_two(self.storage, read_properties(self.storage))
         except LakelockError:  # the check of the table says so
             return self.storage
+
+    @cached_property
+    def undone(self) -> list[Undone]:
+        """Commits of which another engine's rollback has removed files, and which no repair has taken out; reads only."""
+        settings = replace(self.settings, concurrency=replace(self.settings.concurrency, mode="SINGLE_WRITER"))
+        location = location_of(self.path, settings)
+        with Coordinator.open(location, settings, application=APPLICATION, runtime=self.runtime, storage=self.storage) as found:
+            return to_repair(found.table, found.table.timeline())
 
     @property
     def settings(self) -> Settings:

@@ -29,7 +29,8 @@ def check_index(context: DoctorContext) -> Iterator[Check]:
         return
     told = Snapshot(slices=state).files
     there = {item.key: item.size_bytes for item in storage.list("")}
-    gone = [file.key for file in told if there.get(file.key) != file.size_bytes]
+    undone = {key for each in context.undone for key in each.gone}  # the check of contents says so
+    gone = [file.key for file in told if there.get(file.key) != file.size_bytes and file.key not in undone]
     # A commit made since the timeline was listed is newer than everything in it.
     named = {file.key for file in told}
     newest = {file.group: file.instant for file in told}
@@ -48,7 +49,7 @@ def check_index(context: DoctorContext) -> Iterator[Check]:
         hint = f"late attempts of tasks left them; {context.next('markers reap')} removes those that are announced"
         found = f"no commit names {counted(len(strays), 'file')} that other readers show: {_some(strays)}"
         yield Check("index", "warning", found, hint)
-    if not gone and not strays:
+    if not gone and not strays and not undone:
         later = counted(len(state.effects), "commit")
         after = f"{later} after a checkpoint" if state.base.coverage.instants else "no checkpoint yet"
         yield Check("index", "ok", f"the commits and a listing agree on {counted(len(told), 'file')}; {after}")

@@ -135,6 +135,8 @@ class LookBack:
     def __init__(self, table: OpenTable) -> None:
         self._table = table
         self._known: dict[str, CommitSummary] = {}
+        self._settled: frozenset[str] = frozenset()
+        """Undone commits of which everything is known and told."""
 
     def look(self, timeline: Timeline, own: Party) -> None:
         """Raise an alert for what is found, once. Never raises: it is not about the transaction that begins.
@@ -146,12 +148,13 @@ class LookBack:
             return
         try:
             known = self._newest(timeline)
-            undone = undone_commits(table, timeline)
+            undone = undone_commits(table, timeline, known=self._settled)
         except LakelockError as error:
             problem = f"whether the lock kept other engines out could not be checked: {error.message}"
             if table.observed.is_news(problem):
                 table.emit(EventKind.ALERT, own.instant, own.operation, problem=problem)
             return
+        self._settled |= {each.instant for each in undone if each.rollback.is_completed}
         repaired = frozenset(instant for each in known for instant in each.repaired)
         # Whoever committed with knowledge of another engine has looked, as it began, at everything up to what it saw.
         looked_at = max((each.saw for each in known if each.newest_foreign), default="")

@@ -7,13 +7,14 @@ itself never rolls a completed instant back, so wherever both are found the othe
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
 from functools import partial
 
 from lakelock.command_line import command
 from lakelock.conflict import SHOWN, Party
-from lakelock.errors import CommitUndone, CorruptTableError
-from lakelock.identity import OTHER_ENGINE
+from lakelock.errors import CommitUndone, CorruptTableError, LakelockError, StorageError
+from lakelock.identity import OTHER_ENGINE, name_of
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publishing.fate import SHARE_THE_LOCK, rollback_plan, rollback_target
@@ -49,6 +50,20 @@ class Undone:
         """Whether the rollback is over and has removed nothing: it had been planned before there was a file."""
         return self.rollback.is_completed and not self.gone
 
+    def as_dict(self) -> dict[str, object]:
+        """Plain values, for `--json`."""
+        return {
+            "instant": self.instant,
+            "completion": self.party.completion,
+            "operation": self.party.operation,
+            "writer": name_of(self.party.writer),
+            "rollback": self.rollback.requested,
+            "rollback_is_over": self.rollback.is_completed,
+            "by": OTHER_ENGINE,
+            "files": self.files,
+            "gone": list(self.gone),
+        }
+
     def __str__(self) -> str:
         by = f"rollback {self.rollback.requested} by {OTHER_ENGINE}, which does not hold the lock"
         if not self.gone:
@@ -68,18 +83,21 @@ def how_to_go_on(table: OpenTable) -> str:
     return f"{repair} makes the table readable without them; then write their rows again. To prevent it, {SHARE_THE_LOCK}"
 
 
-def rolled_back_commits(table: OpenTable, timeline: Timeline) -> dict[str, Instant]:
-    """Completed instants that a rollback names, each with the rollback. Each plan is read once, all at the same time."""
-    rollbacks = timeline.rollbacks[-NEWEST_ROLLBACKS:]
+def rolled_back_commits(table: OpenTable, timeline: Timeline, *, since: str = "") -> dict[str, Instant]:
+    """Completed instants from `since` on that a rollback names, each with the rollback. Each plan is read once."""
+    rollbacks = [each for each in timeline.rollbacks if each.requested >= since][-NEWEST_ROLLBACKS:]
     targets = table.runtime.gather([partial(rollback_target, table, r) for r in rollbacks], limit=table.parallel_requests)
     named = {target: rollback for target, rollback in zip(targets, rollbacks, strict=True) if target is not None}
     writes = {target: timeline.write_at(target) for target in named}
     return {target: named[target] for target, write in writes.items() if write is not None and write.is_completed}
 
 
-def undone_commits(table: OpenTable, timeline: Timeline) -> list[Undone]:
-    """The commits that a rollback names, without those that it left as they are. One request for each of their files."""
-    found = rolled_back_commits(table, timeline)
+def undone_commits(table: OpenTable, timeline: Timeline, *, known: Container[str] = ()) -> list[Undone]:
+    """The commits that a rollback names, without those that it left as they are, and without the `known` ones.
+
+    One request for each of their files that the rollback names.
+    """
+    found = {instant: by for instant, by in rolled_back_commits(table, timeline).items() if instant not in known}
     commits = [i for i in timeline.commits if i.requested in found]
     read = table.runtime.gather([partial(read_commit, table.storage, i) for i in commits], limit=table.parallel_requests)
     every = [
@@ -105,7 +123,7 @@ def own_commit_undone(table: OpenTable, decision: Decision, timeline: Timeline) 
     metadata = CommitMetadata.from_bytes(decision.payload, "this commit")
     party = Party(decision.instant, decision.operation, decision.writer, decision.completion)
     while True:
-        rollback = rolled_back_commits(table, timeline).get(decision.instant)
+        rollback = rolled_back_commits(table, timeline, since=decision.instant).get(decision.instant)
         if rollback is None:
             return None
         found = _undone(table, party, rollback, metadata)
@@ -134,12 +152,28 @@ def ensure_readable(table: OpenTable, snapshot: Snapshot, timeline: Timeline) ->
     if not table.observed.foreign_writers or not rolled_back_commits(table, timeline):
         return
     for found in undone_commits(table, timeline):
-        shown = {file.key for file in snapshot.files if file.instant == found.instant}
-        if shown.intersection(found.gone):
-            raise CorruptTableError(
-                f"{table.storage.uri} cannot be read: {found}",
-                hint=how_to_go_on(table),
-                instant=found.instant,
-                rollback=found.rollback.requested,
-                file=min(shown.intersection(found.gone)),
-            )
+        if any(file.key in found.gone for file in snapshot.files):
+            raise _unreadable(table, found)
+
+
+def why_missing(table: OpenTable, error: StorageError) -> LakelockError:
+    """What to raise for a file that a reader does not find: the rollback that removed it, or what to ask next."""
+    try:
+        every = undone_commits(table, table.timeline())
+    except LakelockError:
+        return error
+    found = next((each for each in every if any(path in error.message for path in each.gone)), None)
+    if found is not None:
+        return _unreadable(table, found)
+    error.hint = f"read again, as it may just have been cleaned; if it stays, {command('doctor', table.storage.uri)}"
+    return error
+
+
+def _unreadable(table: OpenTable, found: Undone) -> CorruptTableError:
+    return CorruptTableError(
+        f"{table.storage.uri} cannot be read: {found}",
+        hint=how_to_go_on(table),
+        instant=found.instant,
+        rollback=found.rollback.requested,
+        file=found.gone[0],
+    )

@@ -43,6 +43,7 @@ def publish(
     if fate is InstantFate.COMMITTED:
         return Publication.ALREADY
     if fate is InstantFate.GONE or is_rolled_back(table, timeline, decision.instant) or files_gone():
+        table.observed.void.add(decision.instant)
         return Publication.VOID
     completed = Instant(decision.instant, decision.action, State.COMPLETED, decision.completion)
     made = table.storage.put_if_absent(layout.timeline(completed.file_name), decision.payload)

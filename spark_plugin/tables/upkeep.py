@@ -15,6 +15,7 @@ from lakelock.errors import InputError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, within
 from lakelock.occ.services.optimize import Join, Optimized, optimize
+from lakelock.occ.services.repair import Repaired, repair
 from lakelock.occ.services.restore import Copy, moment_of, restore
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.asked_retention import asked_retention
@@ -134,15 +135,24 @@ class TableUpkeep:
         undone, too. `StorageError` if files of that time are cleaned, `InputError` if the table had no commit then.
         """
         require_running(self._spark)
-
-        def write(tx: Transaction, copies: Sequence[Copy]) -> Sequence[WriteStat]:
-            told = outcome_told(self._spark, tx, self._coordinator.table.storage.uri)
-            with told, closing(self._attempt(tx)) as attempt:
-                return copy_slices(attempt, copies)
-
         zone = self._coordinator.properties.timezone
         moment = moment_of(self._coordinator, as_of) if isinstance(as_of, str) else instant_of(as_of, zone)
-        return WriteResult.of(restore(self._coordinator, moment, write, tag=tag))
+        return WriteResult.of(restore(self._coordinator, moment, self._write_copies, tag=tag))
+
+    @needs_spark
+    def repair(self, *, tag: str = "") -> Repaired:
+        """Take commits out of the table that another engine has undone by removing their files, so that it can be read again.
+
+        That engine took no lock: `lakelock audit` names these commits, and the settings that it lacks. File groups that they
+        had rewritten show their older rows again. Rows of these commits are lost: write them again.
+        """
+        require_running(self._spark)
+        return repair(self._coordinator, self._write_copies, tag=tag)
+
+    def _write_copies(self, tx: Transaction, copies: Sequence[Copy]) -> Sequence[WriteStat]:
+        told = outcome_told(self._spark, tx, self._coordinator.table.storage.uri)
+        with told, closing(self._attempt(tx)) as attempt:
+            return copy_slices(attempt, copies)
 
     def _chosen_partitions(self, where: str | Column | None, partition: Targets) -> Callable[[str], bool]:
         coordinator = self._coordinator

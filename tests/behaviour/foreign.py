@@ -20,7 +20,7 @@ from lakelock.table.keys.keyed import Keyed
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
-from lakelock.table.services import RollbackPlan
+from lakelock.table.services import RollbackMetadata, RollbackPlan
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.table.upkeep.cleaning import CleanPlan
@@ -122,6 +122,33 @@ class Peer:
         self.begin(Action.ROLLBACK, plan=RollbackPlan(instant, "commit", {}).to_bytes())
         names = [i.key for i in self.storage.list(layout.TIMELINE) if layout.split_path(i.key)[1].startswith(instant)]
         self.storage.delete(names)
+
+    def plan_rollback(self, target: str, *, written: bool = True) -> tuple[str, RollbackPlan]:
+        """Plan to roll an instant back, with all files that it has now; without `written` the plan has no content yet."""
+        files: dict[str, tuple[str, ...]] = {}
+        for item in self.storage.list(""):
+            file = DataFile.parse(item.key)
+            if file is not None and file.instant == target:
+                files[file.partition] = (*files.get(file.partition, ()), file.name)
+        plan = RollbackPlan(target, "commit", files)
+        return self.begin(Action.ROLLBACK, plan=plan.to_bytes() if written else b""), plan
+
+    def carry_out_rollback(self, rollback: str, plan: RollbackPlan) -> None:
+        """Delete data files and what shows the instant as pending; then the rollback is completed, as Java does it."""
+        target, action = plan.target_instant, plan.target_action
+        self.storage.delete([layout.in_partition(part, name) for part, names in plan.files.items() for name in names])
+        for kind in (Action.COMMIT.value, Action.REPLACE_COMMIT.value):
+            states = [Instant(target, kind, state).file_name for state in (State.REQUESTED, State.INFLIGHT)]
+            self.storage.delete([layout.timeline(name) for name in states])
+        done = Instant(rollback, Action.ROLLBACK.value, State.COMPLETED, self.later())
+        data = RollbackMetadata(rollback, 1, target, action, plan.files).to_bytes()
+        assert self.storage.put_if_absent(layout.timeline(done.file_name), data) is not None
+
+    def roll_back(self, target: str) -> str:
+        """Roll an instant back, from the plan to the end."""
+        rollback, plan = self.plan_rollback(target)
+        self.carry_out_rollback(rollback, plan)
+        return rollback
 
     def service(self, action: Action) -> None:
         """A clean, an archival mark or a savepoint that completes."""

@@ -1,0 +1,329 @@
+"""Another engine without the lock rolls back what lakelock is completing: rejected in time, or told, and mended."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.errors import CommitUndone, CorruptTableError, RolledBackError, StorageError
+from lakelock.events import EventKind
+from lakelock.occ.foreign.overlaps import audit
+from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.storage import Storage
+from lakelock.storage.local import LocalStorage
+from lakelock.storage.memory import MemoryStorage
+from lakelock.table import layout
+from lakelock.table.services import RollbackPlan
+from lakelock.table.snapshot import read_snapshot
+from lakelock.table.timeline import read_timeline
+from lakelock.testing import ManualRuntime
+from tests.behaviour.cli.command_line import run
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import QUICK, Recorder, leftovers, new_table, writer
+from tests.behaviour.upkeep.test_optimize import content, rows
+from tests.faulty_storage import Wrapped
+
+OLD = [("a", 1, "1"), ("b", 2, "1")]
+NEW = ("c", 3, "1")
+
+
+class Meddled(Wrapped):
+    """A storage on which somebody else does something right before a request, once."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self._before: Callable[[str, str], bool] = lambda op, key: False
+        self._do: Callable[[], object] = lambda: None
+
+    def before(self, request: Callable[[str, str], bool], do: Callable[[], object]) -> None:
+        self._before, self._do = request, do
+
+    def carry(self, op, key, request, *, weight=1):
+        if self._before(op, key):
+            self._before = lambda op, key: False
+            self._do()
+        return request()
+
+
+def decides(op: str, key: str) -> bool:
+    return op == "put_if_absent" and key.startswith(layout.DECISIONS + "/")
+
+
+def reads_boundary(op: str, key: str) -> bool:
+    return op == "get" and key == layout.DECISIONS_BOUNDARY
+
+
+def publishes(op: str, key: str) -> bool:
+    return op == "put_if_absent" and key.startswith(layout.TIMELINE) and "_" in key and key.endswith("commit")
+
+
+def shared(made: Storage) -> Meddled:
+    """A table that another engine has written to, too."""
+    new_table(made)
+    ArrowEngine(writer(made)).insert(rows(OLD[0]))
+    Peer(made).insert(rows(OLD[1]), "month=1")
+    return Meddled(made)
+
+
+@pytest.fixture
+def storage() -> Meddled:
+    return shared(MemoryStorage())
+
+
+@pytest.fixture
+def path(tmp_path) -> str:
+    return str(tmp_path / "t")
+
+
+@pytest.fixture
+def on_disk(path) -> Meddled:
+    return shared(LocalStorage(path))
+
+
+@pytest.fixture
+def peer(storage) -> Peer:
+    return Peer(storage.inner)
+
+
+def opened(storage, told: Recorder | None = None, **settings) -> ArrowEngine:
+    return ArrowEngine(writer(storage, listener=told, **settings))
+
+
+def pending(storage) -> str:
+    (instant,) = (i.requested for i in read_timeline(storage).pending)
+    return instant
+
+
+def alerts(told: Recorder) -> list[str]:
+    return [f"{e.facts['problem']} {e.facts.get('hint', '')}" for e in told.events if e.kind is EventKind.ALERT]
+
+
+def after_decision(storage: Meddled, do: Callable[[], object]) -> None:
+    """Do it right before the look that follows the decision."""
+    storage.before(decides, lambda: storage.before(reads_boundary, do))
+
+
+@pytest.mark.parametrize("when", ["before the decision", "after the decision"])
+@pytest.mark.parametrize("how_far", ["planned", "over"])
+def test_what_is_rolled_back_before_it_is_published_is_void_and_written_again(storage, peer, when, how_far) -> None:
+    def roll_back() -> None:
+        victim = pending(storage.inner)
+        begun.append(victim)
+        rollback, plan = peer.plan_rollback(victim)
+        if how_far == "over":
+            peer.carry_out_rollback(rollback, plan)
+
+    begun: list[str] = []
+    if when == "before the decision":
+        storage.before(decides, roll_back)
+    else:
+        after_decision(storage, roll_back)
+    told = Recorder()
+    done = opened(storage, told).insert(rows(NEW))
+    assert (done.attempts, done.instant > begun[0]) == (2, True)
+    assert content(opened(storage).read()) == [*OLD, NEW]
+    assert begun[0] not in {i.requested for i in read_timeline(storage.inner).commits}
+    assert told.kinds().count("committed") == 1 and told.kinds().count("rejected") == 1
+    assert audit(writer(storage).table, 100).undone == []
+    assert [key for key in leftovers(storage.inner) if key.endswith(".parquet")] == []
+
+
+def test_a_write_that_runs_no_more_says_which_settings_the_other_engine_lacks(storage, peer) -> None:
+    after_decision(storage, lambda: peer.roll_back(pending(storage.inner)))
+    with pytest.raises(RolledBackError, match="was decided, but another Hudi writer rolled it back") as caught, \
+            opened(storage).coordinator.begin("INSERT") as tx:  # fmt: skip
+        opened(storage).insert_in(tx, rows(NEW))
+    assert "hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL" in caught.value.hint
+    assert "hoodie.clean.failed.writes.policy=LAZY" in caught.value.hint and "hoodie.write.lock.provider" in caught.value.hint
+    assert tx.state.value == "rejected"
+
+
+def test_a_plan_that_is_being_written_is_waited_for(storage, peer) -> None:
+    class Written(ManualRuntime):
+        def sleep(self, seconds: float) -> None:
+            if planned:
+                rollback, plan = planned.pop()
+                peer.storage.put(layout.timeline(f"{rollback}.rollback.requested"), plan.to_bytes())
+            super().sleep(seconds)
+
+    planned: list[tuple[str, RollbackPlan]] = []
+    after_decision(storage, lambda: planned.append(peer.plan_rollback(pending(storage.inner), written=False)))
+    assert opened(storage, runtime=Written()).insert(rows(NEW)).attempts == 2
+    assert content(opened(storage).read()) == [*OLD, NEW]
+
+
+def test_a_commit_whose_files_are_gone_is_void_whoever_would_publish_it(storage, peer) -> None:
+    def remove() -> None:
+        victim = pending(storage.inner)
+        peer.storage.delete([item.key for item in peer.storage.list("") if victim in item.key])
+
+    after_decision(storage, remove)
+    assert opened(storage).insert(rows(NEW)).attempts == 2
+    assert content(opened(storage).read()) == [*OLD, NEW]
+
+    def die() -> None:
+        remove()
+        raise KeyboardInterrupt
+
+    after_decision(storage, die)
+    with pytest.raises(KeyboardInterrupt):
+        opened(storage).insert(rows(("d", 4, "1")))
+    opened(storage).insert(rows(("e", 5, "1")))  # it finds the decision of the one that died
+    assert content(opened(storage).read()) == [*OLD, NEW, ("e", 5, "1")]
+
+
+def test_a_rollback_that_comes_last_is_told_to_the_writer_and_named_by_everything_that_looks(on_disk, path) -> None:
+    told, rollbacks = Recorder(), list[str]()
+    on_disk.before(publishes, lambda: rollbacks.append(Peer(on_disk.inner).roll_back(pending(on_disk.inner))))
+    with pytest.raises(CommitUndone) as caught:
+        opened(on_disk, told).insert(rows(NEW))
+    victim = caught.value.details["instant"]
+    assert caught.value.details["rollback"] == rollbacks[0] and len(caught.value.details["gone"]) == 1
+    assert "lakelock repair" in caught.value.hint and "hoodie.clean.failed.writes.policy=LAZY" in caught.value.hint
+    (alert,) = alerts(told)
+    assert victim in alert and rollbacks[0] in alert and "lakelock repair" in alert
+
+    with pytest.raises(CorruptTableError, match=f"{victim}.*was undone by rollback {rollbacks[0]}") as unreadable:
+        opened(on_disk).read()
+    assert "lakelock repair" in unreadable.value.hint
+    with pytest.raises(CorruptTableError, match="was undone"):
+        opened(on_disk).coordinator.shown()
+
+    audited = run("audit", path)
+    assert audited.code == 4 and victim in audited.out and rollbacks[0] in audited.out
+    assert f"next: lakelock repair {path}" in audited.out and "hoodie.write.lock.provider" in audited.out
+    (named,) = run("audit", path, "--json").json["undone"]
+    assert (named["instant"], named["rollback"], len(named["gone"])) == (victim, rollbacks[0], 1)
+    examined = run("doctor", path)
+    assert examined.code == 1 and victim in examined.out and f"lakelock repair {path}" in examined.out
+    assert "from a backup" not in examined.out
+
+
+def test_a_repair_takes_the_undone_commit_out_and_the_write_can_run_again(on_disk, path) -> None:
+    on_disk.before(publishes, lambda: Peer(on_disk.inner).roll_back(pending(on_disk.inner)))
+    with pytest.raises(CommitUndone):
+        opened(on_disk).insert(rows(NEW))
+    would = run("repair", path, "--dry-run")
+    assert "would take out 1 commit: 0 file groups with the older rows again, 1 dropped; nothing was changed" in would.out
+    mended = run("repair", path)
+    assert (mended.code, "REPAIR" in mended.out, "1 commit taken out" in mended.out) == (0, True, True)
+    assert content(opened(on_disk).read()) == OLD
+    assert run("audit", path).code == 0 and run("doctor", path).code == 0
+    assert "nothing was to be done" in run("repair", path).out
+    told = Recorder()
+    opened(on_disk, told).insert(rows(NEW))
+    assert content(opened(on_disk).read()) == [*OLD, NEW] and alerts(told) == []
+    (entry,) = [each for each in opened(on_disk).coordinator.history() if each.operation == "REPAIR"]
+    assert entry.action == "replacecommit"
+
+
+def test_what_comes_after_the_writer_has_returned_is_found_by_the_next_beginning_once(storage, peer) -> None:
+    first = opened(storage)
+    plans: list[tuple[str, RollbackPlan]] = []
+    done = first.insert(rows(NEW))
+    peer.begin(instant="")  # of the rollback's writer, whose own write follows
+    rollback, plan = peer.plan_rollback(done.instant)
+    plans.append((rollback, plan))
+    peer.carry_out_rollback(rollback, plan)
+    told = Recorder()
+    second = opened(storage, told)
+    for name in "de":
+        second.insert(rows((name, 0, "2")))
+    (alert,) = alerts(told)
+    assert done.instant in alert and rollback in alert and "1 of its 1 files are gone" in alert
+    second.repair()
+    told = Recorder()
+    opened(storage, told).insert(rows(("f", 0, "2")))
+    assert alerts(told) == []
+    assert content(opened(storage).read()) == [*OLD, ("d", 0, "2"), ("e", 0, "2"), ("f", 0, "2")]
+
+
+def test_a_rollback_that_removed_nothing_is_no_reason_to_alarm_anybody(storage, peer) -> None:
+    planned: list[tuple[str, RollbackPlan]] = []
+
+    def publish_beside() -> None:
+        victim = pending(storage.inner)
+        rollback, plan = peer.plan_rollback(victim)
+        planned.append((rollback, RollbackPlan(victim, "commit", {})))
+        peer.carry_out_rollback(*planned[0])
+
+    storage.before(publishes, publish_beside)
+    told = Recorder()
+    opened(storage, told).insert(rows(NEW))
+    opened(storage, told).insert(rows(("d", 4, "1")))
+    assert content(opened(storage).read()) == [*OLD, NEW, ("d", 4, "1")]
+    assert alerts(told) == [] and audit(writer(storage).table, 100).undone == []
+
+
+@pytest.mark.parametrize(
+    "write", ["upsert", "delete", "overwrite"], ids=["an upsert", "a delete of a whole file", "an overwrite of a partition"]
+)
+def test_a_repair_shows_the_rows_from_before_the_undone_write_and_keeps_later_ones(storage, peer, write) -> None:
+    does = {
+        "upsert": lambda engine: engine.upsert(rows(("a", 10, "1"))),
+        "delete": lambda engine: engine.delete(rows(("a", 0, "1"))),
+        "overwrite": lambda engine: engine.overwrite_partitions(rows(("x", 9, "1"))),
+    }
+    storage.before(publishes, lambda: peer.roll_back(pending(storage.inner)))
+    engine = opened(storage)
+    with pytest.raises(CommitUndone):
+        does[write](engine)
+    engine.insert(rows(("z", 1, "2")))
+    assert engine.repair().dropped == () or write == "overwrite"
+    assert content(opened(storage).read()) == [*OLD, ("z", 1, "2")]
+    listed = read_snapshot(storage.inner, read_timeline(storage.inner))
+    assert {f.key for f in listed.files} == {f.key for f in writer(storage).snapshot().files}
+    does[write](engine)
+    assert content(opened(storage).read()) != [*OLD, ("z", 1, "2")]
+
+
+def test_a_commit_of_two_files_of_which_one_is_left_is_taken_out_as_a_whole(storage, peer) -> None:
+    def roll_back_half() -> None:
+        rollback, plan = peer.plan_rollback(pending(storage.inner))
+        half = {part: names for part, names in plan.files.items() if part == "month=1"}
+        peer.carry_out_rollback(rollback, RollbackPlan(plan.target_instant, "commit", half))
+
+    storage.before(publishes, roll_back_half)
+    engine = opened(storage)
+    with pytest.raises(CommitUndone, match="1 of its 2 files"):
+        engine.insert(rows(NEW, ("n", 1, "7")))
+    engine.repair()
+    assert content(opened(storage).read()) == OLD
+
+
+def test_a_batch_of_a_stream_that_was_undone_is_applied_again_after_the_repair_and_never_taken_for_applied(storage, peer) -> None:
+    batch = AppTransaction("stream", 7)
+    storage.before(publishes, lambda: peer.roll_back(pending(storage.inner)))
+    with pytest.raises(CommitUndone):
+        opened(storage).insert(rows(NEW), application=batch)
+    with pytest.raises(CommitUndone, match="was undone"):
+        opened(storage).insert(rows(NEW), application=batch)
+    opened(storage).repair()
+    assert not opened(storage).insert(rows(NEW), application=batch).already_applied
+    assert opened(storage).insert(rows(NEW), application=batch).already_applied
+    assert content(opened(storage).read()) == [*OLD, NEW]
+
+
+def test_the_other_half_of_an_overlap_that_comes_after_my_look_is_found_by_the_next_beginning_once(storage, peer) -> None:
+    old = next(f for f in opened(storage).coordinator.snapshot().files if not f.file_id.startswith("peer"))
+    theirs = peer.begin()
+    stat = peer.write(theirs, old.partition, old.file_id)
+    mine = opened(storage).upsert(rows(("a", 10, "1")))
+    peer.complete(theirs, [stat])
+    for told, expected in ((Recorder(), 1), (Recorder(), 0)):
+        engine = opened(storage, told)
+        for name in "xy":
+            engine.insert(rows((name, 0, "2")))
+        found = alerts(told)
+        assert len(found) == expected and all(theirs in each and mine.instant in each for each in found)
+
+
+def test_a_missing_file_that_no_rollback_explains_says_what_to_ask_next(storage) -> None:
+    engine = opened(storage)
+    file = engine.coordinator.snapshot().files[0]
+    storage.inner.delete([file.key])
+    with pytest.raises(StorageError, match="no such file") as caught:
+        engine.read()
+    assert "lakelock doctor" in caught.value.hint
