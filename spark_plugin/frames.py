@@ -15,11 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakelock.errors import InputError, SchemaError
+from lakelock.spark_plugin.session.classes import scala_object
 from lakelock.spark_plugin.session.lost_spark import require_running
 from lakelock.spark_plugin.session.supported import require_supported_spark
-from lakelock.spark_plugin.session.versions import session_confs
+from lakelock.spark_plugin.session.versions import is_older, session_confs
 
 CONF_PREFIX = "spark.lakelock."
+_MAY_JOIN_PARTITIONS = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
 
 
 @cache
@@ -88,7 +90,7 @@ class KeptFrames:
     def keep(self, frame: DataFrame) -> None:
         """Persist a frame, unless that was done before: its rows must not change."""
         if not any(other is frame for other in self._frames):
-            frame.persist(StorageLevel.MEMORY_AND_DISK)
+            _persist(frame)
             self._frames.append(frame)
 
     def drop(self, frame: DataFrame) -> None:
@@ -101,6 +103,25 @@ class KeptFrames:
         """Unpersist everything."""
         for frame in self._frames:
             self.drop(frame)
+
+
+def _persist(frame: DataFrame) -> None:
+    """Persist a frame in as few tasks as suit its bytes, not in the `spark.sql.shuffle.partitions` of the session.
+
+    Spark joins small partitions after a shuffle, but those of a persisted frame only where a conf allows it. The frame is
+    persisted by a copy of the session that has this conf; the session itself stays as it is. Spark 3.5 cannot do it.
+    """
+    spark, level = frame.sparkSession, StorageLevel.MEMORY_AND_DISK
+    if is_older(spark):
+        frame.persist(level)
+        return
+    session: Any = spark._jsparkSession
+    other = session.cloneSession()
+    other.conf().set(_MAY_JOIN_PARTITIONS, "true")
+    plan = frame._jdf.queryExecution().logical()
+    scala_object(spark, "org.apache.spark.sql.classic.Dataset").ofRows(other, plan).persist(
+        spark.sparkContext._getJavaStorageLevel(level)
+    )
 
 
 def parallelism(spark: SparkSession) -> int:
