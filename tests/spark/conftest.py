@@ -36,6 +36,7 @@ def spark() -> Iterator[SparkSession]:
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")
         .config("spark.default.parallelism", "2")
         .config("spark.ui.enabled", "false")
+        # Fewer than Spark has: tests/spark/writing/test_few_tasks.py runs with its default.
         .config("spark.sql.shuffle.partitions", "4")
         .config("spark.python.daemon.module", PRELOADED_DAEMON)
         .getOrCreate()
