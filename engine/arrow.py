@@ -13,6 +13,7 @@ from functools import partial
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelock.checked_calls import checked_calls
 from lakelock.data_locks import Resource
 from lakelock.engine.batch import Batch
 from lakelock.engine.change_feed import read_feed
@@ -37,6 +38,7 @@ from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.storage import is_missing
 from lakelock.table.buckets import beside_buckets
 from lakelock.table.change_feed.units import FeedMode
+from lakelock.table.instants import as_of_time
 from lakelock.table.keys.generated import require_key
 from lakelock.table.layout import FileGroupId
 from lakelock.table.partitioning.generated import with_generated
@@ -49,6 +51,7 @@ SMALL_BYTES = 1 << 20
 """Rows that take no more are encoded and sent in about the time of a request."""
 
 
+@checked_calls
 class ArrowEngine:
     """Writes and reads one table with Arrow tables. Conflicts are retried as in Spark."""
 
@@ -266,8 +269,8 @@ class ArrowEngine:
         return optimize(self._coordinator, write, partitions=chosen, sort_by=sort_by, sizes=sizes, tag=tag)
 
     def restore(self, as_of: str, *, tag: str = "") -> Committed:
-        """Make the table what it was as of an instant time: what came after is undone in a new commit."""
-        return restore(self._coordinator, as_of, partial(write_copies, self._coordinator, self._kernels), tag=tag)
+        """Make the table what it was as of an instant or a time in UTC: what came after is undone in a new commit."""
+        return restore(self._coordinator, self._moment(as_of), partial(write_copies, self._coordinator, self._kernels), tag=tag)
 
     def repair(self, *, tag: str = "") -> Repaired:
         """Take commits out of the table that another engine has undone by removing their files, so that it can be read again."""
@@ -276,8 +279,13 @@ class ArrowEngine:
     def read(
         self, as_of: str | None = None, where: pc.Expression | None = None, query_type: QueryType = "snapshot"
     ) -> pa.Table:
-        """The table now, or as of an instant, without the meta columns."""
-        return self._read_shown(self._coordinator.shown(as_of, query_type), (), where)
+        """The table now, or as of an instant or a time in UTC, without the meta columns."""
+        moment = None if as_of is None else self._moment(as_of)
+        return self._read_shown(self._coordinator.shown(moment, query_type), (), where)
+
+    def _moment(self, text: str) -> str:
+        """The instant time that a text means; `InputError` for one that means none."""
+        return as_of_time(text, self._coordinator.properties.timezone)
 
     def _read_shown(self, shown: Shown, named: Sequence[Resource], where: pc.Expression | None) -> pa.Table:
         require_condition(where, shown.schema, self._kernels)
@@ -293,7 +301,8 @@ class ArrowEngine:
         """What commits changed that completed after the position `since`, and not after `until`: inserted and deleted rows, and
         updated ones before and after. In mode `net` from the first state to the last; `InputError` if that was cleaned.
         """
-        return read_feed(self._coordinator, since, until, mode)
+        begin = self._moment(since) if since else since
+        return read_feed(self._coordinator, begin, None if until is None else self._moment(until), mode)
 
     @contextmanager
     def reading(self, partition: Targets = None, where: pc.Expression | None = None) -> Iterator[pa.Table]:

@@ -85,6 +85,16 @@ def names(columns: str | Sequence[str]) -> tuple[str, ...]:
     return (columns,) if isinstance(columns, str) else tuple(columns)
 
 
+def key_of(columns: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The key columns of a new table, none for None; `InputError` for an empty list, since a key cannot be added later."""
+    found = () if columns is None else names(columns)
+    if columns is not None and not found:
+        raise InputError(
+            "key is an empty list", hint="name the columns that identify a row, or leave key out for a table without"
+        )
+    return found
+
+
 def instant_of(moment: str | datetime, zone: str) -> str:
     """A point in time as an instant time of a table whose instants are in this zone; a time without a zone is UTC."""
     if isinstance(moment, datetime):

@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.admin.lock_rows import LockRow
 from lakelock.admin.shown_locks import explained_locks, shown_locks
+from lakelock.checked_calls import checked_calls
 from lakelock.data_locks import LockRequest
 from lakelock.errors import InputError
 from lakelock.occ.coordinator import Coordinator
@@ -28,6 +29,7 @@ EXTENDED = f"{LOCKS}, since timestamp, lease_s double, left_s double, pid bigint
 EXPLAINED = "number int, database string, table string, partition string, type string"
 
 
+@checked_calls
 class LockedReads:
     """The part of a `LakeTable` that is about data locks."""
 

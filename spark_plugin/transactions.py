@@ -10,6 +10,7 @@ from types import TracebackType
 
 from pyspark.sql import Column, DataFrame
 
+from lakelock.checked_calls import checked_calls
 from lakelock.errors import ConflictError, InputError, LakelockError, TransactionStateError
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.outcomes.committed import Committed
@@ -34,6 +35,7 @@ from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.table.keys.generated import require_key
 
 
+@checked_calls
 class LakeTransaction:
     """`with table.transaction() as tx:` — reads see the table as it was at the beginning, writes are committed together.
 

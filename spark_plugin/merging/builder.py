@@ -8,6 +8,7 @@ from typing import Generic, TypeVar
 
 from pyspark.sql import Column, DataFrame
 
+from lakelock.checked_calls import checked_calls
 from lakelock.spark_plugin.changing.assignments import Assignments, require_mapping
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When
 
@@ -35,6 +36,7 @@ class MergeSpec:
         return any(clause.when in whens for clause in self.clauses)
 
 
+@checked_calls
 @dataclass(frozen=True)
 class MergeBuilder(Generic[R]):
     """A merge that is being described: each method returns a new one, and `execute` runs it.

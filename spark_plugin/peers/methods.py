@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, NoReturn, ParamSpec, TypeVar
 
 from pyspark.sql import Column
 
+from lakelock.checked_calls import checked
 from lakelock.errors import InputError
 
 P = ParamSpec("P")
@@ -83,6 +84,8 @@ def delta_arguments(
     """A method that takes some arguments by Delta's names, too: `delta_arguments(condition="where")`."""
 
     def decorate(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+        method = checked(method)
+
         @wraps(method)
         def call(self: Any, *args: Any, **kwargs: Any) -> T:
             for deltas, ours in names.items():
@@ -99,6 +102,8 @@ def delta_arguments(
 
 def delta_update(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
     """`update`, also with Delta's order and names of arguments: the condition first, then what to set."""
+
+    method = checked(method)
 
     @wraps(method)
     def call(self: Any, *args: Any, **kwargs: Any) -> T:

@@ -15,6 +15,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
+from lakelock.checked_calls import checked
 from lakelock.errors import InputError
 from lakelock.spark_plugin.frames import require_classic
 from lakelock.spark_plugin.results import WriteResult
@@ -46,6 +47,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _numbers = count(1)
 
 
+@checked
 def sql(
     spark: SparkSession,
     statement: str,

@@ -8,6 +8,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakelock.checked_calls import checked_calls
 from lakelock.occ.change_feed.planning import feed_between, position_at
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.moments import ensure_come, ensure_in_order
@@ -28,6 +29,7 @@ from lakelock.table.snapshot import Snapshot
 from lakelock.table.timeline import Timeline
 
 
+@checked_calls
 class TableChanges:
     """The part of a `LakeTable` that tells what commits have changed."""
 

@@ -8,6 +8,7 @@ from functools import partial
 import pyarrow as pa
 from pyspark.sql.types import DataType, StructField, StructType
 
+from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError
 from lakelock.occ.services.alter import alter
 from lakelock.spark_plugin.arguments import names
@@ -23,6 +24,7 @@ Types = Mapping[str, "str | DataType"]
 """Columns, or fields inside them such as `address.zip`, and their types: Spark's, or their names in SQL."""
 
 
+@checked_calls
 class TableColumns(TableTransactions):
     """The operations of a `LakeTable` that change its columns."""
 

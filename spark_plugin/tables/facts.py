@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from lakelock.catalogs import Synced
+from lakelock.checked_calls import checked_calls
 from lakelock.explanation import PairExplanation
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.history import HistoryEntry
@@ -30,6 +31,7 @@ DETAIL = (
 )
 
 
+@checked_calls
 class TableFacts:
     """The part of a `LakeTable` that tells about it, and tells others."""
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from lakelock.checked_calls import checked_calls
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import Resource
 from lakelock.events import Listener
@@ -21,7 +22,7 @@ from lakelock.occ.shown import QueryType, Shown
 from lakelock.settings import Settings
 from lakelock.settings.resolver import setting_of
 from lakelock.spark_plugin import creating
-from lakelock.spark_plugin.arguments import Duplicates, changed, instant_of, names, settings_of
+from lakelock.spark_plugin.arguments import Duplicates, changed, instant_of, key_of, names, settings_of
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.data_source.options import ReadOptions, query_type_of
 from lakelock.spark_plugin.frames import arrow_schema, require_classic, spark_conf, spark_schema
@@ -47,6 +48,7 @@ from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.snapshot import Snapshot
 
 
+@checked_calls
 class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts, LockedReads, DeltaNames):
     """One table. Every write is a transaction of its own: it is in the table as a whole, or not at all.
 
@@ -105,7 +107,7 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         definition = creating.Definition.of(
             location,
             creating.columns_of(spark, schema),
-            key=names(key or ()),
+            key=key_of(key),
             partition_by=names(partition_by),
             order_by=order_by,
             name=name,
@@ -276,10 +278,11 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         `InputError` for an `as_of` that is still to come.
         """
         given = ReadOptions.parse(options or {})
-        moment, chosen = as_of or given.as_of, partition if partition is not None else given.partition
+        moment = as_of if as_of is not None else given.as_of
+        chosen = partition if partition is not None else given.partition
         table, zone = self._coordinator.table, self._coordinator.properties.timezone
         instant = None if moment is None else ensure_come(table, zone, instant_of(moment, zone), "as_of")
-        shown = self._coordinator.shown(instant, query_type_of(query_type or given.query_type))
+        shown = self._coordinator.shown(instant, query_type_of(given.query_type if query_type is None else query_type))
         return self._rows(shown, where, chosen, include_meta=include_meta or given.include_meta)
 
     def to_df(self) -> DataFrame:

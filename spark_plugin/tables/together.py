@@ -8,6 +8,7 @@ from types import TracebackType
 
 from pyspark.sql import Column, DataFrame
 
+from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError, SnapshotTooOld, TransactionStateError
 from lakelock.occ.locking.nesting import block_of
 from lakelock.occ.multi_table.cut import timelines_of_one_moment
@@ -150,6 +151,7 @@ class TablesSnapshot:
         return TableOfSnapshot(table, self._shown[_place(table, self._tables, "snapshot")])
 
 
+@checked_calls
 class TableOfSnapshot:
     """One table as of the moment of a snapshot."""
 

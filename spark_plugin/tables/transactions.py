@@ -10,6 +10,7 @@ from typing import TypeVar
 
 from pyspark.sql import Column, SparkSession
 
+from lakelock.checked_calls import checked_calls
 from lakelock.data_locks import Resource
 from lakelock.errors import InputError
 from lakelock.occ.attempts.retrying import applied_instead, run, with_retries
@@ -30,6 +31,7 @@ from lakelock.spark_plugin.writing.memory import Memory
 T = TypeVar("T")
 
 
+@checked_calls
 class TableTransactions:
     """The part of a `LakeTable` that begins, commits and repeats transactions."""
 

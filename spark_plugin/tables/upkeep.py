@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, SparkSession
 
+from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, within
@@ -38,6 +39,7 @@ LOOK_EACH = 10
 """One in this many checks of a running job asks the log whether the transaction is still wanted."""
 
 
+@checked_calls
 class TableUpkeep:
     """The part of a `LakeTable` that keeps it small and in shape. Live writers and readers are not disturbed."""
 

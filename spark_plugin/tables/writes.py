@@ -7,6 +7,7 @@ from functools import partial
 
 from pyspark.sql import Column, DataFrame
 
+from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError
 from lakelock.occ.locking.targets import Targets
 from lakelock.occ.records.commit_keys import AppTransaction
@@ -30,6 +31,7 @@ from lakelock.spark_plugin.writing.attempt import Write
 from lakelock.table.keys.generated import require_key
 
 
+@checked_calls
 class TableWrites(TableTransactions):
     """The operations of a `LakeTable` that write."""
 

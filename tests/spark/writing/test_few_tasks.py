@@ -1,4 +1,4 @@
-"""How many tasks a small write takes in a session that sets nothing: those that its rows need, not Spark's 200 of each shuffle."""
+"""How many tasks a small write takes in a session with Spark's defaults: as many as its rows need, not 200 for each shuffle."""
 
 from __future__ import annotations
 
