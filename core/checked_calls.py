@@ -82,8 +82,8 @@ def checked(method: F) -> F:
         _require_named(method.__name__, signature, args, kwargs)
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             parameter = signature.parameters[name]
-            if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-                _require_kind(method.__name__, parameter, hints().get(name, Any), value)
+            for each in value if parameter.kind is parameter.VAR_POSITIONAL else (value,):
+                _require_kind(method.__name__, parameter, hints().get(name, Any), each)
         return method(*args, **kwargs)
 
     setattr(call, _CHECKED, True)
@@ -105,7 +105,7 @@ def _require_named(method: str, signature: inspect.Signature, args: Sequence[obj
         if unknown:
             ours = _ELSEWHERE.get(unknown[0])
             said = f"{method} has no argument {unknown[0]!r}" + ("" if ours else did_you_mean(unknown[0], parameters))
-            hint = _HINTS[ours] if ours in parameters else f"its arguments are {method}{shown}"
+            hint = _HINTS[ours] if ours and ours in parameters else f"its arguments are {method}{shown}"
         elif missing and len(args) <= len(given):
             said = f"{method} was called without {', '.join(missing)}"
             hint = _HINTS.get(missing[0], f"its arguments are {method}{shown}")
@@ -156,8 +156,9 @@ def _fits(hint: Any, value: object) -> bool:
     if issubclass(plain, Mapping):
         return isinstance(value, Mapping) and (not inner or all(_fits(inner[0], each) for each in value))
     if plain in (Sequence, list, tuple):
-        listed = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
-        return listed and (not inner or all(_fits(inner[0], each) for each in value))
+        if not isinstance(value, Collection) or isinstance(value, str | bytes | Mapping):
+            return False
+        return not inner or all(_fits(inner[0], each) for each in value)
     if plain.__name__ == "Callable":
         return callable(value)
     return isinstance(value, plain)

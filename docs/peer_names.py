@@ -77,10 +77,13 @@ STATEMENTS = (
     ("``SELECT … FROM lakelock.`path` ``", '`table.read().createOrReplaceTempView("t")`, then `spark.sql("SELECT … FROM t")`'),
     ("`SELECT … TIMESTAMP AS OF`, `VERSION AS OF`", '`table.read(as_of="2026-11-20 12:00")`, in UTC, or an instant'),
     ("`DESCRIBE HISTORY`, `DESCRIBE DETAIL`", "`table.history()`, `table.detail()`"),
-    ("`OPTIMIZE … ZORDER BY (a)`", '`table.optimize(sort_by="a")`'),
+    ("`OPTIMIZE … ZORDER BY (a)`", '`table.optimize(sort_by="a").execute()`'),
     ("`VACUUM … RETAIN 24 HOURS`", "`table.vacuum(keep_hours=24)`"),
     ("`RESTORE TABLE … TO`", "`table.restore(as_of)`"),
-    ("`CALL run_clean`, `run_clustering`, `create_savepoint`", "`table.vacuum()`, `table.optimize()`, `table.savepoint(name)`"),
+    (
+        "`CALL run_clean`, `run_clustering`, `create_savepoint`",
+        "`table.vacuum()`, `table.optimize().execute()`, `table.savepoint(name)`",
+    ),
     ("`ALTER TABLE … ADD COLUMNS`", '`table.add_columns({"note": "string"})`'),
     ("`ALTER TABLE … ALTER COLUMN … TYPE`", '`table.widen_columns({"stock": "bigint"})`'),
     (

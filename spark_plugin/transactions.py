@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
@@ -20,9 +20,10 @@ from lakelock.settings import MissingColumns
 from lakelock.spark_plugin.arguments import Every, changed, chosen_rows
 from lakelock.spark_plugin.changing import by_key, updating
 from lakelock.spark_plugin.changing.assignments import Assignments, checked_assignments
-from lakelock.spark_plugin.frames import alias_of, require_batch
+from lakelock.spark_plugin.frames import require_batch
 from lakelock.spark_plugin.merging import execution
 from lakelock.spark_plugin.merging.builder import TARGET, MergeBuilder, MergeSpec
+from lakelock.spark_plugin.merging.condition import with_columns_equated
 from lakelock.spark_plugin.merging.plan import MergePlan
 from lakelock.spark_plugin.peers.methods import delta_arguments, delta_update
 from lakelock.spark_plugin.results import WriteResult
@@ -177,11 +178,15 @@ class LakeTransaction:
 
     @delta_arguments(condition="on")
     def merge(
-        self, source: DataFrame, on: str | Column, *, target_alias: str = TARGET, source_alias: str | None = None
+        self,
+        source: DataFrame,
+        on: str | Column | Sequence[str],
+        *,
+        target_alias: str = TARGET,
+        source_alias: str | None = None,
     ) -> MergeBuilder[None]:
         """Describe a merge of `source` into the table, to be committed with the transaction; see `LakeTable.merge`."""
-        spec = MergeSpec(require_batch(source, "merge"), on, target_alias, source_alias or alias_of(source))
-        return MergeBuilder(spec, self._merge)
+        return MergeBuilder(MergeSpec.of(source, on, target_alias, source_alias), self._merge)
 
     def sql(self, statement: str, args: Mapping[str, object] | None = None) -> None:
         """Run one UPDATE, DELETE, MERGE or INSERT INTO in SQL, to be committed with the transaction; see `LakeTable.sql`.
@@ -201,7 +206,7 @@ class LakeTransaction:
 
     def _merge(self, spec: MergeSpec) -> None:
         attempt = self._open()
-        plan = MergePlan.of(spec, attempt.schema, attempt.properties)
+        plan = MergePlan.of(with_columns_equated(spec, attempt.schema), attempt.schema, attempt.properties)
         self._write(partial(execution.merge, plan=plan))
 
     def _write(self, write: Write) -> None:

@@ -13,7 +13,7 @@ MIB = 1 << 20
 
 @dataclass(frozen=True)
 class OptimizeSettings(Section):
-    """Joining small files into bigger ones, with `table.optimize()`."""
+    """Joining small files into bigger ones, with `table.optimize().execute()`."""
 
     section: ClassVar[str] = "optimize"
     small_file_bytes: int = setting(

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
 from pyspark.sql import Column, DataFrame
 
 from lakelock.checked_calls import checked_calls
+from lakelock.errors import InputError
 from lakelock.spark_plugin.changing.assignments import Assignments, require_mapping
+from lakelock.spark_plugin.frames import alias_of, require_batch
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When
 
 R = TypeVar("R")
@@ -23,13 +25,29 @@ TARGET, SOURCE = "target", "source"
 
 @dataclass(frozen=True)
 class MergeSpec:
-    """What a merge is to do. `target_alias` and `source_alias` are the names of both sides in its expressions."""
+    """What a merge is to do. `target_alias` and `source_alias` are the names of both sides in its expressions.
+
+    `equal` are columns that both sides have: their equality is the condition, instead of `on`.
+    """
 
     source: DataFrame
     on: str | Column
     target_alias: str = TARGET
     source_alias: str = SOURCE
     clauses: tuple[Clause, ...] = ()
+    equal: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls, source: DataFrame, on: str | Column | Sequence[str], target_alias: str | None, source_alias: str | None
+    ) -> MergeSpec:
+        """From the arguments of a call: a condition, or columns. `InputError` if it is an empty list."""
+        aliases = target_alias or TARGET, source_alias or alias_of(source)
+        if isinstance(on, str | Column):
+            return cls(require_batch(source, "merge"), on, *aliases)
+        if not on:
+            raise InputError("merge: on is an empty list", hint='name the columns to be equal: table.merge(df, ["id", "day"])')
+        return cls(require_batch(source, "merge"), "", *aliases, equal=tuple(on))
 
     def has(self, *whens: When) -> bool:
         """Whether it has a clause about such rows."""

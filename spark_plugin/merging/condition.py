@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 
-from lakelock.errors import InputError
+from lakelock.errors import InputError, SchemaError
+from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.conditions import Condition, condition_text
-from lakelock.spark_plugin.session.versions import column_of, try_cast
+from lakelock.spark_plugin.merging.builder import MergeSpec
+from lakelock.spark_plugin.session.versions import column_of, condition_of, try_cast
+from lakelock.spark_plugin.statements.operations import quoted
 from lakelock.table.columns.fields import spelled
+from lakelock.table.schema import TableSchema
 
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _EXACT = (*_WHOLE_NUMBERS, "string", "boolean", "date", "timestamp", "timestamp_ntz")
@@ -40,7 +45,15 @@ class MergeCondition:
         """
         spark = target.sparkSession
         # Spark refuses such a condition of a join, in words of its own; a filter takes it.
-        condition = _plan(target.crossJoin(source).where(on)).condition()
+        try:
+            condition = _plan(target.crossJoin(source).where(on)).condition()
+        except AnalysisException as error:
+            if condition_of(error) != "AMBIGUOUS_REFERENCE":
+                raise
+            raise InputError(
+                f"the condition {condition_text(on)} does not say whose column it means: {str(error).splitlines()[0]}",
+                hint='name the side, "target.id = source.id", or the columns that are equal: table.merge(df, "id")',
+            ) from None
         if not condition.deterministic():
             raise InputError(
                 f"the condition {condition_text(on)} may give a different answer each time it is evaluated",
@@ -75,6 +88,24 @@ class MergeCondition:
                 both = both & column_of(spark, node)
             watched = Condition.of_filter(spark, target.where(both), text)
         return cls(watched, equated, same, compared, only_equates)
+
+
+def with_columns_equated(spec: MergeSpec, schema: TableSchema) -> MergeSpec:
+    """The spec with a condition, where it is about columns by their names: `"id"`, of both sides, or a list of these.
+
+    `SchemaError` for a listed column that a side lacks.
+    """
+    of_source, listed = spec.source.columns, spec.equal
+    if not listed and isinstance(spec.on, str):
+        name = spec.on.strip().strip("`")
+        both = spelled(name, schema.names) is not None and spelled(name, of_source) is not None
+        listed = (name,) if both else ()
+    for name in listed:
+        for side, there in (("table", schema.names), ("source", of_source)):
+            if spelled(name, there) is None:
+                raise SchemaError(f"merge: the {side} has no column {name!r}", hint=column_hint(name, there), column=name)
+    equations = [f"{quoted((spec.target_alias, name))} = {quoted((spec.source_alias, name))}" for name in listed]
+    return replace(spec, on=" AND ".join(equations)) if equations else spec
 
 
 @dataclass(frozen=True)

@@ -93,9 +93,9 @@ SPELLINGS: tuple[Spelling, ...] = (
     Spelling("Delta", "userMetadata", "tag"),
     Spelling("Delta", "txnAppId", "txn_app_id"),
     Spelling("Delta", "txnVersion", "txn_version"),
-    Spelling("Delta", "dataChange", same=("true",), instead="table.optimize() is the write that changes no row"),
+    Spelling("Delta", "dataChange", same=("true",), instead="table.optimize().execute() is the write that changes no row"),
     Spelling("Delta", "optimizeWrite", same=("false",), instead=_SIZES),
-    Spelling("Delta", "clusterBy", instead="table.optimize(sort_by=[...]) sorts the rows of the files that it joins"),
+    Spelling("Delta", "clusterBy", instead="table.optimize(sort_by=[...]).execute() sorts the rows of the files that it joins"),
     Spelling("Delta", "delta.*", instead="leave it out: properties of Delta's tables have no effect here"),
     Spelling("Hudi", "as.of.instant", "as_of"),
     Spelling(

@@ -116,7 +116,7 @@ class _Session:
                 case Vacuum():
                     return self._done("VACUUM", table.vacuum(command.keep_hours, dry_run=command.dry_run))
                 case Optimize():
-                    return self._done("OPTIMIZE", table.optimize(command.where, sort_by=command.sort_by))
+                    return self._done("OPTIMIZE", table.optimize(command.where, sort_by=command.sort_by).execute())
                 case Restore():
                     return self._done("RESTORE", table.restore(self._moment(command.moment, restores=True)))
                 case Alter():

@@ -29,6 +29,7 @@ from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.peers.methods import delta_arguments
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.session.lost_spark import needs_spark, outcome_told, require_running
+from lakelock.spark_plugin.tables.optimizing import OptimizeBuilder, OptimizeSpec
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.services.joining import join_files
 from lakelock.spark_plugin.writing.services.restoring import copy_slices
@@ -94,7 +95,6 @@ class TableUpkeep:
         """Delete a savepoint, given by name or instant; cleaning may then delete its files. `InputError` if there is none."""
         return self._coordinator.delete_savepoint(name)
 
-    @needs_spark
     def optimize(
         self,
         where: str | Column | None = None,
@@ -104,29 +104,35 @@ class TableUpkeep:
         small_file_bytes: int | None = None,
         target_file_bytes: int | None = None,
         tag: str = "",
-    ) -> Optimized:
-        """Join the small files of each partition into bigger ones; no row changes, and `read(as_of=...)` works as before.
+    ) -> OptimizeBuilder:
+        """Describe the joining of small files of each partition into bigger ones; `.execute()` runs it.
 
+        No row changes, and `read(as_of=...)` works as before.
         `where`: a condition on the partition columns; `partition` names partitions or prefixes, such as `"month=1"`.
         `sort_by`: columns by which the rows of the joined files are sorted, so that each new file has a range of its own.
         The sizes are those of the settings `optimize.*`.
+        Delta's `.where(...)`, `.executeCompaction()` and `.executeZOrderBy(...)` work, too.
 
         It disturbs neither appends nor reads. It yields to upserts, deletes and overwrites of the same files: the
         result says how many files were left, and the next run picks them up.
         """
+        spec = OptimizeSpec(where, partition, names(sort_by), small_file_bytes, target_file_bytes, tag)
+        return OptimizeBuilder(spec, self._optimize)
+
+    @needs_spark
+    def _optimize(self, spec: OptimizeSpec) -> Optimized:
         require_running(self._spark)
-        given = {"small_file_bytes": small_file_bytes, "target_file_bytes": target_file_bytes}
+        given = {name: getattr(spec, name) for name in ("small_file_bytes", "target_file_bytes")}
         settings = self._coordinator.table.settings.optimize
         sizes = replace(settings, **{name: value for name, value in given.items() if value is not None})
-        columns = names(sort_by)
 
         def write(tx: Transaction, joins: Sequence[Join], ensure_wanted: Callable[[], None]) -> Sequence[WriteStat]:
             told = outcome_told(self._spark, tx, self._coordinator.table.storage.uri)
             with told, closing(self._attempt(tx)) as attempt:
-                return join_files(attempt, joins, columns, now_and_then(ensure_wanted))
+                return join_files(attempt, joins, spec.sort_by, now_and_then(ensure_wanted))
 
-        chosen = self._chosen_partitions(where, partition)
-        return optimize(self._coordinator, write, partitions=chosen, sort_by=columns, sizes=sizes, tag=tag)
+        chosen = self._chosen_partitions(spec.where, spec.partition)
+        return optimize(self._coordinator, write, partitions=chosen, sort_by=spec.sort_by, sizes=sizes, tag=spec.tag)
 
     @needs_spark
     def restore(self, as_of: str | datetime, *, tag: str = "") -> WriteResult:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from pyspark.sql import Column, DataFrame
@@ -17,9 +17,10 @@ from lakelock.spark_plugin.arguments import Duplicates, Every, changed, chosen_r
 from lakelock.spark_plugin.changing import by_key, updating
 from lakelock.spark_plugin.changing.assignments import Assignments, checked_assignments
 from lakelock.spark_plugin.conditions import Condition
-from lakelock.spark_plugin.frames import alias_of, require_batch, spark_schema
+from lakelock.spark_plugin.frames import require_batch, spark_schema
 from lakelock.spark_plugin.merging import execution
 from lakelock.spark_plugin.merging.builder import TARGET, MergeBuilder, MergeSpec
+from lakelock.spark_plugin.merging.condition import with_columns_equated
 from lakelock.spark_plugin.merging.plan import MergePlan
 from lakelock.spark_plugin.peers.methods import delta_arguments, delta_update
 from lakelock.spark_plugin.results import WriteResult
@@ -138,7 +139,7 @@ class TableWrites(TableTransactions):
     def merge(
         self,
         source: DataFrame,
-        on: str | Column,
+        on: str | Column | Sequence[str],
         *,
         target_alias: str | None = None,
         source_alias: str | None = None,
@@ -152,17 +153,19 @@ class TableWrites(TableTransactions):
         >>> table.merge(updates, "target.id = source.id").when_matched_update_all().when_not_matched_insert_all().execute()
         ... # doctest: +SKIP
 
-        `on` must equate something of both sides. If it equates the key and partition columns, only the keys of the source are
-        looked up, as in an upsert; otherwise it reads the rows that its part about the target selects, or the whole table.
+        `on` is a condition that equates something of both sides, or the columns that are equal: `"id"`, `["id", "day"]`. If it
+        equates the key and partition columns, only the keys of the source are looked up, as in an upsert; otherwise it reads
+        the rows that its part about the target selects, or the whole table.
         The sides are called `target` and `source`, unless `table.alias(...)`, `df.alias(...)` or the arguments say otherwise.
         """
-        spec = MergeSpec(require_batch(source, "merge"), on, target_alias or self._alias, source_alias or alias_of(source))
+        spec = MergeSpec.of(source, on, target_alias or self._alias, source_alias)
         txn = numbered(txn_app_id, txn_version)
         return MergeBuilder(spec, partial(self._merge, partition=partition, tag=tag, txn=txn))
 
     @needs_spark
     def _merge(self, spec: MergeSpec, *, partition: Targets, tag: str, txn: AppTransaction | None) -> WriteResult:
-        plan = MergePlan.of(spec, self._coordinator.schema(), self._coordinator.properties)
+        schema = self._coordinator.schema()
+        plan = MergePlan.of(with_columns_equated(spec, schema), schema, self._coordinator.properties)
         return self._write("MERGE", partial(execution.merge, plan=plan), partition=partition, tag=tag, txn=txn)
 
     @needs_spark

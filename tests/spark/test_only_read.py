@@ -80,7 +80,7 @@ def test_only_reads_are_there(table: LakeTable, spark: SparkSession) -> None:
         lambda: table.upsert(table.read()),
         lambda: table.delete("v = 1"),
         lambda: table.changes("20200101000000000"),
-        lambda: table.optimize(),
+        lambda: table.optimize().execute(),
     ]
     for call in refused:
         with pytest.raises(TableError, match="MERGE_ON_READ|merge-on-read"):

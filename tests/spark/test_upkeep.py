@@ -51,16 +51,16 @@ def test_files_of_chosen_partitions_are_joined_and_no_row_changes(spark: SparkSe
     before, as_of = stored(table), table.history(1).first()["instant"]
     files = files_of(table)
     assert set(files.values()) == {3}
-    done = table.optimize("day = date'2026-01-02' and n is null")
+    done = table.optimize("day = date'2026-01-02' and n is null").execute()
     assert (done.files_before, done.files_after) == (3, 1)
     assert repr(done).startswith("OPTIMIZE: 3 files became 1 (")
-    done = table.optimize(F.col("day") == F.to_date(F.lit("2026-01-01")))
+    done = table.optimize(F.col("day") == F.to_date(F.lit("2026-01-01"))).execute()
     assert (done.files_before, done.files_after) == (6, 2)
     assert sorted(files_of(table).values()) == [1, 1, 1, 3]
     assert stored(table) == before
     assert table.read(as_of=as_of).count() == 60
     with pytest.raises(InputError, match="cannot choose partitions"):
-        table.optimize("v = 'v001'")
+        table.optimize("v = 'v001'").execute()
     table.upsert(rows(spark, 10, 60))
     assert table.read().count() == 70
 
@@ -68,7 +68,7 @@ def test_files_of_chosen_partitions_are_joined_and_no_row_changes(spark: SparkSe
 def test_rows_are_sorted_so_that_each_new_file_has_its_range(spark: SparkSession, table: LakeTable) -> None:
     before = stored(table)
     size = max(file.stat().st_size for file in Path(table.path.removeprefix("file://")).rglob("*.parquet")) + 1
-    done = table.optimize(sort_by="v", small_file_bytes=size, target_file_bytes=size)
+    done = table.optimize(sort_by="v", small_file_bytes=size, target_file_bytes=size).execute()
     assert (done.files_before, done.files_after) == (12, 8)
     assert stored(table) == before
     ranges = (
@@ -97,11 +97,11 @@ def test_an_upsert_during_an_optimize_commits_at_its_first_attempt(spark: SparkS
             writer.join()
 
     with LakeTable.for_path(spark, path, listeners=[listen]) as upkeep:
-        done = upkeep.optimize()
+        done = upkeep.optimize().execute()
     assert [result.attempts for result in results] == [1]
     assert (done.commits, done.yielded) == ([], 12)
     assert table.read().where("v = 'new'").count() == 20
-    assert table.optimize().files_before == 12
+    assert table.optimize().execute().files_before == 12
 
 
 def test_a_restore_undoes_what_came_after_and_can_be_undone(spark: SparkSession, table: LakeTable) -> None:

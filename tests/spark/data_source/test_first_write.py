@@ -57,7 +57,7 @@ def test_without_the_option_key_the_table_has_none_and_only_takes_what_looks_no_
         table.update({"v": "v + 10"}, "v = 1")
         table.overwrite(rows.where("v = 2"), "v = 2")
         assert table.delete("id = 2").rows_deleted == 1
-        table.optimize()
+        table.optimize().execute()
         first, *_ = (row["instant"] for row in table.history().orderBy("instant").collect())
         shown = table.read(include_meta=True)
         assert [tuple(row)[5:] for row in shown.collect()] == [(1, "a", 11)] * 6

@@ -112,7 +112,7 @@ def test_rows_are_told_once_from_the_first_state_on_across_restarts(
     assert sorted(len(batch) for batch in mine.run()) == first, "the state as it is, a file at a time"
     table.insert(rows(spark, (3, "a", 1)))
     table.insert(rows(spark, (4, "a", 1)))
-    table.optimize()
+    table.optimize().execute()
     told = [[row.id for row in batch] for batch in mine.run()]
     assert told[:2] == [[3], [4]] if KNOWS_LIMITS else [number for batch in told for number in batch] == [3, 4]
     mine.forget_last_commit()

@@ -553,7 +553,7 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
     Works(45, "table.history(10)", _history, ("INSERT", 3, True), writes=False),
     Works(46, "table.detail()", _detail, ("table", ["id"], ["month"], 2, True), writes=False),
     Works(47, "table.vacuum(168)", lambda d: d.table.vacuum(168) is not None, True),
-    Works(47, "table.optimize(sort_by=...)", lambda d: d.table.optimize(sort_by="v") is not None, True),
+    Works(47, "table.optimize(sort_by=...).execute()", lambda d: d.table.optimize(sort_by="v").execute() is not None, True),
     Told(48, "table.restoreToVersion(1)", lambda d: d.table.restoreToVersion(1), r"table\.restore\(instant\)"),
     Works(48, "table.restore(instant)", _restored, 3),
     Told(

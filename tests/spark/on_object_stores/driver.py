@@ -77,7 +77,7 @@ class Driver:
 
     def upkeep(self, path: str) -> list[str]:
         table = self.table(path)
-        table.optimize()
+        table.optimize().execute()
         return [str(problem) for problem in table.upkeep().problems]
 
     def register(self) -> None:

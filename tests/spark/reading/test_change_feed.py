@@ -32,7 +32,7 @@ def test_each_commit_tells_its_deletes_inserts_and_updates(spark: SparkSession, 
     first = table.insert(rows(spark, (1, "a", 1), (2, "a", 1), (3, "b", 1)))
     second = table.upsert(rows(spark, (2, "a", 2), (4, "b", 2)))
     third = table.delete("id = 2")
-    table.optimize()
+    table.optimize().execute()
     table.overwrite_partitions(rows(spark, (9, "b", 9)))
     feed = table.changes(first.instant, feed="commits").cache()
     assert feed.columns == ["id", "p", "v", "_change_type", "_commit_version", "_commit_timestamp"]
@@ -62,7 +62,7 @@ def test_the_net_of_several_commits_has_one_change_for_each_key(spark: SparkSess
     table.upsert(rows(spark, (8, "a", 2)))
     table.overwrite_partitions(rows(spark, (3, "b", 3), (9, "b", 9)))
     table.delete("id = 9")
-    table.optimize()
+    table.optimize().execute()
     feed = table.changes(first.instant, feed="net")
     assert told(feed) == Counter(
         [

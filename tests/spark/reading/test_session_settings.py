@@ -61,7 +61,7 @@ def damaged(spark: SparkSession, path: str) -> LakeTable:
     [
         lambda table: table.read().agg({"v": "sum"}).collect(),
         lambda table: table.update({"v": "v + 1"}, "v % 2 = 0"),
-        lambda table: table.optimize(sort_by="v"),
+        lambda table: table.optimize(sort_by="v").execute(),
     ],
 )
 def test_a_damaged_file_is_an_error_and_never_fewer_rows(
@@ -114,7 +114,7 @@ def test_old_dates_are_those_that_were_written_whatever_the_session_says(
     ):
         assert table.read().where("id = 1").selectExpr(*AS_TEXT).collect() == expected
         assert table.read().where("d = date'0500-03-01'").count() == 2
-        table.optimize(sort_by="d")
+        table.optimize(sort_by="d").execute()
         table.upsert(table.read().where("id = 2"))
     assert table.read().where("id = 2").selectExpr(*AS_TEXT).collect() == expected
 

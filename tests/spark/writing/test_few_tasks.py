@@ -65,7 +65,7 @@ def test_small_writes_take_few_tasks_with_sparks_defaults(defaults: SparkSession
         "update": lambda: table.update({"v": "'x'"}, "id = 1"),
         "delete by keys": lambda: table.delete(shuffled),
         "overwrite": lambda: table.overwrite(shuffled, "id > 0"),
-        "optimize": lambda: table.optimize(sort_by="v"),
+        "optimize": lambda: table.optimize(sort_by="v").execute(),
     }
     counts = {name: tasks(spark, write) for name, write in writes.items()}
     assert all(1 <= most <= JOB_TASKS for most in (max(each, default=0) for each in counts.values())), counts
