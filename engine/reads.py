@@ -15,7 +15,7 @@ from lakelock.storage import Storage
 from lakelock.table.properties import TableProperties
 from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.pruning.partition_values import PartitionValues
-from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels, KeyedRows
+from lakelock.table.rewriting.kernels import ArrowKernels, Condition, Kernels, KeyedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
 
@@ -25,7 +25,7 @@ _RANDOM = re.compile(r'"(?:[^"\\]|\\.)*"|\b(random)\((?=[{)])')
 
 def require_rows(rows: object, kernels: Kernels) -> None:
     """`InputError` for rows that are no Arrow table."""
-    if kernels is ARROW and not isinstance(rows, pa.Table):
+    if isinstance(kernels, ArrowKernels) and not isinstance(rows, pa.Table):
         raise InputError(
             f"rows are given as {type(rows).__name__}, and not as a pyarrow.Table",
             hint="make one: pa.Table.from_pylist(rows), pa.Table.from_pandas(frame) or pa.Table.from_batches([batch])",
@@ -34,7 +34,7 @@ def require_rows(rows: object, kernels: Kernels) -> None:
 
 def require_condition(condition: Condition | None, schema: TableSchema, kernels: Kernels, *, optional: bool = True) -> None:
     """`InputError` for what is no condition on rows of the table: an unknown column, types that do not compare, no boolean."""
-    if kernels is not ARROW or (condition is None and optional):
+    if not isinstance(kernels, ArrowKernels) or (condition is None and optional):
         return
     if not isinstance(condition, pc.Expression):
         raise InputError(

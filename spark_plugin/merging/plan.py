@@ -28,10 +28,10 @@ from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When, require_sensible
 from lakelock.spark_plugin.merging.condition import MergeCondition, source_column
 from lakelock.spark_plugin.writing.attempt import column
-from lakelock.table.columns.canonical import refuse_own_name
+from lakelock.table.columns.canonical import OWN_PREFIX, refuse_own_name
 from lakelock.table.keys.generated import require_key
 from lakelock.table.properties import TableProperties
-from lakelock.table.schema import META_COLUMNS, TableSchema, require_columns
+from lakelock.table.schema import TableSchema, require_columns
 
 HERE = "_lakelock_here"
 """A column of the source that has a number in every row, and null where the join found no source row."""
@@ -199,7 +199,7 @@ def numbered(spec: MergeSpec, properties: TableProperties) -> DataFrame:
     rows of the table, it has the computed partition columns, too.
     """
     for name in spec.source.columns:
-        if name not in META_COLUMNS:
+        if name.lower().startswith(OWN_PREFIX):
             refuse_own_name(name)
     whole = any(clause.values is None and clause.then is not Then.DELETE for clause in spec.clauses)
     source = with_generated(spec.source, properties) if whole else spec.source

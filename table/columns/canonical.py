@@ -22,7 +22,9 @@ _ATOMS = {
     pa.float16(): pa.float32(),
     pa.date64(): pa.date32(),
 }
-_OWN = ("_lakelock_", "_hoodie_")
+OWN_PREFIX = "_lakelock_"
+"""How the names of columns begin that frames have on their way through Spark."""
+_OWN = (OWN_PREFIX, "_hoodie_")
 _DELETED = "_hoodie_is_deleted"
 _OPAQUE = {b"variant": "a variant", b"geometry": "a geometry", b"geography": "a geography"}
 
