@@ -11,14 +11,17 @@ from typing import NamedTuple
 
 from lakelock.data_locks.request import Resource
 from lakelock.occ.conflicts import asked
-from lakelock.occ.conflicts.hypothetical import AskedRead, Extent, meets
+from lakelock.occ.conflicts.asked import Effect
+from lakelock.occ.conflicts.hypothetical import AskedRead, Extent, effect_in_buckets, meets
 from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.profiles import LEVELS
+from lakelock.occ.conflicts.reads import BucketsRead, Read, ReadKind
 from lakelock.occ.conflicts.scopes import Scope
+from lakelock.table.buckets import bucket_name
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 
-__all__ = ["LEVELS", "OPERATIONS", "Case", "Overlap", "cases", "cell", "rows"]
+__all__ = ["LEVELS", "OPERATIONS", "Case", "Overlap", "cases", "cell", "rows", "rows_in_buckets"]
 
 OPERATIONS = ("INSERT", "UPSERT", "UPDATE", "MERGE", "OVERWRITE", "OPTIMIZE")
 """UPDATE stands for a delete by a condition as well. A merge that equates the keys is an UPSERT, MERGE is any other. OVERWRITE
@@ -26,8 +29,7 @@ replaces partitions."""
 
 READS = {name: reads for name in OPERATIONS if (reads := asked.OPERATIONS[name].reads) is not None}
 """What operations read that rewrite file groups; the others read nothing."""
-_TOUCHES = {*READS, "OVERWRITE", "OPTIMIZE"}
-_MINE, _THEIRS = "mine", "theirs"
+_MINE, _THEIRS = f"{bucket_name(0)}-mine", f"{bucket_name(1)}-theirs"
 """The two file groups of each partition: which of them an operation touches, if it does not touch both."""
 
 
@@ -41,39 +43,63 @@ class Overlap(str, Enum):
 
 
 class Case(NamedTuple):
-    """One question: does `mine` collide with `other`, which committed in its window?"""
+    """One question: does `mine` collide with `other`, which committed in its window? `in_buckets`: in a table with buckets."""
 
     profile: str
     level: Level
     mine: str
     other: str
     overlap: Overlap
+    in_buckets: bool = False
 
     @property
     def collides(self) -> bool:
-        effects = asked.OPERATIONS
         partition = "month=2" if self.overlap is Overlap.NOTHING else "month=1"
         theirs = _MINE if self.overlap is Overlap.FILE_GROUP else _THEIRS
-        mine = _extent(self.mine, "month=1", _MINE, sees=self.overlap in (Overlap.ROWS, Overlap.FILE_GROUP))
-        other = _extent(self.other, partition, theirs)
+        sees = self.overlap in (Overlap.ROWS, Overlap.FILE_GROUP)
+        my_effect, their_effect = self._effect(self.mine), self._effect(self.other)
+        mine = self._extent(my_effect, "month=1", _MINE, f"{bucket_name(2)}-new", sees=sees)
+        other = self._extent(their_effect, partition, theirs, f"{bucket_name(3)}-new")
         snapshot = Isolation(before=lambda group: DataFile(*group, "0-0-0", "0"))
-        footprint, summary = mine.footprint(effects[self.mine]), other.summary(effects[self.other])
-        return meets(self.profile, self.level, footprint, summary, snapshot) is not None
+        return meets(self.profile, self.level, mine.footprint(my_effect), other.summary(their_effect), snapshot) is not None
+
+    def _effect(self, operation: str) -> Effect:
+        effect = asked.OPERATIONS[operation]
+        return effect_in_buckets(effect) if self.in_buckets else effect
+
+    def _extent(self, effect: Effect, partition: str, touched: str, new: str, *, sees: bool = False) -> Extent:
+        """What an operation does in a partition: one file group there, as an overwrite both, and a new one if it may."""
+        names = (_MINE, _THEIRS) if effect.overwrites else (touched,) if effect.rewrites or effect.replaces else ()
+        groups = frozenset(FileGroupId(partition, name) for name in names)
+        added = frozenset({FileGroupId(partition, new)}) if effect.adds else frozenset[FileGroupId]()
+        read: Read | None = None
+        if self.in_buckets and effect.reads is ReadKind.KEYS:
+            read = BucketsRead("the keys in question", groups | added)
+        elif effect.reads is not None:
+            read = AskedRead(effect.reads, "the rows in question", Scope((Resource.of(partition),)), sees)
+        return Extent(touched=groups, added=added, written=frozenset({partition}), read=read)
 
 
-def cases() -> Iterator[Case]:
-    """Every question that can be asked: an insert has no file group in common with anybody."""
+def touches(operation: str, *, in_buckets: bool = False) -> bool:
+    """Whether an operation rewrites or replaces file groups: an insert does so in a table with buckets."""
+    effect = effect_in_buckets(asked.OPERATIONS[operation]) if in_buckets else asked.OPERATIONS[operation]
+    return effect.rewrites or effect.replaces
+
+
+def cases(*, in_buckets: bool = False) -> Iterator[Case]:
+    """Every question that can be asked: who touches no file group has none in common with anybody."""
     for profile, level in LEVELS:
         for mine in OPERATIONS:
             for other in OPERATIONS:
                 for overlap in Overlap:
-                    if overlap is not Overlap.FILE_GROUP or {mine, other} <= _TOUCHES:
-                        yield Case(profile, level, mine, other, overlap)
+                    both = touches(mine, in_buckets=in_buckets) and touches(other, in_buckets=in_buckets)
+                    if overlap is not Overlap.FILE_GROUP or both:
+                        yield Case(profile, level, mine, other, overlap, in_buckets)
 
 
-def cell(profile: str, level: Level, mine: str, other: str) -> str:
+def cell(profile: str, level: Level, mine: str, other: str, *, in_buckets: bool = False) -> str:
     """What two operations must have in common to collide."""
-    asked = [case for case in cases() if case[:4] == (profile, level, mine, other)]
+    asked = [case for case in cases(in_buckets=in_buckets) if case[:4] == (profile, level, mine, other)]
     found = {case.overlap for case in asked if case.collides}
     if not found:
         return "no"
@@ -81,21 +107,13 @@ def cell(profile: str, level: Level, mine: str, other: str) -> str:
     return least[0].value if least[0] is Overlap.PARTITION or len(least) == 1 else "matching rows, or the same file group"
 
 
-def rows() -> Iterator[Sequence[str]]:
+def rows(*, in_buckets: bool = False) -> Iterator[Sequence[str]]:
     """One row for each pair of operations, a column for each profile and level."""
     for mine in OPERATIONS:
         for other in OPERATIONS:
-            yield mine, other, *(cell(profile, level, mine, other) for profile, level in LEVELS)
+            yield mine, other, *(cell(profile, level, mine, other, in_buckets=in_buckets) for profile, level in LEVELS)
 
 
-def _extent(operation: str, partition: str, touched: str, *, sees: bool = False) -> Extent:
-    """What an operation does in a partition: it touches one file group there, as an overwrite both, and adds one if it may."""
-    effect = asked.OPERATIONS[operation]
-    groups = (_MINE, _THEIRS) if effect.overwrites else (touched,) if effect.rewrites or effect.replaces else ()
-    read = AskedRead(effect.reads, "the rows in question", Scope((Resource.of(partition),)), sees) if effect.reads else None
-    return Extent(
-        touched=frozenset(FileGroupId(partition, name) for name in groups),
-        added=frozenset({FileGroupId(partition, f"{operation} {touched}")}) if effect.adds else frozenset(),
-        written=frozenset({partition}),
-        read=read,
-    )
+def rows_in_buckets() -> Iterator[Sequence[str]]:
+    """The rows that are others in a table with buckets."""
+    yield from (mine for mine, plain in zip(rows(in_buckets=True), rows(), strict=True) if mine != plain)

@@ -16,7 +16,7 @@ from lakelock.occ.conflicts.asked import AskedOperation, Effect
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.profiles import PROFILES, judge
-from lakelock.occ.conflicts.reads import ReadKind
+from lakelock.occ.conflicts.reads import Read, ReadKind
 from lakelock.occ.conflicts.scopes import Scope
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.table.buckets import bucket_group, bucket_name, bucket_of_group
@@ -61,7 +61,7 @@ class Extent:
     touched: frozenset[FileGroupId] = frozenset()
     added: frozenset[FileGroupId] = frozenset()
     written: frozenset[str] = frozenset()
-    read: AskedRead | None = None
+    read: Read | None = None
     new_buckets: frozenset[FileGroupId] = frozenset()
 
     def footprint(self, effect: Effect) -> Footprint:
@@ -139,10 +139,10 @@ class Side:
         Where keys span partitions, whoever looks one up looks everywhere, and may take its row out of any partition.
         """
         in_buckets = properties.bucket_index is not None
-        effect = _effect(asked, scope, in_buckets=in_buckets)
+        effect = _effect(asked.effect, scope, in_buckets=in_buckets)
         everywhere = properties.keys_span_partitions and effect.reads is ReadKind.KEYS
         found_in = Scope(fields=scope.fields) if everywhere else scope
-        least = _least(asked, effect, scope, snapshot, beside)
+        least = _least(asked, effect, scope, snapshot, beside, in_buckets=in_buckets)
         most = _most(asked, effect, scope, found_in, snapshot, beside, partitions)
         if in_buckets and effect.adds:
             made = [] if beside is None else [group for group in beside.files if scope.has(group.partition)]
@@ -181,22 +181,29 @@ def as_if_at_the_same_time(
     return Isolation(before, schema=schema)
 
 
-def _effect(asked: AskedOperation, scope: Scope, *, in_buckets: bool) -> Effect:
-    """An overwrite of the rows of a condition rewrites what it finds; of everything, it reads everything.
+def effect_in_buckets(effect: Effect) -> Effect:
+    """The same in a table with buckets, where new rows go into the file groups of their buckets."""
+    return replace(effect, rewrites=True) if effect.adds and not effect.replaces else effect
 
-    In a table with buckets rows go into the file group of their bucket, which is not looked up.
-    """
-    effect = asked.effect
+
+def _effect(effect: Effect, scope: Scope, *, in_buckets: bool) -> Effect:
+    """An overwrite of the rows of a condition rewrites what it finds; of everything, it reads everything."""
     if effect.overwrites and scope.condition:
         return Effect("UPSERT", adds=True, rewrites=True, reads=ReadKind.ROWS)
     if effect.overwrites and not scope.targets:
         return replace(effect, reads=ReadKind.ROWS)
-    if not in_buckets or not effect.adds or effect.replaces:
-        return effect
-    return replace(effect, rewrites=True, reads=None if effect.reads is ReadKind.KEYS else effect.reads)
+    return effect_in_buckets(effect) if in_buckets else effect
 
 
-def _least(asked: AskedOperation, effect: Effect, scope: Scope, snapshot: Snapshot, beside: CommitSummary | None) -> Extent:
+def _least(
+    asked: AskedOperation,
+    effect: Effect,
+    scope: Scope,
+    snapshot: Snapshot,
+    beside: CommitSummary | None,
+    *,
+    in_buckets: bool,
+) -> Extent:
     """What is certain. New rows reach the partition that is named, or some other: in a new file, or in one that is rewritten,
     which is the same to whoever reads the partition. All rows of a scope are changed, unless only some are looked for.
     """
@@ -204,8 +211,8 @@ def _least(asked: AskedOperation, effect: Effect, scope: Scope, snapshot: Snapsh
     everything = scope.is_exact or not scope.targets if effect.overwrites else effect.rewrites and by_rows and not effect.adds
     touched = _groups(scope, snapshot, beside) if everything and not scope.condition else frozenset[FileGroupId]()
     reached = scope.partitions(()) if effect.brings and (scope.is_exact or not effect.overwrites) else frozenset[str]()
-    # Of a condition nobody knows which files it concerns; keys are those of rows that reach a partition.
-    reads = not scope.condition if by_rows else scope.is_exact
+    # Of a condition nobody knows which files it concerns; keys are those of rows that reach a partition, or some bucket of it.
+    reads = not scope.condition if by_rows else scope.is_exact and not in_buckets
     return Extent(
         touched=touched,
         added=frozenset(FileGroupId(partition, _new_id(asked)) for partition in reached),

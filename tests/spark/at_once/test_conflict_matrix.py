@@ -1,6 +1,9 @@
-"""A sample of what conflicts with what, in Spark: each pair of operations ends as `explain_conflict` says beforehand."""
+"""What conflicts with what, in Spark: as the page says, and a sample as `explain_conflict` says beforehand."""
 
 from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
@@ -10,6 +13,8 @@ from lakelock.errors import ConflictError
 from lakelock.events import Event, EventKind
 from lakelock.explanation import Verdict
 from lakelock.spark_plugin import LakeTable
+from tests import conflict_pairs
+from tests.conflict_pairs import Side
 from tests.faults.worker import open_engine, rows
 from tests.spark.writer_process import COLUMNS, frame
 
@@ -59,3 +64,32 @@ def test_a_pair_of_operations_ends_as_the_rules_say(spark, path, profile, level,
         found = error.conflict.rule
     assert told.verdict is not Verdict.DEPENDS and not left
     assert (told.verdict is Verdict.COLLIDES, told.rule) == (found is not None, found)
+
+
+def does(spark: SparkSession, path: Path, operation: str, side: Side) -> None:
+    table = LakeTable.for_path(spark, str(path))
+    given = side.inserted if operation == "INSERT" else side.brought if operation == "OVERWRITE" else side.upserted
+    frame = spark.createDataFrame(given.to_pylist(), table.read().schema)
+    if operation == "UPDATE":
+        assert table.update({"v": "v + 1"}, f"month = '{side.month}' and g = {side.mark}").rows_updated == 1
+    elif operation == "MERGE":
+        marked = f"target.month = '{side.month}' and target.g = {side.mark} and target.g = source.g - {5 - side.mark}"
+        merge = table.merge(frame, marked).when_matched_update(set={"v": "source.v + 1"})
+        done = merge.when_not_matched_insert_all().execute()
+        assert (done.rows_updated, done.rows_inserted) == (1, 2)
+    elif operation == "OPTIMIZE":
+        assert table.optimize(partition=f"month={side.month}").commits
+    elif operation == "OVERWRITE":
+        table.overwrite_partitions(frame)
+    else:
+        {"INSERT": table.insert, "UPSERT": table.upsert}[operation](frame)
+
+
+@pytest.mark.in_ci
+@pytest.mark.parametrize("in_buckets", [False, True], ids=["without-index", "bucket"])
+def test_each_pair_ends_as_the_page_says(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_buckets: bool
+) -> None:
+    operations = ["INSERT", "UPSERT", "UPDATE", "MERGE", "OVERWRITE", *([] if in_buckets else ["OPTIMIZE"])]
+    count, wrong = conflict_pairs.wrong_pairs(monkeypatch, tmp_path, partial(does, spark), operations, in_buckets=in_buckets)
+    assert count > 100 and wrong == []
