@@ -14,11 +14,15 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId
 from lakelock.testing import ManualRuntime
+from tests.behaviour.conflicts import test_profiles
+from tests.behaviour.multi_table import test_writes_in_turn
+from tests.behaviour.redo import test_nothing_to_change
 from tests.behaviour.reservations import test_reservations
 from tests.behaviour.simulated_time import test_found_by_simulation as simulated_time
 from tests.behaviour.tables import new_table
 from tests.behaviour.upkeep import test_archive, test_optimize
 from tests.simulation.planted.bugs import BY_AN_OLD_TIMELINE, PLANTED, Edit, Planted, first_seed
+from tests.simulation.planted.profiles import ON_THE_BASELINE, ROWS_OF_NOBODY, UNREAD_BUCKETS
 from tests.simulation.planted.reservations import ON_THEIR_WAY, OVERRULED
 from tests.simulation.planted.seeds_table import table, with_seeds
 from tests.simulation.planted.upkeep import OVER_LEFTOVERS, OVER_SAVED, TAKEN_OVER
@@ -53,6 +57,12 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
         (OVERRULED, lambda: test_reservations.test_a_commit_under_a_later_claim_is_found_early(test_reservations.Table())),
         (BY_AN_OLD_TIMELINE, _by_an_old_timeline),
         (TAKEN_OVER, _taken_over),
+        (UNREAD_BUCKETS, test_nothing_to_change.test_a_newer_row_of_a_bucket_has_been_read),
+        (
+            ROWS_OF_NOBODY,
+            lambda: test_profiles.test_who_deletes_the_last_rows_of_a_file_has_deleted_what_others_read("Serializable"),
+        ),
+        (ON_THE_BASELINE, lambda: test_writes_in_turn.test_a_later_write_applies_to_what_the_earlier_left(None)),
         (ON_THEIR_WAY, lambda: test_reservations.test_a_claim_that_is_on_its_way_is_waited_for(test_reservations.Table())),
     ],
     ids=lambda value: value.name if isinstance(value, Planted) else "",

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import pickle
-import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from typer.testing import CliRunner
 
 from lakelock import errors
 from lakelock.cli.main import app
 from lakelock.conflict import Conflict, ConflictRule, Party
+from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, SettingsError, TableError
 from lakelock.occ.conflicts.footprint import CLUSTER
 from lakelock.occ.conflicts.profiles import rejection
@@ -43,6 +42,7 @@ from tests.behaviour.tables import (
     put_file,
     writer,
 )
+from tests.conflict_pairs import matrix
 
 
 def with_profile(profile: str, isolation: str = "Serializable") -> Settings:
@@ -52,16 +52,7 @@ def with_profile(profile: str, isolation: str = "Serializable") -> Settings:
 DELTA = with_profile("delta")
 
 
-def _matrix() -> ModuleType:
-    path = Path(__file__).parents[3] / "docs" / "conflict_matrix.py"
-    spec = importlib.util.spec_from_file_location("conflict_matrix", path)
-    assert spec is not None and spec.loader is not None
-    module = sys.modules["conflict_matrix"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-MATRIX = _matrix()
+MATRIX = matrix()
 OVERLAP = MATRIX.Overlap
 
 
@@ -164,6 +155,36 @@ def test_the_profile_delta_has_deltas_own_matrix_for_both_levels(mine: str, othe
 def test_a_conflict_has_deltas_name(mine: str, other: str, overlap: str, name: str) -> None:
     profile, level = MATRIX.LEVELS[1]
     assert rejected(MATRIX.Case(profile, level, mine, other, OVERLAP[overlap])) == name
+
+
+def _of_two_deletes(level: str, mine: pc.Expression | pa.Table, other: pc.Expression) -> type[ConflictError]:
+    """What the later of two deletes in a file of three rows is told, if each looked before the other committed."""
+    storage, settings = memory_table(), with_profile("delta", level)
+    late = replace(settings, concurrency=replace(settings.concurrency, early_conflict_detection=False))
+    one, two = ArrowEngine(writer(storage, late)), ArrowEngine(writer(storage, late))
+    one.insert(pa.table([["a", "b", "c"], [1, 5, 9], ["1"] * 3], schema=SCHEMA))
+    tx = one.coordinator.begin("DELETE")
+    two.delete(other)
+    delete = one.delete_keys_in if isinstance(mine, pa.Table) else one.delete_where_in
+    with pytest.raises(ConflictError) as caught:
+        delete(tx, mine)
+    assert leftovers(storage) == []
+    return type(caught.value)
+
+
+@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable"])
+def test_who_deletes_the_last_rows_of_a_file_has_deleted_what_others_read(level: str) -> None:
+    """Delta removes the file; here one without rows is left, which is no row that was added."""
+    for mine in (pc.field("v") > 4, pa.table([["b"], [0], ["1"]], schema=SCHEMA)):
+        assert _of_two_deletes(level, mine, pc.field("v") > 0) is errors.ConcurrentDeleteReadException
+
+
+@pytest.mark.parametrize("level", ["Serializable", "WriteSerializable"])
+def test_of_two_deletes_in_a_file_the_later_read_what_the_other_rewrote(level: str) -> None:
+    added = _of_two_deletes(level, pc.field("v") == 9, pc.field("v") == 1)  # the new file may hold a 9
+    assert added is errors.ConcurrentAppendException
+    told = _of_two_deletes(level, pc.field("v") == 9, pc.field("v") == 9)  # none of its rows is above 5
+    assert told is errors.ConcurrentDeleteReadException
 
 
 def test_another_claim_of_the_same_file_group_has_deltas_name_and_is_early() -> None:

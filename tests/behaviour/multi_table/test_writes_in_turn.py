@@ -91,7 +91,8 @@ def test_they_leave_what_they_would_leave_as_transactions_of_their_own(seed: int
 
 
 @pytest.mark.parametrize("index", INDEXES, ids=str)
-def test_a_delete_after_an_upsert_of_the_same_key_deletes_it_and_an_upsert_after_a_delete_stores_it(index) -> None:
+def test_a_later_write_applies_to_what_the_earlier_left(index: BucketIndex | None) -> None:
+    """A delete after an upsert of the same key deletes it, and an upsert after a delete stores it."""
     _, engine = new(index)
     engine.insert(table([("a", 1, "1"), ("b", 2, "1")]))
     with transaction(engine) as tx:

@@ -38,16 +38,27 @@ def files(engine: ArrowEngine) -> set[str]:
     return {file.key for file in engine.coordinator.snapshot().files}
 
 
-@pytest.fixture(params=[None, BucketIndex(4, ("id",))], ids=["without-index", "bucket"])
-def storage(request: pytest.FixtureRequest) -> Storage:
+INDEX = BucketIndex(4, ("id",))
+
+
+def new(index: BucketIndex | None) -> Storage:
     made, schema = MemoryStorage(), TableSchema.from_arrow(COLUMNS).to_avro_json("t")
     table = TableProperties.new("t", ("id",), ("p",), ordering_field="ts", create_schema=schema)
-    create_table(made, table.indexed(request.param), SystemRuntime())
+    create_table(made, table.indexed(index), SystemRuntime())
     return made
+
+
+@pytest.fixture(params=[None, INDEX], ids=["without-index", "bucket"])
+def storage(request: pytest.FixtureRequest) -> Storage:
+    return new(request.param)
 
 
 @pytest.fixture
 def engine(storage: Storage) -> ArrowEngine:
+    return filled(storage)
+
+
+def filled(storage: Storage) -> ArrowEngine:
     made = ArrowEngine(writer(storage))
     made.insert(rows(("a", 1, 10, "1"), ("b", 2, 10, "2")))
     return made
@@ -98,3 +109,8 @@ def test_upserts_of_older_rows_do_not_keep_each_other_from_committing(storage: S
     other.upsert(rows(("a", 8, 8, "1")))
     done = engine.upsert_in(mine, rows(("a", 9, 9, "1")))
     assert done.files == 0 and content(engine)[0] == ("a", 1, 10, "1")
+
+
+def test_a_newer_row_of_a_bucket_has_been_read() -> None:
+    storage = new(INDEX)
+    test_the_rows_that_were_newer_have_been_read(storage, filled(storage), "the key")

@@ -33,4 +33,39 @@ BUGS_OF_PROFILES = (
         among=DELTA,
         seed=1081,
     ),
+    Planted(
+        "a read of no partition",
+        "a read by a condition concerns none of the partitions that may have such rows",
+        "engine.reads:RowsRead.concerns",
+        "return self._concerns[partition]",
+        "return False",
+        seed=6,
+    ),
 )
+
+UNREAD_BUCKETS = Planted(
+    "buckets that nobody has read",
+    "in a table with buckets an upsert records no read, and may leave file groups as they are",
+    "engine.arrow:ArrowEngine.upsert_in",
+    "if batch.index is not None:",
+    "if False:",
+)
+"""Not among the others: their tables have no ordering column, so an upsert rewrites whatever it looks into."""
+
+ROWS_OF_NOBODY = Planted(
+    "a file without rows is read",
+    "in the profile delta a file whose last row was deleted may hold rows that were read",
+    "occ.conflicts.delta_rules:_with_rows",
+    "told.rows != 0",
+    "True",
+)
+"""Not among the others: it changes what a conflict is called, and not whether there is one."""
+
+ON_THE_BASELINE = Planted(
+    "a write on the baseline",
+    "a write of a transaction rewrites what the table had, not what the write before it has written",
+    "occ.own_writes:OwnWrites.over",
+    "return snapshot.with_files(rows) if rows else snapshot",
+    "return snapshot",
+)
+"""Not among the others: transactions there write once."""
