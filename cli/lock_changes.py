@@ -13,6 +13,7 @@ from lakelock.admin.migrate_lock import Migration, migrate, plan_migration
 from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.output import Output, reporting
+from lakelock.data_locks.base import FIRST_TOKEN
 from lakelock.errors import CorruptTableError, LockError, SettingsError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.records.lock import compare_locks, recorded_provider
@@ -25,7 +26,7 @@ YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 def break_lock(
     path: TableArgument,
     token: Annotated[
-        int | None, typer.Option("--token", help="Token of the grant to break, from `locks ls`.", show_default=False)
+        int | None, typer.Option("--token", min=0, help="Token of the grant to break, from `locks ls`.", show_default=False)
     ] = None,
     data: Annotated[bool, typer.Option("--data", help="Break data locks, not the commit lock.")] = False,
     everything: Annotated[
@@ -45,12 +46,17 @@ def break_lock(
     with reporting(as_json) as out:
         if everything and not (data and force):
             raise SettingsError("--all is for data locks that block everybody", hint="use --data --all --force")
+        look = Next(path, config, settings).command("locks ls")
+        if everything and token is not None:
+            raise SettingsError("--all breaks the data locks of all tokens", hint="give --token or --all, not both")
         if token is None and not everything:
-            look = Next(path, config, settings).command("locks ls")
             raise SettingsError("which grant is to be broken?", hint=f"`{look}` shows tokens; add --token N")
+        if data and token is not None and token < FIRST_TOKEN:
+            hint = f"`{look}` shows tokens; --data --all --force breaks all data locks"
+            raise SettingsError(f"{token} is not a token of data locks, which count from {FIRST_TOKEN}", hint=hint)
         with opened(path, config, settings, lock=True) as coordinator:
             _ensure_recorded(coordinator)
-            act = _Breaking(coordinator, 0 if everything else token or 0, data=data, force=force, reason=reason)
+            act = _Breaking(coordinator, token, data=data, force=force, reason=reason)
             if act.holder and not yes:
                 _ask(act.question, as_json=as_json)
             act.run()
@@ -59,10 +65,10 @@ def break_lock(
 
 @dataclass
 class _Breaking:
-    """One lock to break."""
+    """One lock to break, or, without a token, all data locks."""
 
     coordinator: Coordinator
-    token: int
+    token: int | None
     data: bool
     force: bool
     reason: str
@@ -73,7 +79,7 @@ class _Breaking:
         try:
             return self._data_holder() if self.data else self._commit_holder()
         except CorruptTableError:
-            if not self.force or (self.data and self.token):
+            if not self.force or (self.data and self.token is not None):
                 raise
             return "somebody unknown"
 
@@ -82,7 +88,7 @@ class _Breaking:
         return str(holder) if holder else ""
 
     def _data_holder(self) -> str:
-        return "; ".join(str(seen) for seen in self.coordinator.data.locks.inspect() if self.token in (0, seen.token))
+        return "; ".join(str(seen) for seen in self.coordinator.data.locks.inspect() if self.token in (None, seen.token))
 
     @property
     def what(self) -> str:
@@ -94,12 +100,15 @@ class _Breaking:
 
     @property
     def question(self) -> str:
-        return f"Break the {self.what} that {self.holder} holds with token {self.token}?"
+        with_token = "" if self.token is None else f" with token {self.token}"
+        return f"Break the {self.what} that {self.holder} holds{with_token}?"
 
     @property
     def summary(self) -> str:
         if self.holder:
             return f"broken: {self.holder} no longer holds the {self.what}"
+        if self.token is None:
+            return "nothing to break: nobody has data locks"
         return "nothing to break: no data locks have this token" if self.data else "nothing to break: the lock is free"
 
     @property
@@ -110,15 +119,23 @@ class _Breaking:
     def run(self) -> None:
         """Break it, between the two halves of its audit record; a lock that nobody holds is only looked at."""
         table = self.coordinator.table
-        service = self.coordinator.data.locks if self.data else commit_lock(self.coordinator)
         if not self.holder:
-            service.break_lock(self.token, force=self.force)
+            self._break()
             return
         with audited(
             table.storage, table.runtime, table.writer, f"break {'data locks' if self.data else 'commit lock'}", self.identity,
-            token=self.token, holder=self.holder, forced=self.force, reason=self.reason,
+            token=self.token or 0, holder=self.holder, forced=self.force, reason=self.reason,
         ):  # fmt: skip
-            service.break_lock(self.token, force=self.force)
+            self._break()
+
+    def _break(self) -> None:
+        locks = self.coordinator.data.locks
+        if self.token is None:
+            locks.break_all()
+        elif self.data:
+            locks.break_lock(self.token, force=self.force)
+        else:
+            commit_lock(self.coordinator).break_lock(self.token, force=self.force)
 
 
 def _ensure_recorded(coordinator: Coordinator) -> None:

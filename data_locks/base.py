@@ -12,9 +12,12 @@ from dataclasses import dataclass
 from lakelock.clock import Runtime
 from lakelock.command_line import command
 from lakelock.data_locks.request import LockRequest
-from lakelock.errors import LockError, LockTimeout
+from lakelock.errors import InputError, LockError, LockTimeout
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import Lease, LeaseService, too_short
+
+FIRST_TOKEN = 1
+"""The least token of a request: 0 is none."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +81,28 @@ class DataLocks(LeaseService):
     def inspect(self) -> tuple[LockedData, ...]:
         """Who holds and who waits, in order of arrival."""
 
-    @abstractmethod
     def break_lock(self, token: int, *, force: bool = False) -> None:
         """Take the locks of the request with this `token` away, for an operator who knows that its holder is gone.
 
         Without `force` its lease is watched until it is over, and `LockError` raised as soon as it is renewed. Locks that are
-        already gone are no error.
+        already gone are no error. `InputError` for a number that is no token.
+        """
+        if token < FIRST_TOKEN:
+            raise InputError(
+                f"{token} is not a token of data locks, which count from {FIRST_TOKEN}",
+                hint="inspect() tells the tokens; break_all() takes all locks away from everybody",
+            )
+        self._break(token, force=force)
+
+    @abstractmethod
+    def _break(self, token: int, *, force: bool) -> None:
+        """As `break_lock` promises."""
+
+    @abstractmethod
+    def break_all(self) -> None:
+        """Take all locks of the table away from whoever holds or awaits them, also what cannot be read: for an operator.
+
+        Leases are not watched. A holder that is alive finds out when it renews, and its commit is checked in any case.
         """
 
 

@@ -60,13 +60,13 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
         _, table = self._read()
         return tuple(_shown(table, entry) for entry in table.entries)
 
-    def break_lock(self, token: int, *, force: bool = False) -> None:
-        """As promised; token 0 with `force` clears everything, even a document that cannot be read."""
-        if token == 0 and force:
-            return self._clear()
+    def break_all(self) -> None:
+        self._clear()
+
+    def _break(self, token: int, *, force: bool) -> None:
         entry = self._by_token(token)
         if entry is None:
-            return None
+            return
         if not force:
 
             def version() -> tuple[int, int] | None:
@@ -75,7 +75,6 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
 
             self._outwait(token, entry.writer, entry.lease_s, entry.version, version)
         self._remove(entry.grant)
-        return None
 
     def _begin(self, request: LockRequest, grant: str, until_s: float) -> _Waiting:
         entry = Entry(grant, request, self.writer, self._settings.lease_s, self.runtime.now_ms())

@@ -58,7 +58,11 @@ class MetastoreDataLocks(PollingDataLocks[_Waiting]):
     def inspect(self) -> tuple[LockedData, ...]:
         return self._look_around(self._call_s).shown()
 
-    def break_lock(self, token: int, *, force: bool = False) -> None:
+    def break_all(self) -> None:
+        for queued in self._look_around(self._call_s).requests:
+            self._calls.unlock(queued.lock_id, self._call_s)
+
+    def _break(self, token: int, *, force: bool) -> None:
         queued = self._look_around(self._call_s).find(token)
         if queued is None:
             return

@@ -61,19 +61,20 @@ class ZooKeeperDataLocks(ZooKeeperClient, PollingDataLocks[_Waiting]):
         asked = read_requests(self._connected(), self._table_queue, self._patience())
         return tuple(shown(each, asked[:place]) for place, each in enumerate(asked))
 
-    def break_lock(self, token: int, *, force: bool = False) -> None:
-        """As promised; token 0 with `force` clears everything, even what cannot be read."""
+    def break_all(self) -> None:
         session, within = self._connected(), self._patience()
-        if token == 0 and force:
-            return remove_each(session, all_nodes(session, self._place.path, within), within)
+        remove_each(session, all_nodes(session, self._place.path, within), within)
+
+    def _break(self, token: int, *, force: bool) -> None:
+        session, within = self._connected(), self._patience()
         asked = read_requests(session, self._table_queue, within)
         found = next((each for each in asked if each.token == token), None)
         if found is None:
-            return None
+            return
         if not force:
             self._watch_until_over(session, found)
         queues = [f"{self._place.path}/{queue_name(lock.resource)}" for lock in found.request.locks]
-        return remove(session, nodes_of(session, queues, found.grant, within), within)
+        remove(session, nodes_of(session, queues, found.grant, within), within)
 
     def _begin(self, request: LockRequest, grant: str, until_s: float) -> _Waiting:
         return _Waiting(request, grant, until_s)

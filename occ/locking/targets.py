@@ -41,6 +41,8 @@ def resources_of(targets: Targets, properties: TableProperties) -> tuple[Resourc
 def _resource(target: Target, properties: TableProperties) -> Resource:
     fields = properties.partition_fields
     if isinstance(target, Mapping):
+        if not target:
+            raise InputError("the mapping of partition columns is empty", hint="leave it out when the partitions are not known")
         return resource_of_values(target, properties)
     text = target.strip().strip("/")
     if not fields:

@@ -42,12 +42,13 @@ class MergeSpec:
         cls, source: DataFrame, on: str | Column | Sequence[str], target_alias: str | None, source_alias: str | None
     ) -> MergeSpec:
         """From the arguments of a call: a condition, or columns. `InputError` if it is an empty list."""
+        source = require_batch(source, "merge")
         aliases = target_alias or TARGET, source_alias or alias_of(source)
         if isinstance(on, str | Column):
-            return cls(require_batch(source, "merge"), on, *aliases)
+            return cls(source, on, *aliases)
         if not on:
             raise InputError("merge: on is an empty list", hint='name the columns to be equal: table.merge(df, ["id", "day"])')
-        return cls(require_batch(source, "merge"), "", *aliases, equal=tuple(on))
+        return cls(source, "", *aliases, equal=tuple(on))
 
     def has(self, *whens: When) -> bool:
         """Whether it has a clause about such rows."""

@@ -222,12 +222,14 @@ class TableWrites(TableTransactions):
         `missing_columns` is as for `upsert`; set it with `functools.partial`.
         """
         require_key(self._coordinator.properties, "an upsert")
-        settings, txn = changed(self._settings, missing_columns=missing_columns), streaming.micro_batch(df, batch_id)
+        txn = streaming.micro_batch(require_batch(df, "upsert_batch"), batch_id)
+        settings = changed(self._settings, missing_columns=missing_columns)
         self._write("UPSERT", partial(by_key.upsert, df=df), settings=settings, txn=txn)
 
     def insert_batch(self, df: DataFrame, batch_id: int) -> None:
         """For `writeStream.foreachBatch`: append each micro-batch exactly once, however often Spark replays it."""
-        self._write("INSERT", partial(inserting.insert, df=df), txn=streaming.micro_batch(df, batch_id))
+        txn = streaming.micro_batch(require_batch(df, "insert_batch"), batch_id)
+        self._write("INSERT", partial(inserting.insert, df=df), txn=txn)
 
     @needs_spark
     def sql(

@@ -288,6 +288,21 @@ class TestBreak:
         assert actions == ["break data locks"] * 2, "an answer of no is no act"
         assert "no data locks" in run("locks", "break", path, "--data", "--token", "999", "--yes").out
 
+    def test_all_data_locks_are_broken_by_all_and_no_number_stands_for_all(
+        self, path: str, storage: LocalStorage, backfill: Coordinator
+    ) -> None:
+        held = backfill.data.locks.acquire(lock_request(exclusive=[MONTH]))
+        for more in (("--token", "0"), ("--token", "-1"), ("--token", "1", "--all")):
+            ended = run("locks", "break", path, "--data", *more, "--force", "--yes")
+            assert ended.code == Exit.USAGE, more
+        backfill.data.locks.renew(held)
+        assert read_audit(storage) == []
+        ended = run("locks", "break", path, "--data", "--all", "--force", "--yes", "--json")
+        assert (ended.code, ended.json["broken"], ended.json["token"]) == (Exit.OK, True, None)
+        with pytest.raises(LeaseLost):
+            backfill.data.locks.renew(held)
+        assert "nobody has data locks" in run("locks", "break", path, "--data", "--all", "--force", "--yes").out
+
     def test_data_locks_that_cannot_be_read_are_cleared_by_all_and_force_only(self, path: str, storage: LocalStorage) -> None:
         storage.put(layout.DATA_LOCKS, b"{")
         ended = run("locks", "ls", path)

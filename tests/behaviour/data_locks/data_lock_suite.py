@@ -13,7 +13,7 @@ from time import monotonic, sleep
 import pytest
 
 from lakelock.data_locks import DataLease, DataLocks, LockRequest, Resource, lock_request
-from lakelock.errors import LeaseLost, LockError, LockTimeout
+from lakelock.errors import InputError, LeaseLost, LockError, LockTimeout
 from tests.waiting import Stopwatch, eventually
 
 LEASE_S = 1.5
@@ -266,6 +266,24 @@ class DataLockSuite:
         after.ensure_active()
         operator.renew(after)
         operator.release(after)
+
+    def test_all_locks_are_taken_away_at_once_and_a_number_below_the_first_token_takes_none(self, writers: Writers) -> None:
+        one, two, operator = writers(), writers(), writers()
+        leases = [one.acquire(own(P1), wait_s=12), two.acquire(own(P2), wait_s=12)]
+        for number in (0, -1):
+            for force in (False, True):
+                with pytest.raises(InputError, match="not a token"):
+                    operator.break_lock(number, force=force)
+        assert {shown.token for shown in operator.inspect()} == {lease.token for lease in leases}
+        operator.break_all()
+        assert operator.inspect() == ()
+        for holder, lease in zip((one, two), leases, strict=True):
+            with pytest.raises(LeaseLost):
+                holder.renew(lease)
+        after = granted(operator, own(P1, P2))
+        assert after is not None
+        operator.release(after)
+        operator.break_all()
 
     def test_a_release_happens_once_and_only_for_its_own_lease(self, writers: Writers) -> None:
         one, two = writers(), writers()

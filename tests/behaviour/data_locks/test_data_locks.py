@@ -115,7 +115,7 @@ def test_an_unreadable_document_is_not_taken_for_free_and_is_cleared_by_force_on
     storage.put(layout.DATA_LOCKS, b"{")
     with pytest.raises(CorruptTableError):
         locks.acquire(own(P1), wait_s=0)
-    locks.break_lock(0, force=True)
+    locks.break_all()
     after = locks.acquire(own(P1), wait_s=5)
     assert after.token > before.token
 

@@ -165,7 +165,7 @@ def test_an_unreadable_document_in_redis_is_not_taken_for_free_and_cleared_by_fo
         client.hset(key, "data", b"{")
     with pytest.raises(CorruptTableError):
         one.acquire(own(P1), wait_s=0)
-    one.break_lock(0, force=True)
+    one.break_all()
     after = one.acquire(own(P1), wait_s=12)
     assert after.token > before.token
     one.release(after)

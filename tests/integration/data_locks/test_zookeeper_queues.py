@@ -112,7 +112,7 @@ def test_a_foreign_node_keeps_out_whom_it_should_until_all_is_cleared_by_force(q
     assert granted(one, own(TABLE)) is None
     lease = one.acquire(own(P1), wait_s=12)
     assert [shown.writer is None for shown in one.inspect()] == [True, False]
-    one.break_lock(0, force=True)
+    one.break_all()
     assert queues.plain.exists(foreign) is None and not any(queues.nodes().values())
     with pytest.raises(LeaseLost):
         one.renew(lease)
