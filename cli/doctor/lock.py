@@ -9,13 +9,12 @@ from urllib.parse import unquote
 
 from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.data_locks.opening import open_data_locks
-from lakelock.errors import LakelockError, LockTimeout
+from lakelock.errors import LakelockError, LockTimeout, ProviderMismatch
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
-from lakelock.occ.records.lock import recorded_provider
+from lakelock.occ.records.lock import compare_locks, recorded_provider
 from lakelock.providers import LockProvider, open_provider
 from lakelock.providers.base import wait_to_tell
-from lakelock.providers.recorded import as_settings
 from lakelock.providers.registry import provider_name
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
@@ -44,13 +43,11 @@ def check_lock(context: DoctorContext) -> Iterator[Check]:
     provider = open_provider(short, context.storage, runtime, writer, Events())
     try:
         recorded = recorded_provider(context.storage)
-        if recorded is not None and recorded != provider.identity:
-            yield Check(
-                "lock",
-                "failed",
-                f"the table is guarded by {recorded}, these settings name {provider.identity}",
-                f"set {as_settings(recorded)}, or give all writers the same lock",
-            )
+        try:
+            compare_locks(context.storage, recorded, provider.identity)
+        except ProviderMismatch as error:
+            found = f"the table is guarded by {recorded}, these settings name {provider.identity}"
+            yield Check("lock", "failed", found, error.hint)
             return
         yield from _waits(context, provider, writer)
         yield from _shared(context, provider, writer)

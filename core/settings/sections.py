@@ -98,7 +98,7 @@ class HeartbeatSettings(Section):
 
     section: ClassVar[str] = "heartbeat"
     interval_s: float = setting(
-        60.0, "How often a running transaction refreshes its heartbeat", unit="s", at_least=0.2, at_most=3_600
+        60.0, "How often a running transaction refreshes its heartbeat", unit="s", at_least=1, at_most=3_600
     )
     tolerable_misses: int = setting(
         2, "A writer whose heartbeat is older than this many intervals is dead", at_least=1, at_most=100
