@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from difflib import get_close_matches
 
+_LOOKED_AT = 3
+_SURELY = 2
 
-def nearest(word: str, known: Iterable[str]) -> str | None:
-    """The nearest of the known names, in any case; None if none is near."""
+
+def nearest(word: str, known: Iterable[str], destructive: Collection[str] = ()) -> str | None:
+    """The nearest of the known names, in any case; None if none is near.
+
+    Of those that look alike, the one with the fewest edits between it and the word. A `destructive` name, which would replace
+    or delete what is there, is told only to somebody who has surely meant it.
+    """
     by_lower = {one.lower(): one for one in known}
-    near = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[near[0]] if near else None
+    lower = word.lower()
+    near = get_close_matches(lower, by_lower, n=_LOOKED_AT, cutoff=0.6)
+    edits = {one: _edits(_letters(lower), _letters(one)) for one in near}
+    told = [one for one in near if by_lower[one] not in destructive or edits[one] <= _SURELY]
+    return by_lower[min(told, key=lambda one: edits[one])] if told else None
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, known: Iterable[str], destructive: Collection[str] = ()) -> str:
     """`; did you mean "x"?`, the end of a message that names an unknown word, or an empty string."""
-    near = nearest(word, known)
+    near = nearest(word, known, destructive)
     return f'; did you mean "{near}"?' if near else ""
 
 
@@ -24,3 +34,23 @@ def column_hint(name: str, names: Iterable[str]) -> str:
     known = list(names)
     near = nearest(name, known)
     return f"did you mean {near!r}?" if near else f"columns: {', '.join(known[:20])}"
+
+
+def _letters(word: str) -> str:
+    """A word without what joins its parts: `merge_schema` and `mergeSchema` are one."""
+    return word.replace("_", "").replace(".", "").replace("-", "")
+
+
+def _edits(one: str, other: str) -> int:
+    """How many letters are to be put in, left out, replaced or swapped with the next to make one word of the other."""
+    before: list[int] = []
+    last = list(range(len(other) + 1))
+    for i, letter in enumerate(one, 1):
+        row = [i]
+        for j, its in enumerate(other, 1):
+            least = min(last[j] + 1, row[j - 1] + 1, last[j - 1] + (letter != its))
+            if i > 1 and j > 1 and letter == other[j - 2] and one[i - 2] == its:
+                least = min(least, before[j - 2] + 1)
+            row.append(least)
+        before, last = last, row
+    return last[-1]

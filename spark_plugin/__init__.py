@@ -12,7 +12,7 @@ from lakelock.spark_plugin.session.supported import require_supported_pyspark
 if TYPE_CHECKING:
     from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
     from lakelock.spark_plugin.locking import locked_together
-    from lakelock.spark_plugin.registration import register
+    from lakelock.spark_plugin.registration import register, unregister
     from lakelock.spark_plugin.results import RunResult, WriteResult
     from lakelock.spark_plugin.session_sql.running import sql
     from lakelock.spark_plugin.tables.lake_table import LakeTable
@@ -29,6 +29,7 @@ __all__ = [
     "sql",
     "tables_batch",
     "transaction",
+    "unregister",
 ]
 
 _HOMES = {
@@ -42,6 +43,7 @@ _HOMES = {
     "sql": "session_sql.running",
     "tables_batch": "tables.together",
     "transaction": "tables.together",
+    "unregister": "registration",
 }
 
 

@@ -66,6 +66,10 @@ _DIRECT: Mapping[str, tuple[str, Convert]] = {
     "hoodie.index.bloom.num_entries": ("write.bloom_entries", str),
     "hoodie.bloom.index.filter.dynamic.max.entries": ("write.bloom_max_entries", str),
     "hoodie.index.bloom.fpp": ("write.bloom_fpp", str),
+    "hoodie.cleaner.policy": ("clean.policy", str),
+    "hoodie.cleaner.commits.retained": ("clean.keep_commits", str),
+    "hoodie.cleaner.hours.retained": ("clean.keep_hours", str),
+    "hoodie.cleaner.fileversions.retained": ("clean.keep_versions", str),
     "hoodie.clean.policy": ("clean.policy", str),
     "hoodie.clean.commits.retained": ("clean.keep_commits", str),
     "hoodie.clean.hours.retained": ("clean.keep_hours", str),
@@ -120,9 +124,9 @@ def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettin
             values[ours] = (convert(properties[key]), key)
             used.add(key)
     warnings += _mode(properties, values)
-    if "hoodie.clean.commits.retained" in properties and "clean.policy" not in values:
+    if "clean.keep_commits" in values and "clean.policy" not in values:
         # A file that says how many commits it keeps means Java's default policy.
-        values["clean.policy"] = ("KEEP_LATEST_COMMITS", "hoodie.clean.commits.retained")
+        values["clean.policy"] = ("KEEP_LATEST_COMMITS", values["clean.keep_commits"][1])
     scheme = _provider(properties, values)
     if scheme:
         used |= {_LOCK + name for name in _USED_IN_URI[scheme]}

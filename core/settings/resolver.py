@@ -218,8 +218,10 @@ def _ours(conf: Mapping[str, str], sources: _Sources) -> Iterator[tuple[str, str
 
 def _offer_hudis(sources: _Sources, options: Mapping[str, str]) -> None:
     read = from_hudi_properties("options", options)
-    for warning in read.warnings:
-        raise SettingsError(warning, hint="leave it out; docs/reference-settings.md lists Hudi's keys that have a counterpart")
+    if read.warnings:
+        them = "it" if len(read.warnings) == 1 else "them"
+        hint = f"leave {them} out; docs/reference-settings.md lists Hudi's keys that have a counterpart"
+        raise SettingsError("\n  ".join(read.warnings), hint=hint)
     for name, (value, given) in read.values.items():
         sources.offer(name, given, value, f"option, {given}")
 

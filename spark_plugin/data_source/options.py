@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -12,7 +12,9 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.shown import QueryType
 from lakelock.settings import Settings
-from lakelock.settings.resolver import Resolved
+from lakelock.settings.hive import HIVE_KEYS
+from lakelock.settings.hudi import from_hudi_properties
+from lakelock.settings.resolver import setting_of
 from lakelock.spark_plugin.arguments import numbered
 from lakelock.spark_plugin.data_source.change_options import OPTIONS as CHANGE_OPTIONS
 from lakelock.spark_plugin.data_source.change_options import ChangeOptions
@@ -20,8 +22,8 @@ from lakelock.spark_plugin.data_source.flags import true_or_false
 from lakelock.spark_plugin.data_source.planners import spare_pandas
 from lakelock.spark_plugin.data_source.stated_table import OPTIONS as TABLE_OPTIONS
 from lakelock.spark_plugin.data_source.stated_table import StatedTable
-from lakelock.spark_plugin.data_source.uses import Use, ensure_effective
-from lakelock.spark_plugin.peers.options import spelled_as_here
+from lakelock.spark_plugin.peers.options import SPELLINGS, UPSERTS_BY_DEFAULT, refuse, spelled_as_here, translated
+from lakelock.spark_plugin.peers.uses import READS, WRITES, Use, without_effect
 from lakelock.spark_plugin.session.conf import (
     OVERWRITE_MODE,
     chosen_by_options,
@@ -37,7 +39,7 @@ from lakelock.storage.location import StorageLocation, canonical_uri
 
 OWN = (
     "path", "as_of", "query_type", "include_meta", "overwrite", "overwrite_schema", "application", "config", "txn_app_id",
-    "txn_version", "txn_replay", "tag", "partition",
+    "txn_version", "txn_replay", "tag", "partition", "operation", "partitions_to_delete",
     *TABLE_OPTIONS, *CHANGE_OPTIONS,
 )  # fmt: skip
 _HADOOP = ("fs.", "google.cloud.", "dfs.")
@@ -45,8 +47,17 @@ _OVERWRITE_MODE = "partitionoverwritemode"
 _SPARKS = {"checkpointlocation", "queryname"}
 _REFUSED = {
     "partitionby": "write partition_by for a new table; an existing one records how it is partitioned: leave partitionBy out",
-    "operation": "upsert and delete need the driver: LakeTable.for_path(spark, path).upsert(df)",
 }
+_DESTRUCTIVE = ("overwrite", "overwrite_schema", _OVERWRITE_MODE, "overwriteSchema", "operation", "partitions_to_delete")
+_OF_DRIVER = ("upsert", "delete", "insert_overwrite", "insert_overwrite_table", "delete_partition")
+_STREAMED = (
+    "table = LakeTable.for_path(spark, path), then df.writeStream.foreachBatch(table.upsert_batch) upserts each batch once; "
+    "the operation insert appends, and looks up no key"
+)
+_IN_DRIVER = (
+    "call lakelock.spark_plugin.register(spark) in the driver first, which then runs it; or LakeTable.for_path(spark, path): "
+    "upsert(df), delete(keys_df), overwrite_partitions(df), overwrite(df). The operation insert appends, and looks up no key"
+)
 
 
 @dataclass(frozen=True)
@@ -69,30 +80,43 @@ class SourceOptions:
     txn_replay: bool
     tag: str
     partition: str | None
+    operation: str
+    partitions_to_delete: tuple[str, ...]
     stated: StatedTable
     changes: ChangeOptions
 
     @classmethod
     def parse(
-        cls, options: Mapping[str, str], conf: Mapping[str, str] | None = None, uses: tuple[Use, ...] = tuple(Use)
+        cls,
+        options: Mapping[str, str],
+        conf: Mapping[str, str] | None = None,
+        uses: tuple[Use, ...] = tuple(Use),
+        *,
+        in_driver: bool = False,
+        warn: bool = False,
     ) -> SourceOptions:
-        """`conf`: the known confs of the session that start with `spark.lakelock.`. `uses`: what the options may be for."""
-        given = spelled_as_here(options)
-        for key, why in _REFUSED.items():
-            if key in given:
-                raise SettingsError(f'format("lakelock") has no option {key!r}', hint=why)
+        """`SettingsError` that names all options that cannot be taken.
+
+        `conf`: the known confs of the session that start with `spark.lakelock.`. `uses`: what the options may be for.
+        `in_driver`: whether Hudi's operations that look up keys can run. `warn`: of options that are passed over.
+        """
+        found = translated(options, uses)
+        given = found.options
+        operation, refused = _operation(options, given, uses, in_driver=in_driver)
+        refuse([*found.problems, *_refused(given), *without_effect(given, uses), *refused, *_not_settings(_settings(given))])
+        if warn:
+            found.warn()
         if not given.get("path"):
             raise SettingsError(
                 'format("lakelock") needs a path',
                 hint="use .load(path) or .save(path); in SQL: INSERT INTO t WITH ('path' = '...'), "
                 "or a temporary view USING lakelock OPTIONS (path '...')",
             )
-        ensure_effective(given, uses)
         conf = dict(conf or {})
         overwrite, chosen = _overwrite(given, sparks=overwrites_partitions(conf))
         conf.pop(OVERWRITE_MODE, None)
         hadoop = {name: conf.pop(name) for name in list(conf) if name.startswith(_HADOOP)}
-        resolved = _resolved(given, conf)
+        resolved = Settings.resolve(_settings(given), conf, given.get("config"))
         path = as_spark_reads(given["path"], hadoop.get)
         storage = completed(canonical_uri(path), resolved.settings.storage, hadoop.get)
         return cls(
@@ -112,6 +136,8 @@ class SourceOptions:
             txn_replay=true_or_false("txn_replay", given.get("txn_replay", "false")),
             tag=given.get("tag", ""),
             partition=given.get("partition") or None,
+            operation=operation,
+            partitions_to_delete=tuple(filter(None, map(str.strip, given.get("partitions_to_delete", "").split(",")))),
             stated=StatedTable.of(given),
             changes=ChangeOptions.of(given),
         )
@@ -181,7 +207,7 @@ class ReadOptions:
     @classmethod
     def parse(cls, options: Mapping[str, object]) -> ReadOptions:
         """An unknown option is a `SettingsError` that names the nearest known one."""
-        given = spelled_as_here({key: str(value) for key, value in options.items()})
+        given = spelled_as_here({key: str(value) for key, value in options.items()}, READS)
         for key in given:
             if key in CHANGE_OPTIONS:
                 hint = 'table.changes(since, feed="commits") is the frame, and spark.readStream.format("lakelock") the stream'
@@ -232,13 +258,53 @@ def _whole(text: str | None) -> int | None:
         raise SettingsError(f"the option txn_version is {text!r}, not a whole number", hint=hint) from None
 
 
-def _resolved(given: Mapping[str, str], conf: Mapping[str, str]) -> Resolved:
-    rest = {key: value for key, value in given.items() if key not in (*OWN, *_SPARKS, _OVERWRITE_MODE)}
-    try:
-        return Settings.resolve(rest, conf, given.get("config"))
-    except SettingsError as error:
-        unknown = str(error.details.get("key", ""))
-        guess = did_you_mean(unknown, OWN) if unknown in rest else ""
-        if guess:
-            raise SettingsError(f'unknown option "{unknown}"{guess}', hint=error.hint, key=unknown) from None
-        raise
+def settings_given(options: Mapping[str, str]) -> tuple[dict[str, str], str | None]:
+    """The settings among the options, as `LakeTable` takes them, and the file that they name."""
+    given = translated(options).options
+    return _settings(given), given.get("config")
+
+
+def _settings(given: Mapping[str, str]) -> dict[str, str]:
+    return {key: value for key, value in given.items() if key not in (*OWN, *_SPARKS, *_REFUSED, _OVERWRITE_MODE)}
+
+
+def _refused(given: Mapping[str, str]) -> Iterator[SettingsError]:
+    for key, why in _REFUSED.items():
+        if key in given:
+            yield SettingsError(f'format("lakelock") has no option {key!r}', hint=why, key=key)
+
+
+def _not_settings(rest: Mapping[str, str]) -> Iterator[SettingsError]:
+    """An error for each of these options that is no setting, and for each of Hudi's keys that has no effect."""
+    hudis = {key: value for key, value in rest.items() if key.startswith("hoodie.")}
+    for warning in from_hudi_properties("options", hudis).warnings:
+        yield SettingsError(warning, hint="docs/reference-settings.md lists Hudi's keys that have a counterpart")
+    for key in rest:
+        if key in hudis or key in HIVE_KEYS or setting_of(key) is not None:
+            continue
+        guess = did_you_mean(key, _NAMES, _DESTRUCTIVE)
+        try:
+            Settings.resolve({key: rest[key]})
+        except SettingsError as error:
+            yield SettingsError(f'unknown option "{key}"{guess}', hint=error.hint, key=key) if guess else error
+
+
+_NAMES = (*OWN, _OVERWRITE_MODE, *(each.name for each in SPELLINGS if each.ours and not each.name.startswith("hoodie.")))
+
+
+def _operation(
+    options: Mapping[str, str], given: Mapping[str, str], uses: tuple[Use, ...], *, in_driver: bool
+) -> tuple[str, list[SettingsError]]:
+    """Hudi's operation of a write, `insert` unless the options ask for another; and why this one is refused, if it is."""
+    named = given.get("operation", "").strip().lower()
+    by_default = not named and any(key.lower() in UPSERTS_BY_DEFAULT and options[key] for key in options)
+    operation = "upsert" if by_default else named.replace("bulk_insert", "insert") or "insert"
+    if operation not in ("insert", *_OF_DRIVER):
+        return operation, [
+            SettingsError(f"the operation is {named!r}", hint=f"use insert, {', '.join(_OF_DRIVER)}", key="operation")
+        ]
+    if operation == "insert" or in_driver or not set(uses) <= set(WRITES):
+        return operation, []
+    why = f"Hudi's operation {operation}" + (", the default where hoodie.* names a record key," if by_default else "")
+    where, hint = ("as a stream", _STREAMED) if uses == (Use.STREAM_WRITE,) else ("in a data source in Python", _IN_DRIVER)
+    return operation, [SettingsError(f"{why} does not run {where}", hint=hint, key="operation")]

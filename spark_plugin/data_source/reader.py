@@ -20,8 +20,9 @@ from lakelock.spark_plugin.data_source.asked import check_asked
 from lakelock.spark_plugin.data_source.change_options import position_of_text
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.partitions import FilePartition, MergedPartition, UnitPartition, unit_partitions
-from lakelock.spark_plugin.data_source.uses import READS, Use
+from lakelock.spark_plugin.data_source.told import plainly
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
+from lakelock.spark_plugin.peers.uses import READS, Use
 from lakelock.spark_plugin.session.conf import OF_READS
 from lakelock.storage.location import StorageLocation
 from lakelock.table.change_feed.rows import feed_schema
@@ -32,7 +33,7 @@ from lakelock.table.schema import TableSchema
 
 def schema_of(options: Mapping[str, str], conf: Mapping[str, str]) -> StructType:
     """The table's columns."""
-    parsed = SourceOptions.parse(options, conf, READS)
+    parsed = SourceOptions.parse(options, conf, READS, warn=True)
     with parsed.open() as table:
         return spark_schema(shown_columns(table.schema(_as_of(table, parsed)), parsed))
 
@@ -77,6 +78,7 @@ class LakelockReader(DataSourceReader):
     def partitions(self) -> Sequence[InputPartition]:
         return self._partitions
 
+    @plainly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         self._parsed.ensure_session_known(OF_READS)
         if isinstance(partition, FilePartition | MergedPartition | UnitPartition):

@@ -20,7 +20,7 @@ from pyspark.sql.types import StructType
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks.keeper.client import KeptLocks
-from lakelock.errors import ConflictError, InputError, RolledBackError, SchemaError, TableError
+from lakelock.errors import ConflictError, InputError, RolledBackError, SchemaError, SettingsError, TableError
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.attempts.retrying import applied_instead
 from lakelock.occ.conflicts.reads import WholeTable
@@ -35,8 +35,9 @@ from lakelock.spark_plugin.creating import Definition
 from lakelock.spark_plugin.data_source.kept_locks import given_back, locked, sign_of_life
 from lakelock.spark_plugin.data_source.named_streams import ensure_own_batch
 from lakelock.spark_plugin.data_source.options import SourceOptions
-from lakelock.spark_plugin.data_source.uses import Use
+from lakelock.spark_plugin.data_source.told import plainly
 from lakelock.spark_plugin.frames import arrow_schema
+from lakelock.spark_plugin.peers.uses import Use
 from lakelock.spark_plugin.streaming import QUERY_ID
 from lakelock.spark_plugin.writing.bucketing import BucketPlan, unrouted_stage
 from lakelock.spark_plugin.writing.inserting import insert_stage
@@ -91,9 +92,17 @@ class Sink:
 
     use = Use.BATCH_WRITE
 
-    def __init__(self, options: Mapping[str, str], schema: StructType, overwrite: bool, conf: Mapping[str, str] | None = None):
+    def __init__(
+        self,
+        options: Mapping[str, str],
+        schema: StructType,
+        overwrite: bool,
+        conf: Mapping[str, str] | None = None,
+        *,
+        warn: bool = False,
+    ) -> None:
         self.schema, self.overwrite = schema, overwrite
-        self.parsed = SourceOptions.parse(options, conf, (self.use,))
+        self.parsed = SourceOptions.parse(options, conf, (self.use,), warn=warn)
         self.parsed.check_mode(overwrite)
         self.application = self._numbered()
         self.begun: Begun | None = None
@@ -106,9 +115,13 @@ class Sink:
         except TableError:
             if table_exists(self.parsed.location.open()):
                 raise
-            self.new = self.parsed.stated.definition(self.parsed.location, schema)
+            self.new = self._definition(schema)
             self.targets = resources_of(self.parsed.partition, self.new.properties)
             self.after = self.new.columns
+
+    def _definition(self, schema: StructType) -> Definition:
+        """The table to make."""
+        return self.parsed.stated.definition(self.parsed.location, schema)
 
     def _schema_after(self, table: Coordinator) -> TableSchema:
         if self.parsed.overwrite_schema:
@@ -120,6 +133,7 @@ class Sink:
             return replacing_schema(table.schema(), arrow_schema(self.schema), table.properties)
         return _schema_after(table, self.schema, self.parsed.settings.write.merge_schema)
 
+    @plainly
     def __getstate__(self) -> dict[str, object]:
         if self.begun is None and not self.applied:
             if self.new is not None:
@@ -165,6 +179,7 @@ class Sink:
             return "INSERT"
         return "INSERT_OVERWRITE_TABLE" if self.parsed.overwrite == "table" else "INSERT_OVERWRITE"
 
+    @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         """In a task: write its rows under a heartbeat; the message is what the commit needs."""
         self.parsed.ensure_session_known()
@@ -231,11 +246,13 @@ class BatchSink(Sink, DataSourceArrowWriter):
     def _numbered(self) -> AppTransaction | None:
         return self.parsed.application_of_batch()
 
+    @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if not self.applied:
             assert self.begun is not None
             self.finish(self.begun, _stats(messages), self.application)
 
+    @plainly
     def abort(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         if self.begun is not None:
             self.withdraw(self.begun)
@@ -246,10 +263,22 @@ class StreamSink(Sink, DataSourceStreamWriter, DataSourceArrowWriter):
 
     use = Use.STREAM_WRITE
 
+    def _definition(self, schema: StructType) -> Definition:
+        if self.parsed.stated.partition_by is None:
+            raise SettingsError(
+                f"{self.parsed.location.uri} is no table yet, and a stream makes one only if it is told how to partition it: "
+                "Spark does not pass on partitionBy",
+                hint='.option("partition_by", "day"), or .option("partition_by", "") for none; or call '
+                "lakelock.spark_plugin.register(spark) in the driver before the stream starts, which passes partitionBy on",
+                key="partition_by",
+            )
+        return super()._definition(schema)
+
     def _numbered(self) -> AppTransaction | None:
         self.parsed.refuse_version()
         return None
 
+    @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         done = [message for message in messages if isinstance(message, TaskDone)]
         if not done or done[0].begun is None:
@@ -258,6 +287,7 @@ class StreamSink(Sink, DataSourceStreamWriter, DataSourceArrowWriter):
         application = self.parsed.application_of_stream(query, batchId)
         self.finish(done[0].begun, _stats(done), application, query if self.parsed.txn_app_id else None)
 
+    @plainly
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         for message in messages:
             if isinstance(message, TaskDone) and message.begun is not None:

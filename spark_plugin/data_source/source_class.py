@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from lakelock.spark_plugin.data_source.told import plainly
 from lakelock.spark_plugin.session.supported import no_data_sources
 
 try:
@@ -56,6 +57,8 @@ class LakelockDataSource(DataSource):
 
     conf: ClassVar[Mapping[str, str]] = {}
     """The session's confs under `spark.lakelock.`, as far as they are known."""
+    drivers_writers: ClassVar[bool] = False
+    """Whether the writers of the driver look at the options first (`register`)."""
 
     def __init__(self, options: Any) -> None:
         self.options = dict(options)
@@ -65,6 +68,7 @@ class LakelockDataSource(DataSource):
     def name(cls) -> str:
         return "lakelock"
 
+    @plainly
     def schema(self) -> StructType:
         from lakelock.spark_plugin.data_source.reader import schema_of
 
@@ -72,21 +76,25 @@ class LakelockDataSource(DataSource):
         self._all_columns = True
         return schema_of(self.options, self.conf)
 
+    @plainly
     def reader(self, schema: StructType) -> LakelockReader:
         from lakelock.spark_plugin.data_source.reader import LakelockReader
 
         return LakelockReader(self.options, schema, self.conf)
 
+    @plainly
     def streamReader(self, schema: StructType) -> LakelockStreamReader:  # noqa: N802
         from lakelock.spark_plugin.data_source.stream_reader import LakelockStreamReader
 
         return LakelockStreamReader(self.options, schema, self.conf, all_columns=self._all_columns)
 
+    @plainly
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         from lakelock.spark_plugin.data_source.sink import BatchSink
 
-        return BatchSink(self.options, schema, overwrite, self.conf)
+        return BatchSink(self.options, schema, overwrite, self.conf, warn=not self.drivers_writers)
 
+    @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802
         from lakelock.spark_plugin.data_source.sink import StreamSink
 

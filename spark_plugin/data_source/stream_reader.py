@@ -22,8 +22,9 @@ from lakelock.spark_plugin.data_source.change_options import LATEST, position_of
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.partitions import FilePartition, UnitPartition, unit_partitions
 from lakelock.spark_plugin.data_source.reader import shown_columns
-from lakelock.spark_plugin.data_source.uses import Use
+from lakelock.spark_plugin.data_source.told import plainly
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
+from lakelock.spark_plugin.peers.uses import Use
 from lakelock.spark_plugin.session.conf import OF_READS
 from lakelock.table.change_feed.offsets import StreamOffset
 from lakelock.table.change_feed.units import Commit
@@ -66,6 +67,7 @@ class LakelockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._opened = _Opened(self._parsed, self._columns, self._all_columns)
         return self._opened
 
+    @plainly
     def initialOffset(self) -> dict[str, Any]:  # noqa: N802
         self._at = self._beginning()
         return self._at.to_json()
@@ -82,6 +84,7 @@ class LakelockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._first = stream.first(first)
         return self._first
 
+    @plainly
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
         """The end of the next batch. Before Spark 4.2 the beginning is what this reader was last asked to plan.
 
@@ -95,17 +98,21 @@ class LakelockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         end = self._table.stream.next(self._at, None if everything else self._parsed.changes.most_files, self._target)
         return start if start is not None and end == self._at else end.to_json()
 
+    @plainly
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
         most = self._parsed.changes.most_files
         return ReadAllAvailable() if most is None else ReadMaxFiles(most)
 
+    @plainly
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._target = self._table.stream.latest()
 
+    @plainly
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         begin, self._at = StreamOffset.from_json(start), StreamOffset.from_json(end)
         return self._table.partitions(begin, self._at) if begin != self._at else []
 
+    @plainly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         self._parsed.ensure_session_known(OF_READS)
         if isinstance(partition, FilePartition | UnitPartition):

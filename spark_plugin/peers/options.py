@@ -1,16 +1,27 @@
 """The options of Delta, Hudi and Spark's own formats, and what they are here.
 
 A spelling is used where it means the same. Where it does not, it is a `SettingsError` that says what to type instead: no
-option is passed over in silence, and none gets the guess of a near name that means something else.
+option is passed over in silence, and none gets the guess of a near name that means something else. An option that only
+tunes another engine changes no result here: it is passed over with a warning.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from lakelock.errors import SettingsError
+from lakelock.spark_plugin.peers.uses import READS, Use
 from lakelock.table.instants import has_zone
+
+OPERATIONS = ("insert", "bulk_insert", "upsert", "delete", "insert_overwrite", "insert_overwrite_table", "delete_partition")
+"""Hudi's operations of a write that there are here."""
+UPSERTS_BY_DEFAULT = ("hoodie.datasource.write.recordkey.field", "hoodie.table.recordkey.fields")
+"""Where one of these names the key of a write, Hudi's operation is `upsert` unless it is named."""
+ALL = tuple(Use)
+_OF_CATALOG = "owner"
+_NOT_TAKEN = "lakelock does not take "
 
 
 @dataclass(frozen=True)
@@ -18,7 +29,8 @@ class Spelling:
     """One option as others spell it.
 
     `ours` is the option or setting of the same meaning; `only` says of which values that is true, and `only_text` says it for
-    people. Values in `same` ask for what happens here anyway. `instead` is what to type for all other values.
+    people. Values in `same` ask for what happens here anyway. `instead` is what to type for all other values. In the uses in
+    `tunes` all values leave the result as it is.
     """
 
     peer: str
@@ -28,6 +40,7 @@ class Spelling:
     instead: str = ""
     only: Callable[[str], bool] | None = None
     only_text: str = ""
+    tunes: tuple[Use, ...] = ()
 
     def translated(self, value: str) -> tuple[str, str] | None:
         """Our option and its value, None where the value asks for nothing in particular; `SettingsError` with `instead`."""
@@ -36,7 +49,7 @@ class Spelling:
         if self.ours and (self.only is None or self.only(value)):
             return self.ours, value
         what = f"{self.peer}'s option {self.name}" + (f"={value}" if self.same or self.only else "")
-        raise SettingsError(f"lakelock does not take {what}", hint=self.instead, key=self.name)
+        raise SettingsError(f"{_NOT_TAKEN}{what}", hint=self.instead, key=self.name)
 
 
 _CHANGES = "LakeTable.for_path(spark, path).changes(since, until=...) is the frame of the rows that have changed"
@@ -52,17 +65,16 @@ _NO_VERSIONS = 'tables here have instants, not version numbers: .option("as_of",
 _WHERE = "LakeTable.for_path(spark, path).overwrite(df, where=...) replaces the rows that satisfy a condition"
 _KNOWS_ITS_FILES = "leave it out: a table knows its files and columns. LakeTable.for_path(spark, path).read(where) skips files"
 _NO_SYNC = "set catalog.type, catalog.table and catalog.uris: each commit then tells the metastore what Hudi's sync does"
-_TASKS = "leave it out: df.repartition(n) sets the tasks of an append; the other writes choose their own"
+_TASKS = "df.repartition(n) sets the tasks of an append; the other writes choose their own"
 _BY_KEY = "leave it out: a table that is made here has the key generator that fits key and partition_by, others keep their own"
-_OPERATION = (
-    "LakeTable.for_path(spark, path) has upsert(df), delete(keys_df), merge(df, on) and more; "
-    'insert_overwrite is .mode("overwrite").option("overwrite", "partitions"), and insert_overwrite_table .mode("overwrite")'
-)
+_OPERATION = f"use {', '.join(OPERATIONS)}; LakeTable.for_path(spark, path) has merge(df, on), update and more"
+_UPKEEP = "upkeep cleans and archives beside live writers: upkeep.auto and upkeep.every_commits say when"
+_OWN_WAY = "lakelock has its own markers, timeline and row groups"
 _CHANGED_ROWS = (
     '.option("change_feed", "true") tells what was changed and deleted, and .option("skip_change_commits", "true") passes over '
     "commits that did so"
 )
-_SIZES = "leave it out: write.target_file_bytes and write.target_file_rows bound a file, and table.optimize() joins small files"
+_SIZES = "write.target_file_bytes and write.target_file_rows bound a file, and table.optimize() joins small files"
 
 SPELLINGS: tuple[Spelling, ...] = (
     Spelling(
@@ -94,7 +106,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     Spelling("Delta", "txnAppId", "txn_app_id"),
     Spelling("Delta", "txnVersion", "txn_version"),
     Spelling("Delta", "dataChange", same=("true",), instead="table.optimize().execute() is the write that changes no row"),
-    Spelling("Delta", "optimizeWrite", same=("false",), instead=_SIZES),
+    Spelling("Delta", "optimizeWrite", same=("false",), instead=_SIZES, tunes=ALL),
     Spelling("Delta", "clusterBy", instead="table.optimize(sort_by=[...]).execute() sorts the rows of the files that it joins"),
     Spelling("Delta", "delta.*", instead="leave it out: properties of Delta's tables have no effect here"),
     Spelling("Hudi", "as.of.instant", "as_of"),
@@ -105,7 +117,11 @@ SPELLINGS: tuple[Spelling, ...] = (
     Spelling("Hudi", "hoodie.datasource.query.incremental.format", instead=_FEED),
     Spelling("Hudi", "hoodie.datasource.read.begin.instanttime", instead=_CHANGES),
     Spelling("Hudi", "hoodie.datasource.read.end.instanttime", instead=_CHANGES),
-    Spelling("Hudi", "hoodie.datasource.write.operation", same=("insert", "bulk_insert"), instead=_OPERATION),
+    Spelling(
+        "Hudi", "hoodie.datasource.write.operation", "operation", instead=_OPERATION,
+        only=lambda value: value.strip().lower() in OPERATIONS, only_text=" ".join(f"`{name}`" for name in OPERATIONS),
+    ),
+    Spelling("Hudi", "hoodie.datasource.write.partitions.to.delete", "partitions_to_delete"),
     Spelling("Hudi", "hoodie.datasource.write.recordkey.field", "key"),
     Spelling("Hudi", "hoodie.table.recordkey.fields", "key"),
     Spelling("Hudi", "hoodie.datasource.write.partitionpath.field", "partition_by"),
@@ -128,7 +144,7 @@ SPELLINGS: tuple[Spelling, ...] = (
     Spelling("Hudi", "hoodie.datasource.write.keygenerator.class", instead=_BY_KEY),
     Spelling("Hudi", "hoodie.datasource.write.keygenerator.type", instead=_BY_KEY),
     Spelling(
-        "Hudi", "hoodie.datasource.write.payload.class",
+        "Hudi", "hoodie.datasource.write.payload.class", same=("org.apache.hudi.common.model.defaulthoodierecordpayload",),
         instead="leave it out: the newest row by order_by wins. table.merge(df, on) says anything else",
     ),
     Spelling(
@@ -140,16 +156,34 @@ SPELLINGS: tuple[Spelling, ...] = (
         instead="drop the duplicates before writing, df.dropDuplicates([key]), or use LakeTable.upsert",
     ),
     Spelling(
-        "Hudi", "hoodie.metadata.enable", same=("false",),
-        instead="leave it out: lakelock does not write tables that have a metadata table",
+        "Hudi", "hoodie.metadata.enable", same=("false",), tunes=READS,
+        instead="leave it out: lakelock keeps no metadata table, and writes no table that has one",
+    ),
+    *(
+        Spelling("Hudi", name, tunes=ALL, instead="a read takes the table's file index, and skips files by it")
+        for name in ("hoodie.file.index.enable", "hoodie.enable.data.skipping")
     ),
     Spelling(
         "Hudi", "hoodie.datasource.write.reconcile.schema", same=("false",),
         instead='.option("mergeSchema", "true") adds and widens columns; missing_columns of an upsert is for missing ones',
     ),
     *(
-        Spelling("Hudi", f"hoodie.{operation}.shuffle.parallelism", instead=_TASKS)
-        for operation in ("insert", "upsert", "bulkinsert", "delete")
+        Spelling("Hudi", f"hoodie.{name}", tunes=ALL, instead=_TASKS)
+        for name in (
+            *(f"{operation}.shuffle.parallelism" for operation in ("insert", "upsert", "bulkinsert", "delete")),
+            *(f"{index}.index.parallelism" for index in ("bloom", "simple", "global.simple")),
+            *(f"{step}.parallelism" for step in ("finalize.write", "rollback", "cleaner", "archive")),
+            "bulkinsert.sort.mode", "datasource.write.row.writer.enable",
+        )
+    ),
+    *(
+        Spelling("Hudi", f"hoodie.{name}", tunes=ALL, instead=instead)
+        for names, instead in (
+            (("clean.automatic", "clean.async", "clean.async.enabled", "archive.automatic", "archive.async"), _UPKEEP),
+            (("clustering.inline", "clustering.async.enabled", "parquet.small.file.limit"), _SIZES),
+            (("embed.timeline.server", "write.markers.type", "parquet.block.size", "parquet.page.size"), _OWN_WAY),
+        )
+        for name in names
     ),
     Spelling("Hudi", "hoodie.parquet.max.file.size", "write.target_file_bytes"),
     Spelling("Hudi", "hoodie.datasource.hive_sync.*", same=("false",), instead=_NO_SYNC),
@@ -161,7 +195,7 @@ SPELLINGS: tuple[Spelling, ...] = (
         for name in ("basePath", "recursiveFileLookup", "pathGlobFilter", "modifiedBefore", "modifiedAfter", "inferSchema")
     ),
     Spelling(
-        "Spark", "owner",
+        "Spark", _OF_CATALOG,
         instead="Spark's catalog keeps neither path nor options of such a table: CREATE TEMPORARY VIEW t USING lakelock "
         "OPTIONS (path '...'), or LakeTable.create(spark, path, ...)",
     ),
@@ -178,21 +212,66 @@ def spelling_of(name: str) -> Spelling | None:
     return _BY_NAME.get(name) or next((found for prefix, found in _BY_PREFIX.items() if name.startswith(prefix)), None)
 
 
-def spelled_as_here(given: Mapping[str, str]) -> dict[str, str]:
-    """Options in our spelling, with lower-case names; `SettingsError` for one that means something else here, or that is
-    given twice. Hudi has several names for some options, which may stand side by side if they say the same.
-    """
-    options: dict[str, str] = {}
+@dataclass
+class Translated:
+    """Options in our spelling, with lower-case names: what is refused (`problems`), and what is `passed_over`, and why."""
+
+    options: dict[str, str] = field(default_factory=dict)
+    problems: list[SettingsError] = field(default_factory=list)
+    passed_over: dict[str, str] = field(default_factory=dict)
+
+    def warn(self) -> None:
+        """One warning that names all that was passed over."""
+        if self.passed_over:
+            lines = "\n  ".join(f"{name}: {why}" for name, why in self.passed_over.items())
+            warnings.warn(f"options that change no result here are passed over:\n  {lines}", UserWarning, stacklevel=4)
+
+
+def translated(given: Mapping[str, str], uses: Iterable[Use] = ALL) -> Translated:
+    """Each option in our spelling. Hudi has several names for some, which may stand side by side if they say the same."""
+    found = Translated()
+    of_catalog = [key for key in given if key.lower() == _OF_CATALOG]
+    given = {key: given[key] for key in of_catalog} or given  # what else Spark's catalog says with it is no option
     written: dict[str, tuple[str, Spelling | None]] = {}
     for key, value in given.items():
         spelling = spelling_of(key)
-        translated = (key.lower(), value) if spelling is None else spelling.translated(value)
-        if translated is None:
+        if spelling is not None and spelling.tunes and set(uses) <= set(spelling.tunes):
+            if value.strip().lower() not in spelling.same:
+                found.passed_over[spelling.name] = spelling.instead
             continue
-        name, value = translated
+        try:
+            meant = (key.lower(), value) if spelling is None else spelling.translated(value)
+        except SettingsError as error:
+            found.problems.append(error)
+            continue
+        if meant is None:
+            continue
+        name, value = meant
         if name in written:
             other, its = written[name]
-            if options[name] != value or not (spelling and its and spelling.peer == its.peer):
-                raise SettingsError(f"{other} and {key} are the same option", hint="give one of them", key=name)
-        options[name], written[name] = value, (key, spelling)
-    return options
+            if found.options[name] != value or not (spelling and its and spelling.peer == its.peer):
+                same = SettingsError(f"{other} and {key} are the same option", hint="give one of them", key=name)
+                found.problems.append(same)
+        found.options[name], written[name] = value, (key, spelling)
+    return found
+
+
+def spelled_as_here(given: Mapping[str, str], uses: Iterable[Use] = ALL) -> dict[str, str]:
+    """Options in our spelling, with lower-case names; `SettingsError` that names all that mean something else here."""
+    found = translated(given, uses)
+    refuse(found.problems)
+    found.warn()
+    return found.options
+
+
+def refuse(problems: Sequence[SettingsError]) -> None:
+    """`SettingsError` that says all of this at once, if it is anything."""
+    if len(problems) == 1:
+        raise problems[0]
+    if problems:
+        lines = "\n  ".join(f"{each.message.removeprefix(_NOT_TAKEN)}; {each.hint}" for each in problems)
+        raise SettingsError(
+            f"{_NOT_TAKEN}{len(problems)} of these options:\n  {lines}",
+            hint="correct these options, and leave out those that have no counterpart",
+            keys=[problem.details.get("key", "") for problem in problems],
+        )

@@ -9,7 +9,9 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
+from lakelock.data_locks import Resource
 from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.occ.locking.targets import within
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.generated_columns import with_generated
@@ -42,6 +44,12 @@ def overwrite_table(attempt: Attempt, df: DataFrame, *, overwrite_schema: bool =
     attempt.tx.claim(file.group for file in attempt.tx.current().files)
     written = insert(attempt, df, anew=True)
     return _replacing(attempt, written, {*partitions, *(stat.partition_path or "" for stat in written.stats)})
+
+
+def delete_partitions(attempt: Attempt, targets: Sequence[Resource]) -> Written:
+    """Replace the whole content of the partitions that these targets name, or begin, by nothing."""
+    named = {partition for partition in attempt.tx.snapshot().partitions if within(partition, targets)}
+    return _replacing(attempt, Written((), attempt.schema), named)
 
 
 def rename_columns(attempt: Attempt, *, rename: Mapping[str, str], drop: Sequence[str]) -> Written:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pickle
+import re
+
 import pytest
 
 pytest.importorskip("pyspark")
@@ -9,7 +12,8 @@ pytest.importorskip("pyspark")
 from lakelock.errors import SettingsError
 from lakelock.settings import settings_reference
 from lakelock.spark_plugin.data_source.options import OWN, ReadOptions, SourceOptions
-from lakelock.spark_plugin.peers.options import SPELLINGS, spelled_as_here
+from lakelock.spark_plugin.peers.options import SPELLINGS, UPSERTS_BY_DEFAULT, spelled_as_here
+from lakelock.spark_plugin.peers.uses import READS, WRITES, Use
 
 OURS = {*OWN, *(row.key for row in settings_reference())}
 
@@ -24,7 +28,10 @@ def test_no_spelling_is_also_an_option_here() -> None:
     assert {spelling.name.lower() for spelling in SPELLINGS} & OURS == set()
 
 
-@pytest.mark.parametrize("spelling", [s for s in SPELLINGS if s.instead], ids=lambda s: s.name)
+TUNE = [s for s in SPELLINGS if s.tunes]
+
+
+@pytest.mark.parametrize("spelling", [s for s in SPELLINGS if s.instead and set(s.tunes) != set(Use)], ids=lambda s: s.name)
 def test_a_spelling_that_means_something_else_is_told_what_to_type_and_gets_no_guess(spelling) -> None:
     name = spelling.name.replace("*", "anything")
     with pytest.raises(SettingsError) as caught:
@@ -34,13 +41,104 @@ def test_a_spelling_that_means_something_else_is_told_what_to_type_and_gets_no_g
     assert "did you mean" not in str(caught.value) and "\n" not in caught.value.hint
 
 
+def test_options_that_only_tune_another_engine_are_passed_over_with_one_warning_that_names_them_all() -> None:
+    with pytest.warns(UserWarning, match="change no result") as told:
+        parsed = SourceOptions.parse({"path": "/t", **{s.name: "7" for s in TUNE}}, uses=(Use.BATCH_READ,), warn=True)
+    assert parsed.settings == SourceOptions.parse({"path": "/t"}).settings
+    assert len(told) == 1
+    assert [s.name for s in TUNE if f"\n  {s.name}: {s.instead}" not in str(told[0].message)] == []
+
+
+def test_a_metadata_table_is_passed_over_by_reads_and_refused_by_writes() -> None:
+    given = {"path": "/t", "hoodie.metadata.enable": "true"}
+    SourceOptions.parse(given, uses=READS)
+    for use in WRITES:
+        with pytest.raises(SettingsError, match="keeps no metadata table"):
+            SourceOptions.parse(given, uses=(use,))
+
+
+def test_all_options_that_are_refused_are_named_in_one_error() -> None:
+    given = {
+        "path": "/t",
+        "mergeShema": "true",
+        "as_of": "2026-11-20",
+        "versionAsOf": "3",
+        "replaceWhere": "id = 1",
+        "hoodie.datasource.hive_sync.enable": "true",
+        "hoodie.foo": "1",
+        "hoodie.bar": "1",
+        "partitionBy": "day",
+        "hoodie.datasource.write.operation": "boostrap",
+    }
+    with pytest.raises(SettingsError) as told:
+        SourceOptions.parse(given, uses=(Use.BATCH_WRITE,))
+    assert told.value.message.startswith("lakelock does not take 9 of these options:\n")
+    for name in (
+        "mergeshema",
+        "versionAsOf",
+        "replaceWhere",
+        "hive_sync",
+        "hoodie.foo",
+        "hoodie.bar",
+        "partitionby",
+        "boostrap",
+    ):
+        assert name in told.value.message
+    assert pickle.loads(pickle.dumps(told.value)).message == told.value.message
+
+
+@pytest.mark.parametrize(
+    ("typo", "guess"),
+    [
+        ("mergeShema", "mergeSchema"),
+        ("merge_shema", "mergeSchema"),
+        ("overwriteShema", "overwriteSchema"),
+        ("overwrite_shema", "overwrite_schema"),
+        ("partitonBy", "partition_by"),
+        ("partition_overwrite", None),
+        ("operations", "operation"),
+        ("write_schema", None),
+        ("schema", None),
+        ("userMetdata", "userMetadata"),
+        ("txnAppid_", "txnAppId"),
+    ],
+)
+def test_a_typo_is_told_the_nearest_name_and_one_that_destroys_only_where_it_was_surely_meant(typo, guess) -> None:
+    with pytest.raises(SettingsError) as told:
+        SourceOptions.parse({"path": "/t", typo: "true"})
+    found = re.search('did you mean "(.*)"', told.value.message)
+    if guess is None:
+        assert found is None or found[1] not in ("overwrite", "overwrite_schema", "overwriteSchema", "partitionoverwritemode")
+    else:
+        assert found and found[1] == guess
+
+
+@pytest.mark.parametrize(
+    "operation", [None, "upsert", "delete", "insert_overwrite", "insert_overwrite_table", "delete_partition"]
+)
+@pytest.mark.parametrize("name", UPSERTS_BY_DEFAULT)
+def test_an_operation_of_hudis_that_a_data_source_cannot_run_is_refused_and_never_taken_for_an_insert(operation, name) -> None:
+    given = {"path": "/t", name: "id"} | ({"hoodie.datasource.write.operation": operation} if operation else {})
+    for use, hint in ((Use.BATCH_WRITE, r"register\(spark\)"), (Use.STREAM_WRITE, r"foreachBatch\(table\.upsert_batch\)")):
+        with pytest.raises(SettingsError, match=f"(?s)operation {operation or 'upsert'}.*does not run.*{hint}"):
+            SourceOptions.parse(given, uses=(use,))
+    assert SourceOptions.parse(given, uses=(Use.BATCH_WRITE,), in_driver=True).operation == (operation or "upsert")
+
+
+@pytest.mark.parametrize("operation", ["insert", "BULK_INSERT"])
+def test_an_insert_by_hudis_name_is_an_append(operation) -> None:
+    given = {"path": "/t", UPSERTS_BY_DEFAULT[0]: "id", "hoodie.datasource.write.operation": operation}
+    assert {SourceOptions.parse(given, uses=(use,)).operation for use in WRITES} == {"insert"}
+    assert SourceOptions.parse({"path": "/t", "key": "id"}, uses=(Use.BATCH_WRITE,)).operation == "insert"
+
+
 def test_a_spelling_with_the_same_meaning_is_used_in_any_case() -> None:
     parsed = SourceOptions.parse({"path": "/t", "userMetadata": "nightly", "MERGESCHEMA": "true", "compression": "gzip"})
     assert (parsed.tag, parsed.settings.write.merge_schema, parsed.settings.write.compression) == ("nightly", True, "gzip")
 
 
 def test_a_value_that_asks_for_what_happens_anyway_is_accepted() -> None:
-    hudis = {"hoodie.datasource.query.type": "snapshot", "hoodie.datasource.write.operation": "INSERT"}
+    hudis = {"hoodie.datasource.query.type": "snapshot", "hoodie.datasource.write.table.type": "COPY_ON_WRITE"}
     assert spelled_as_here({"readChangeFeed": "false", "dataChange": "true", "overwriteSchema": "False", **hudis}) == {}
 
 

@@ -13,7 +13,7 @@ from pyspark.sql.types import StructType
 from lakelock.errors import InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakelockDataSource, LakeTable
 from lakelock.spark_plugin.data_source.sink import BatchSink
-from lakelock.spark_plugin.data_source.write_calls import teach_writers
+from lakelock.spark_plugin.write_calls import teach_writers
 from tests.sizes import in_ci
 
 COLUMNS = "id long, p string, v long"
