@@ -5,7 +5,7 @@ LakelockError                     code, message, hint, retryable, details; pickl
 ├── InputError (ValueError)       bad input, found before any work; nothing was changed
 │   ├── SettingsError             unknown key, value out of bounds, contradicting settings
 │   ├── SchemaError               columns that are missing, do not fit, or hold nulls where they must not
-│   ├── DuplicateKeyError         one batch holds a key more than once with no way to choose
+│   ├── DuplicateKeyError         one batch holds a key more than once with no way to choose, or a merge would store one again
 │   └── TableError                no such table, not a table, or a table that must not be written (says why)
 ├── CorruptTableError             a timeline, decision, marker or property file that is torn or invalid
 ├── StorageError                  storage refused: full, read-only, no permission
