@@ -47,8 +47,8 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     ),
     e.DuplicateKeyError: Advice(
         "One upsert holds a key twice, and `order_by` does not say which row is newer (or the table has no `order_by`). "
-        "Or several source rows of a merge would change one stored row, or insert one key, or a merge whose condition is not the "
-        "key would insert a key that the table has.",
+        "Or several source rows of a merge would change one stored row, or insert one key, or a merge whose condition is not "
+        "the key would insert a key that the table has.",
         'Remove the duplicates before the upsert, give the table an `order_by`, or pass `duplicates="any"`. For a merge leave '
         "one source row for each row of the table, and equate the key in its condition; `upsert` replaces rows of a key, and "
         "`insert` stores them beside the others.",

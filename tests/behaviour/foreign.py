@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -84,13 +84,16 @@ class Peer:
         self.complete(instant, [self.write(instant, partition, file_id)])
         return instant
 
-    def insert(self, rows: pa.Table, partition: str, *, instant: str = "", schema: str = "") -> str:
-        """Rows in a new file group, and a commit that says what columns the table has now, by default those of the rows."""
+    def insert(self, rows: pa.Table, partition: str, *, instant: str = "", schema: str = "", keys: Sequence[str] = ()) -> str:
+        """Rows in a new file group, and a commit that says what columns the table has now, by default those of the rows.
+
+        `keys`: the record keys, where they are such as lakelock refuses.
+        """
         instant, properties = instant or self.begin(), read_properties(self.storage)
         columns, new = TableSchema(rows.schema), DataFile(partition, f"peer-{instant}-0", "0-0-0", instant, 0)
         with self.storage.open_output(new.key) as out:
             writer = BaseFileWriter(out, columns, Stamp(properties.name, instant, partition, new.name), WriteSettings())
-            keyed = Keyed.of(rows, properties)
+            keyed = Keyed(rows, pa.chunked_array([list(keys)], pa.string())) if keys else Keyed.of(rows, properties)
             writer.add_new(keyed.rows, keyed.keys)
             writer.close()
             size_bytes = out.tell()

@@ -26,6 +26,7 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes.alterations import Alteration
 from lakelock.testing import ManualRuntime
+from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import writer
 from tests.sizes import in_ci
 
@@ -153,6 +154,40 @@ NOT_STORED = [pa.null(), pa.time64("us"), pa.duration("s"), pa.decimal256(50, 2)
 def test_a_type_that_no_column_can_have_is_refused(storage: LocalStorage, kind: pa.DataType) -> None:
     with pytest.raises(SchemaError, match="column c: .* cannot be stored"):
         engine_of(LocalStorage(f"{storage.root}-2"), pa.schema([("id", pa.int64()), ("p", pa.string()), ("c", kind)]))
+
+
+def test_rows_of_others_whose_keys_read_as_several_are_kept_and_no_write_by_key_takes_one_for_another(
+    storage: LocalStorage,
+) -> None:
+    columns = pa.schema([("a", pa.string()), ("b", pa.string()), ("v", pa.int64())])
+    stored = pa.table([["x,b:y", None, "__null__"], ["z", "q", "r"], [1, 2, 3]], schema=columns)
+    made = LocalStorage(f"{storage.root}-2")
+    properties = TableProperties.new("t", ("a", "b"), create_schema=TableSchema.from_arrow(columns).to_avro_json("t"))
+    create_table(made, properties, ManualRuntime())
+    Peer(made).insert(stored, "", keys=["a:x,b:y,b:z", "a:__null__,b:q", "a:__null__,b:r"])
+    engine = ArrowEngine(writer(made, Settings()))
+    assert engine.read().to_pylist() == stored.to_pylist()
+    for other in (("x", "y,b:z"), ("x,b:y", "z"), ("__null__", "q")):
+        rows = pa.table([[other[0]], [other[1]], [9]], schema=columns)
+        for write in (engine.insert, engine.upsert, engine.delete_keys):
+            with pytest.raises(SchemaError, match="which would be taken for another key"):
+                write(rows)
+    assert engine.read().to_pylist() == stored.to_pylist()
+    engine.upsert(pa.table([["new"], ["row"], [4]], schema=columns))
+    engine.optimize()
+    assert engine.delete(pc.field("a") == "x,b:y").rows_deleted == 1
+    assert sorted(engine.read().column("v").to_pylist()) == [2, 3, 4]
+
+
+def test_rows_of_others_with_an_empty_partition_value_are_read_and_deleted(storage: LocalStorage) -> None:
+    made = LocalStorage(f"{storage.root}-2")
+    engine = engine_of(made)
+    Peer(made).insert(rows((1, ""), (2, None)), "p=__HIVE_DEFAULT_PARTITION__")
+    engine.upsert(rows((3, None)))
+    engine.optimize()
+    assert sorted(engine.read(where=pc.field("p") == "").column("id").to_pylist()) == [1]
+    assert engine.delete(pc.field("p") == "").rows_deleted == 1
+    assert sorted(engine.read().column("id").to_pylist()) == [2, 3]
 
 
 class TestConditionsAndRows:

@@ -96,6 +96,8 @@ def test_what_cannot_be_saved_is_refused_and_leaves_nothing() -> None:
         coordinator.savepoint("other", as_of=second)
     with pytest.raises(InputError, match="is not a commit"):
         coordinator.savepoint("other", as_of="20200101000000000")
+    with pytest.raises(InputError, match="reads as the time of a commit"):
+        coordinator.savepoint("20200101000000000")
     with pytest.raises(InputError, match="is not a valid savepoint name"):
         coordinator.savepoint(" ")
     coordinator.clean()
