@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 
 import pyarrow as pa
@@ -9,11 +11,13 @@ import pyarrow.compute as pc
 import pytest
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.errors import ConflictError, DuplicateKeyError, InputError, SchemaError
+from lakelock.errors import ConcurrentAppendException, ConflictError, DuplicateKeyError, InputError, SchemaError
+from lakelock.settings import ConcurrencySettings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.rewriting.kernels import ArrowKernels
-from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
+from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
+from tests.faulty_storage import CountingStorage
 
 
 def rows(*values: tuple[str, int, str]) -> pa.Table:
@@ -169,3 +173,93 @@ def test_a_row_that_is_a_deletion_to_hudis_writers_is_refused(write: str) -> Non
         getattr(engine, write)(pa.table([["a"], [1], ["1"], [True]], schema=schema))
     assert "table.delete" in refused.value.hint
     assert engine.read().num_rows == 2
+
+
+TYPED = pa.schema(
+    [
+        ("id", pa.string()), ("month", pa.string()), ("n", pa.int64()), ("f", pa.float64()), ("day", pa.date32()),
+        ("at", pa.timestamp("us", tz="UTC")), ("price", pa.decimal128(10, 2)), ("text", pa.string()), ("yes", pa.bool_()),
+    ]
+)  # fmt: skip
+NOON = datetime(2026, 11, 29, 12, tzinfo=timezone.utc)
+
+
+def typed_rows(number: int) -> pa.Table:
+    """Three rows of one file, of which one has nulls; the float is NaN, -0.0 or 0.0."""
+    values = {
+        "id": [f"k{number}-{row}" for row in range(3)],
+        "month": [str(number % 2) if number % 5 else None] * 3,
+        "n": [number * 10, None, number * 10 + 5],
+        "f": [float("nan") if number % 3 == 0 else -0.0, None, 0.0],
+        "day": [date(2026, 1, 1 + number), None, date(2026, 1, 2 + number)],
+        "at": [NOON + timedelta(hours=number), None, NOON + timedelta(hours=number + 1)],
+        "price": [Decimal(number), None, Decimal(number) + Decimal("0.5")],
+        "text": [f"{'x' * 40}{number}", None, f"y{number}"],
+        "yes": [number % 2 == 0, None, number % 2 == 0],
+    }
+    return pa.table(values, schema=TYPED)
+
+
+F = pc.field
+CONDITIONS = [
+    F("n") == 25, F("n") != 25, F("n") > 55.5, ~(F("n") > 20), F("n").is_null(), F("n").isin([30, 35]), F("n").isin([30, None]),
+    F("month") == "1", F("month") != "1", F("month").is_null(), (F("month") == "0") & (F("n") >= 60),
+    F("month").isin(["1", "7"]), F("f") == 0.0, F("f") == -0.0, F("f") >= 0.0, pc.is_nan(F("f")), ~(F("f") < 0.0), F("f") > 1.0,
+    F("day") < date(2026, 1, 3), F("day") == date(2026, 1, 7), F("at") >= NOON + timedelta(hours=7), F("at") == NOON,
+    F("price") == Decimal("3.50"), F("price") > Decimal("7"), F("text") == "x" * 40 + "3", F("text") > "y6", F("text") < "x",
+    pc.starts_with(F("text"), "x"), F("yes"), ~F("yes"), F("n") + 1 > 60, F("id") == "k4-2",
+    (F("n") < 15) | (F("text") == "y7"), pc.if_else(F("n") > 40, F("yes"), F("month") == "1"), pc.scalar(True),
+    pc.scalar(False), F("n") > F("price"),
+]  # fmt: skip
+
+
+def test_a_read_by_a_condition_finds_what_it_selects_of_all_rows_and_what_it_rules_out_conflicts_with_nobody() -> None:
+    storage = MemoryStorage()
+    new_table(storage, columns=TYPED)
+    settings = replace(QUICK, concurrency=ConcurrencySettings(profile="delta"))
+    engine = ArrowEngine(writer(storage, settings))
+    for number in range(8):
+        engine.insert(typed_rows(number))
+    rows = engine.read()
+    for condition in CONDITIONS:
+        wanted = sorted(rows.filter(condition).column("id").to_pylist())
+        with engine.coordinator.begin("UPSERT") as tx:
+            assert sorted(engine.read_in(tx, condition).column("id").to_pylist()) == wanted, condition
+        copy = MemoryStorage()
+        new_table(copy, columns=TYPED)
+        other = ArrowEngine(writer(copy, settings))
+        other.insert(rows.slice(0, 12))
+        other.insert(rows.slice(12))
+        assert other.delete_where(condition).rows_deleted == len(wanted), condition
+
+
+def test_a_delete_by_condition_opens_no_file_that_its_partition_or_a_range_rules_out() -> None:
+    storage = MemoryStorage()
+    new_table(storage)
+    ArrowEngine(writer(storage)).insert(rows(*((f"k{month}", month, str(month)) for month in range(50))))
+    for condition, opened in (((F("month") == "7") & (F("v") == 7), 1), (F("v") >= 48, 2), (F("id") == "k3", 1)):
+        counting = CountingStorage(storage)
+        with writer(counting) as coordinator:
+            deleted = ArrowEngine(coordinator).delete_where(condition)
+        looked_into = {key for op, key in counting.calls if op == "open_input" and key.endswith(".parquet")}
+        assert (deleted.rows_deleted, len(looked_into)) == (opened, opened)
+
+
+@pytest.mark.parametrize(
+    ("where", "conflicts"),
+    [(F("month") == "1", False), (F("month") == "2", True), (F("v") < 5, False), (F("v") > 5, True), (None, True)],
+    ids=str,
+)
+def test_in_the_profile_delta_only_files_that_may_hold_such_rows_conflict(where, conflicts) -> None:
+    storage = MemoryStorage()
+    new_table(storage)
+    settings = replace(QUICK, concurrency=ConcurrencySettings(profile="delta"))
+    engine, other = (ArrowEngine(writer(storage, settings)) for _ in range(2))
+    tx = engine.coordinator.begin("UPSERT")
+    engine.read_in(tx, where)
+    other.insert(rows(("x", 10, "2")))
+    if conflicts:
+        with pytest.raises(ConcurrentAppendException):
+            engine.upsert_in(tx, rows(("y", 1, "3")))
+    else:
+        engine.upsert_in(tx, rows(("y", 1, "3")))
