@@ -172,6 +172,8 @@ def conflicts_page() -> str:
             frames.CONFLICTS_INTRO,
             table(("mine, decided second", "the other's", *map(code, profiles)), conflict_matrix.rows()),
             frames.CONFLICTS_NOTES,
+            table(("mine, decided second", "the other's", *map(code, profiles)), conflict_matrix.rows_in_buckets()),
+            frames.CONFLICTS_OF_OTHERS,
             table(("mine", "the other's", "Delta", "Hive 3", "Iceberg", "Hudi", "lakelock differs"), texts.PEERS),
         ]
     )

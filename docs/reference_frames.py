@@ -117,13 +117,19 @@ delete by key, and for a merge whose `on` equates the key and partition columns;
 CONFLICTS_NOTES = """"The same partition" in the profile `delta` means: files of it whose recorded column ranges do not rule
 out that they hold a row that was read. In the profiles `strict` and `delta`, keys that an upsert brings are rows that it
 reads. `strict` looks into the other's files for them, `delta` does not. OPTIMIZE yields to whoever rewrites one of its file
-groups, even if it came first. In a table with buckets an INSERT rewrites file groups, as an UPSERT does.
+groups, even if it came first.
 
 All profiles apply a version of an application once, and none lets two transactions rewrite one file group.
 `lakelock conflicts explain` answers the same question about two operations on a table of yours
 ([read a conflict](howto-read-a-conflict.md)).
 
-## What other systems answer"""
+## In a table with buckets
+
+An INSERT rewrites the file groups of its buckets, as an UPSERT does, and an UPSERT reads the file groups of its buckets and no
+others. So these pairs have another answer; to make the first file group of one bucket counts as the same file group. A delete or
+merge by key is judged as in a table without buckets."""
+
+CONFLICTS_OF_OTHERS = "## What other systems answer"
 
 LOSSES_INTRO = """## Why a lease was lost
 

@@ -167,8 +167,8 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "`hoodie.clean.failed.writes.policy=LAZY`.",
     ),
     e.TransactionStateError: Advice(
-        "A transaction was used after it had ended, or in the wrong order, or wrote twice into a partition.",
-        "It is a bug in the program: begin a new transaction, or union the data frames and write once.",
+        "A transaction was used after it had ended, or in the wrong order.",
+        "It is a bug in the program: begin a new transaction.",
     ),
     e.CommitOutcomeUnknown: Advice(
         "Storage stopped answering at the moment of the decision. The commit may or may not be in the table. Nothing was "
