@@ -132,13 +132,18 @@ def repair_table(
             "undone": [each.as_dict() for each in done.undone],
             "older_rows_again": list(map(str, done.again)),
             "dropped": list(map(str, done.dropped)),
+            "rollbacks_removed": list(done.plans),
         }
 
         def show(o: Output) -> None:
             for each in done.undone:
                 o.line(str(each))
-            if not done.undone:
+            if done.plans:
+                does = "would remove" if dry_run else "removed"
+                o.line(f"{does} {counted(len(done.plans), 'rollback')} of commits, left half done: {', '.join(done.plans[:5])}")
+            if not done.undone and not done.plans:
                 o.line("no commit was undone by another engine; nothing was to be done")
+            if not done.undone:
                 return
             what = f"{counted(len(done.again), 'file group')} with the older rows again, {len(done.dropped)} dropped"
             if done.committed is None:

@@ -117,7 +117,7 @@ class Transaction(Work):
         self._emit(EventKind.COMMITTED, **result.facts)
         undone = alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
         after_commit(self._table, decision.number)
-        if undone is not None:
+        if undone is not None and undone.gone:
             raise undone_error(self._table, undone)
         return result
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from lakelock.errors import CommitOutcomeUnknown, CorruptTableError, LakelockError
+from lakelock.errors import CommitOutcomeUnknown, CommitUndone, CorruptTableError, LakelockError
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.simulator.engine import Engine
 from lakelock.simulator.looking import look
@@ -92,9 +92,15 @@ class Actor:
         except CommitOutcomeUnknown as error:
             self._tell(operation, Answer.UNKNOWN, str(error.details.get("instant", "")), error.message)
             return True
+        except CommitUndone as error:
+            instant = str(error.details["instant"])
+            if instant not in self.world.checker.undone:
+                self.world.checker.fail("nobody is told of what did not happen", f"{operation} was told {error.message}")
+            self._tell(operation, Answer.UNKNOWN, instant, error.message)
+            return True
         except LakelockError as error:
             answer = Answer.REJECTED if operation.tells else Answer.UNKNOWN
-            if isinstance(error, CorruptTableError):
+            if isinstance(error, CorruptTableError) and not self.world.checker.undone:
                 self.world.checker.fail("no healthy table is called damaged", f"{operation} was told {error.message}")
             self._tell(operation, answer, detail=f"{type(error).__name__}: {error.message}")
             return True
@@ -102,6 +108,8 @@ class Actor:
             self._tell(operation, Answer.DONE)
             return False
         self._tell(operation, Answer.COMMITTED, committed.instant)
+        if self.world.checker.is_untold(committed.instant):
+            self.world.checker.fail("what is undone is told", f"{operation} was told {committed.instant}")
         if not any(p.operation == operation.id and _matches(p.instant, committed) for p in published):
             self.world.checker.fail("what is acknowledged is visible", f"{operation} was told {committed.instant}")
         return False

@@ -23,6 +23,7 @@ from lakelock.occ.detached import Detached
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.services.optimize import Optimized
+from lakelock.occ.services.repair import Repaired
 from lakelock.occ.transaction import Transaction
 from lakelock.simulator.light_rows import Chosen, LightKernels, Lines
 from lakelock.simulator.rows import NOT_GIVEN, SCHEMA, TABLE_SCHEMA, Row, partition_of, row_of
@@ -99,6 +100,10 @@ class Engine:
         """Restore the table as of that many commits ago; None if there was nothing then."""
         commits = self.coordinator.table.timeline().commits
         return self._engine.restore(commits[-1 - back].requested, tag=tag) if len(commits) > back else None
+
+    def repair(self) -> Repaired:
+        """Take out what another engine has undone."""
+        return self._engine.repair()
 
     def read(self, as_of: str | None = None) -> list[Row]:
         return self._format.rows(self._engine.read(as_of))

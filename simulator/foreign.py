@@ -2,12 +2,13 @@
 
 `eager` writers also roll back whatever they find pending, as Java Hudi does with `hoodie.clean.failed.writes.policy=EAGER`; the
 others only instants without a heartbeat. Safety next to them is the safety that Hudi gives: it holds while the lock holds.
+`careless` ones take no lock, as Java Hudi does by default: next to them nothing is safe, but nothing may stay unnoticed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError, RolledBackError
@@ -42,6 +43,7 @@ class Foreign(Operation):
     """What another engine does; an error from it says nothing about the outcome."""
 
     eager: bool = field(default=False, kw_only=True)
+    careless: bool = field(default=False, kw_only=True)
 
     action = Action.COMMIT
 
@@ -84,12 +86,15 @@ class _Foreign:
     def __init__(self, engine: Engine, write: Foreign) -> None:
         table, self._encode = engine.coordinator.table, engine.encode
         self._table, self._write, self._storage = table, write, table.storage
-        with table.locked():
+        with self._locked():
             self._roll_back_others()
             self._instant = self._new_instant(read_timeline(self._storage).newest_time)
         self._heartbeat = layout.heartbeat(self._instant)
         self._storage.put(self._heartbeat, b"")
         self._beating = table.runtime.every(1.0, self._beat, name="foreign-heartbeat")
+
+    def _locked(self) -> AbstractContextManager[object]:
+        return nullcontext() if self._write.careless else self._table.locked()
 
     def _new_instant(self, newest: str) -> str:
         for _ in range(10):
@@ -119,11 +124,11 @@ class _Foreign:
             # As Java Hudi: only now, without the lock, does it read the files that its write builds on.
             self._table.runtime.sleep(LOOKS_WITHIN_S * self._table.runtime.random())
             stats = self._stats(read_timeline(self._storage))
-            with self._table.locked():
+            with self._locked():
                 self._publish(stats)
         except LakelockError:
             self._beating.stop()
-            with suppress(LakelockError), self._table.locked():
+            with suppress(LakelockError), self._locked():
                 if read_timeline(self._storage).state_of(self._instant) is not Progress.COMPLETED:
                     roll_back(self._table, self._instant, self._write.action)
             raise

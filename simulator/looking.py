@@ -20,11 +20,15 @@ def look(checker: Checker, engine: Engine, operation: Look, began_s: float) -> S
     try:
         seen = state_of(engine.read())
     except CorruptTableError as error:
+        if checker.undone:
+            raise
         checker.fail(PREFIX, f"{operation} failed: {error.message}")
         raise
     prefixes = [p.state for p in checker.published[max(0, before - 1) :]]
     if before == 0:
         prefixes.append({})
+    if checker.undone:
+        return None
     if seen not in prefixes and not checker.may_see_double(began_s):
         checker.fail(PREFIX, f"{operation} saw {seen}")
     return seen

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError
+from lakelock.occ.foreign.overlaps import audit
 from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.simulator.actor import Actor
 from lakelock.simulator.checking.checks import Published, Violation
 from lakelock.simulator.checking.cycles import Seen, anomalies
 from lakelock.simulator.checking.visible import difference
+from lakelock.simulator.engine import Engine
 from lakelock.simulator.faults import Fault
 from lakelock.simulator.operations import State, Transfer, state_of
 from lakelock.simulator.rows import Row
@@ -31,6 +33,7 @@ LAST = 1_000_000
 _CONTROL = (layout.TEMP, layout.HEARTBEATS, layout.CLAIMS, layout.PROBES, layout.RESERVATIONS, layout.OUTCOMES)
 """Folders that are empty when nobody writes."""
 
+MOST_AUDITED = 10_000
 MOST_UPKEEPS = 20
 """A run of upkeep ends with its budget, and slow requests use that up: the next run goes on."""
 
@@ -128,6 +131,7 @@ def finish(world: World, process: Process) -> None:
     engine = world.engine(process)
     try:
         engine.insert((Row("2", "last", 50, (LAST,)),), "")
+        _check_noticed(world, engine)
         engine.upsert([Row(*place, 50, (LAST,)) for place in (*ACCOUNTS, *HOT)], "")
         hub.wait(QUIET_S)
         upkept = (engine.coordinator.upkeep() for _ in range(MOST_UPKEEPS))
@@ -141,6 +145,19 @@ def finish(world: World, process: Process) -> None:
     if seen != checker.published[-1].state:
         checker.fail("readers see one committed prefix", f"at the end: {difference(checker.published[-1].state, seen)}")
     _check_tidy(world)
+
+
+def _check_noticed(world: World, engine: Engine) -> None:
+    """Whatever a careless writer has undone is named by the audit, and an alert was raised about it; a repair takes it out."""
+    checker = world.checker
+    if not checker.undone:
+        return
+    named = [each.instant for each in audit(engine.coordinator.table, MOST_AUDITED).undone]
+    alerted = [instant for instant in checker.undone if any(instant in problem for problem in world.trace.alerts)]
+    for what, noticed in (("the audit", named), ("an alert", alerted)):
+        if unnoticed := checker.unnoticed(noticed):
+            checker.fail("what is undone does not stay unnoticed", f"{unnoticed} is not in {what}")
+    engine.repair()
 
 
 def _check_answers(world: World, outcome_of: object) -> None:

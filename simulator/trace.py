@@ -42,3 +42,4 @@ class Trace:
     begun: int = 0
     rejected: set[str] = field(default_factory=set)
     """Instants that an event reported."""
+    alerts: list[str] = field(default_factory=list)

@@ -72,8 +72,9 @@ class World:
         self.tables[self.server.uri] = self
         serial, tending = scenario.is_serializable, scenario.tending
         self.checker = Checker(
-            self.hub, self.server, scenario.operations, serial=serial, clean=tending.clean, archive=tending.archive
-        )
+            self.hub, self.server, scenario.operations, serial=serial and scenario.foreign != "careless",
+            clean=tending.clean, archive=tending.archive, careless=scenario.foreign == "careless",
+        )  # fmt: skip
         if scenario.foreign != "none":
             # A foreign writer does not know decisions: a commit published after its own was judged before it. That is
             # the one gap that no lock closes once its holder is dead (docs/robustness.md).
@@ -163,6 +164,7 @@ class World:
                 self.checker.fail("no write loses to upkeep", detail)
         elif event.kind is EventKind.ALERT:
             self.checker.could_not_tidy(event.instant)
+            self.trace.alerts.append(str(event.facts["problem"]))
         if self.scenario.keeps_turns:
             self._check_turns(event)
         if self._keep_events:

@@ -37,8 +37,9 @@ def check_contents(context: DoctorContext) -> Iterator[Check]:
     sizes = {item.key: item.size_bytes for item in context.storage.list("")}
     undone = {path for each in context.undone for path in each.gone}
     for each in context.undone[:SHOWN]:
-        hint = f"{context.next('repair')}; then write their rows again. {SHARE_THE_LOCK}"
-        yield Check("contents", "failed", str(each), hint)
+        again = "; then write their rows again" if each.gone else ""
+        hint = f"{context.next('repair')}{again}. {SHARE_THE_LOCK}"
+        yield Check("contents", "failed" if each.gone else "warning", str(each), hint)
     wrong = [_wrong(path, size, sizes) for path, size in newest if sizes.get(path) != size and path not in undone]
     hint = "readers fail or miss rows: restore the file from a backup or an older version of the object"
     for text in wrong[:SHOWN]:
@@ -46,7 +47,7 @@ def check_contents(context: DoctorContext) -> Iterator[Check]:
     if len(broken) > SHOWN or len(wrong) > SHOWN:
         total = f"{counted(len(broken), 'commit')} and {counted(len(wrong), 'file')}"
         yield Check("contents", "failed", f"damaged in total: {total}")
-    if not broken and not wrong and not undone:
+    if not broken and not wrong and not context.undone:
         unread = len(every) - len(commits)
         older = f"; not read: {counted(unread, 'older commit')}" if unread else ""
         files = counted(len(newest), "file")

@@ -12,8 +12,7 @@ from lakelock.cli.arguments import APPLICATION, Next, location_of
 from lakelock.clock import Runtime
 from lakelock.errors import LakelockError
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.foreign.undone import Undone
-from lakelock.occ.services.repair import to_repair
+from lakelock.occ.foreign.undone import Undone, unrepaired
 from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved
 from lakelock.storage import Storage
@@ -62,7 +61,7 @@ class DoctorContext:
         settings = replace(self.settings, concurrency=replace(self.settings.concurrency, mode="SINGLE_WRITER"))
         location = location_of(self.path, settings)
         with Coordinator.open(location, settings, application=APPLICATION, runtime=self.runtime, storage=self.storage) as found:
-            return to_repair(found.table, found.table.timeline())
+            return unrepaired(found.table, found.table.timeline())
 
     @property
     def settings(self) -> Settings:

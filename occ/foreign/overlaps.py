@@ -17,7 +17,7 @@ from lakelock.events import EventKind
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import commits_since, read_summary
-from lakelock.occ.foreign.undone import Undone, how_to_go_on, own_commit_undone, undone_commits
+from lakelock.occ.foreign.undone import Undone, how_to_go_on, is_undoing, own_commit_undone, undone_commits, unrepaired
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publishing.fate import SHARE_THE_LOCK
 from lakelock.occ.records.decisions import Decision
@@ -99,10 +99,8 @@ def audit(table: OpenTable, limit: int) -> Audited:
     newest = sorted(timeline.commits, key=lambda i: i.completion or i.requested)[-limit:]
     reads = [partial(read_summary, table.storage, i) for i in newest]
     commits = table.runtime.gather(reads, limit=table.parallel_requests)
-    repaired = frozenset(instant for each in commits for instant in each.repaired)
-    undone = [each for each in undone_commits(table, timeline) if each.instant not in repaired]
     older = len(timeline.commits) - len(commits)
-    return Audited(len(commits), older, timeline.has_archive, overlaps(commits), undone)
+    return Audited(len(commits), older, timeline.has_archive, overlaps(commits), unrepaired(table, timeline))
 
 
 def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Mapping[str, CommitSummary]) -> Undone | None:
@@ -141,12 +139,15 @@ class LookBack:
     def look(self, timeline: Timeline, own: Party) -> None:
         """Raise an alert for what is found, once. Never raises: it is not about the transaction that begins.
 
-        One read for each of the newest commits and rollbacks that is new to this process; none where only lakelock writes.
+        One read for each of the newest commits and rollbacks that is new to this process; where no other engine was met, for
+        each rollback that is not completed.
         """
         table = self._table
-        if not table.observed.foreign_writers:
-            return
         try:
+            if not table.observed.foreign_writers and is_undoing(table, timeline):
+                table.observed.met_foreign()
+            if not table.observed.foreign_writers:
+                return
             known = self._newest(timeline)
             undone = undone_commits(table, timeline, known=self._settled)
         except LakelockError as error:

@@ -7,7 +7,7 @@ itself never rolls a completed instant back, so wherever both are found the othe
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +19,7 @@ from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publishing.fate import SHARE_THE_LOCK, rollback_plan, rollback_target
 from lakelock.occ.publishing.publish import files_of, missing
+from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.decisions import Decision
 from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata
@@ -83,13 +84,24 @@ def how_to_go_on(table: OpenTable) -> str:
     return f"{repair} makes the table readable without them; then write their rows again. To prevent it, {SHARE_THE_LOCK}"
 
 
-def rolled_back_commits(table: OpenTable, timeline: Timeline, *, since: str = "") -> dict[str, Instant]:
-    """Completed instants from `since` on that a rollback names, each with the rollback. Each plan is read once."""
-    rollbacks = [each for each in timeline.rollbacks if each.requested >= since][-NEWEST_ROLLBACKS:]
+def rolled_back_commits(table: OpenTable, timeline: Timeline, *, since: str = "") -> dict[str, list[Instant]]:
+    """Completed instants from `since` on that rollbacks name, each with these, oldest first. Each plan is read once."""
+    return _named(table, timeline, [each for each in timeline.rollbacks if each.requested >= since][-NEWEST_ROLLBACKS:])
+
+
+def is_undoing(table: OpenTable, timeline: Timeline) -> bool:
+    """Whether a rollback that is not over names a completed instant, which only another engine does. Mostly no request."""
+    return bool(_named(table, timeline, [each for each in timeline.rollbacks if not each.is_completed]))
+
+
+def _named(table: OpenTable, timeline: Timeline, rollbacks: Sequence[Instant]) -> dict[str, list[Instant]]:
     targets = table.runtime.gather([partial(rollback_target, table, r) for r in rollbacks], limit=table.parallel_requests)
-    named = {target: rollback for target, rollback in zip(targets, rollbacks, strict=True) if target is not None}
-    writes = {target: timeline.write_at(target) for target in named}
-    return {target: named[target] for target, write in writes.items() if write is not None and write.is_completed}
+    named: dict[str, list[Instant]] = {}
+    for target, rollback in zip(targets, rollbacks, strict=True):
+        write = timeline.write_at(target) if target is not None else None
+        if write is not None and write.is_completed:
+            named.setdefault(write.requested, []).append(rollback)
+    return named
 
 
 def undone_commits(table: OpenTable, timeline: Timeline, *, known: Container[str] = ()) -> list[Undone]:
@@ -107,27 +119,43 @@ def undone_commits(table: OpenTable, timeline: Timeline, *, known: Container[str
     return [each for each in every if not each.is_harmless]
 
 
-def _undone(table: OpenTable, party: Party, rollback: Instant, metadata: CommitMetadata) -> Undone:
-    files, plan = files_of(metadata), rollback_plan(table, rollback)
-    # Other files may have been cleaned since.
-    planned = {in_partition(part, name) for part, names in plan.files.items() for name in names} if plan is not None else set()
-    return Undone(party, rollback, len(files), tuple(missing(table, [file for file in files if file in planned])))
+def unrepaired(table: OpenTable, timeline: Timeline) -> list[Undone]:
+    """The undone commits that no repair has taken out of the table yet, oldest first. Reads the commits after the first."""
+    undone = undone_commits(table, timeline)
+    if not undone:
+        return []
+    later = [i for i in timeline.commits if i.requested > undone[0].instant]
+    read = table.runtime.gather([partial(read_commit, table.storage, i) for i in later], limit=table.parallel_requests)
+    repaired = {instant for metadata in read for instant in metadata.extra.get(keys.REPAIRED, "").split(",")}
+    return [each for each in undone if each.instant not in repaired]
+
+
+def _undone(table: OpenTable, party: Party, rollbacks: Sequence[Instant], metadata: CommitMetadata) -> Undone:
+    """By the first of the rollbacks that has removed files, else by one that still may."""
+    files, found = files_of(metadata), list[Undone]()
+    for rollback in rollbacks:
+        plan = rollback_plan(table, rollback)
+        named = plan.files.items() if plan is not None else ()
+        # Other files may have been cleaned since.
+        planned = {in_partition(partition, name) for partition, names in named for name in names}
+        found.append(Undone(party, rollback, len(files), tuple(missing(table, [f for f in files if f in planned]))))
+    return min(found, key=lambda each: (not each.gone, each.rollback.is_completed))
 
 
 def own_commit_undone(table: OpenTable, decision: Decision, timeline: Timeline) -> Undone | None:
     """Whether another engine has undone the commit that this process has just published, by a `timeline` listed since.
 
-    A rollback that is under way is waited for, for at most `heartbeat.foreign_start_s`.
+    A rollback that is under way is waited for, for at most `heartbeat.foreign_start_s`: it may turn out to remove nothing.
     """
     deadline_s = table.runtime.monotonic_s() + table.settings.heartbeat.foreign_start_s
     metadata = CommitMetadata.from_bytes(decision.payload, "this commit")
     party = Party(decision.instant, decision.operation, decision.writer, decision.completion)
     while True:
-        rollback = rolled_back_commits(table, timeline, since=decision.instant).get(decision.instant)
-        if rollback is None:
+        rollbacks = rolled_back_commits(table, timeline, since=decision.instant).get(decision.instant)
+        if rollbacks is None:
             return None
-        found = _undone(table, party, rollback, metadata)
-        if rollback.is_completed or table.runtime.monotonic_s() >= deadline_s:
+        found = _undone(table, party, rollbacks, metadata)
+        if all(each.is_completed for each in rollbacks) or table.runtime.monotonic_s() >= deadline_s:
             return None if found.is_harmless else found
         table.runtime.sleep(PAUSE_S)
         timeline = table.timeline()

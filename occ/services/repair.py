@@ -13,15 +13,18 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lakelock.occ.attempts.retrying import with_retries
+from lakelock.markers.liveness import LivenessState, judge_all
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.foreign.undone import Undone, undone_commits
+from lakelock.occ.foreign.undone import Undone, is_undoing, rolled_back_commits, unrepaired
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.services.restore import Copy, Copying, RestorePlan
 from lakelock.occ.transaction import Transaction
+from lakelock.table import layout
 from lakelock.table.archive import read_commit
 from lakelock.table.buckets import bucket_of_group
+from lakelock.table.instants import Action, Instant, State
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline
@@ -35,23 +38,26 @@ _HUDIS_NAME = "INSERT_OVERWRITE"
 class Repaired:
     """What a repair did: the commits that it took out of the table, and its own, None if there was nothing to do.
 
-    `again` are file groups whose older rows show again, `dropped` those that have no rows any more.
+    `again` are file groups whose older rows show again, `dropped` those that have no rows any more. `plans` are rollbacks of
+    commits that were left half done, and that nobody carries out any more.
     """
 
     undone: tuple[Undone, ...]
     committed: Committed | None
     again: tuple[FileGroupId, ...] = ()
     dropped: tuple[FileGroupId, ...] = ()
+    plans: tuple[str, ...] = ()
 
 
 def repair(coordinator: Coordinator, write: Copying, *, tag: str = "") -> Repaired:
     """Take every undone commit out of the table, in one new commit; `write` writes the older rows again."""
-    if not to_repair(coordinator.table, coordinator.table.timeline()):
-        return Repaired((), None)
+    plans = _remove_plans(coordinator.table)
+    if not _to_take_out(coordinator.table, coordinator.table.timeline()):
+        return Repaired((), None, plans=plans)
     done: list[Repaired] = []
 
     def work(tx: Transaction) -> Committed:
-        undone = to_repair(coordinator.table, tx.baseline.timeline)
+        undone = _to_take_out(coordinator.table, tx.baseline.timeline)
         plan = plan_repair(coordinator.table, tx.baseline.timeline, tx.snapshot(), undone)
         new = [copy.source.group for copy in plan.copies if copy.base is None and tx.baseline.properties.bucket_index is not None]
         tx.claim(plan.touched, map(bucket_of_group, new))
@@ -65,27 +71,43 @@ def repair(coordinator: Coordinator, write: Copying, *, tag: str = "") -> Repair
         return committed
 
     committed = with_retries(coordinator, _HUDIS_NAME, work, tag=tag)
-    return replace(done[0], committed=replace(committed, operation=REPAIR))
+    return replace(done[0], committed=replace(committed, operation=REPAIR), plans=plans)
 
 
 def preview_repair(coordinator: Coordinator) -> Repaired:
     """What `repair` would do if nobody commits meanwhile. Reads only."""
     now, timeline = coordinator.table.shown_now()
-    undone = to_repair(coordinator.table, timeline)
+    undone = _to_take_out(coordinator.table, timeline)
     plan = plan_repair(coordinator.table, timeline, now, undone)
     again = tuple(copy.source.group for copy in plan.copies)
-    return Repaired(tuple(undone), None, again, tuple(file.group for file in plan.removed))
+    dropped = tuple(file.group for file in plan.removed)
+    return Repaired(tuple(undone), None, again, dropped, left_plans(coordinator.table, timeline))
 
 
-def to_repair(table: OpenTable, timeline: Timeline) -> list[Undone]:
-    """The undone commits that no repair has taken out yet, oldest first."""
-    undone = undone_commits(table, timeline)
-    if not undone:
-        return []
-    later = [i for i in timeline.commits if i.requested > undone[0].instant]
-    read = table.runtime.gather([partial(read_commit, table.storage, i) for i in later], limit=table.parallel_requests)
-    repaired = {instant for metadata in read for instant in metadata.extra.get(keys.REPAIRED, "").split(",")}
-    return [each for each in undone if each.gone and each.instant not in repaired]
+def _to_take_out(table: OpenTable, timeline: Timeline) -> list[Undone]:
+    return [each for each in unrepaired(table, timeline) if each.gone]
+
+
+def _remove_plans(table: OpenTable) -> tuple[str, ...]:
+    """Remove rollbacks of commits whose writer died over them: another engine would carry them out, or fail, at each write."""
+    timeline = table.timeline()
+    if not is_undoing(table, timeline):
+        return ()
+    with table.locked(operation=REPAIR):
+        plans = left_plans(table, table.timeline())
+        for state in (State.INFLIGHT, State.REQUESTED):
+            names = [Instant(each, Action.ROLLBACK.value, state).file_name for each in plans]
+            table.storage.delete(map(layout.timeline, names))
+    return plans
+
+
+def left_plans(table: OpenTable, timeline: Timeline) -> tuple[str, ...]:
+    """Rollbacks of completed instants that are not over, and of which nothing shows that somebody is at work on them."""
+    named = rolled_back_commits(table, timeline).values()
+    plans = [each for rollbacks in named for each in rollbacks if not each.is_completed]
+    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, plans, parallel=table.parallel_requests)
+    dead = {instant for instant, liveness in judged.items() if liveness.state is LivenessState.DEAD}
+    return tuple(each.requested for each in plans if each.requested in dead)
 
 
 def plan_repair(table: OpenTable, timeline: Timeline, now: Snapshot, undone: Sequence[Undone]) -> RestorePlan:

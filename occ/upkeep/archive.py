@@ -15,6 +15,7 @@ from functools import partial
 from lakelock.errors import CorruptTableError, StorageError
 from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
+from lakelock.occ.foreign.undone import unrepaired
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.steps import Step, reached
@@ -129,6 +130,7 @@ def _archivable(table: OpenTable, listed: list[Listed], timeline: Timeline) -> A
         unfinished=_unfinished(table),
         still_replaced=_still_replaced(table, timeline),
         rolled_back_ms=rolled_back_ms(table, timeline, listed),
+        undone={each.instant for each in unrepaired(table, timeline)},
     )
 
 

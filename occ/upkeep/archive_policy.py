@@ -44,12 +44,14 @@ def archivable(
     unfinished: Set[str],
     still_replaced: Set[str],
     rolled_back_ms: Mapping[str, int],
+    undone: Set[str] = frozenset(),
     covered: Set[str] | None = None,
 ) -> Archivable:
     """What may be archived of a timeline. `now_ms` is the storage's time.
 
     `unfinished`: instants that left markers or a heartbeat. `still_replaced`: replacements of which old files are there.
     `rolled_back_ms`: when instants were rolled back; for a while their writers may not know.
+    `undone`: commits of which another engine has removed files, and which no repair has taken out: the timeline explains them.
     `covered`: the instants that checkpoints of the table's files cover, where there are any: no others may go.
     """
     commits, keep = timeline.commits, settings.archive.min_commits
@@ -77,6 +79,8 @@ def archivable(
             held_by = f"what {dirty} left, which is not removed yet"
         elif lately and following.requested > lately:
             held_by = f"archive.min_age_s and clean.readers_s: {lately} was rolled back lately"
+        elif commit.requested in undone:
+            held_by = f"{commit}, which another engine has undone: lakelock repair"
         elif shown.completed_ms.get(commit.requested, now_ms) > since_ms:
             held_by = "running transactions" if timeline.pending else "archive.min_age_s and clean.readers_s"
         else:

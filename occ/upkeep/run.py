@@ -9,6 +9,7 @@ from typing import TypeVar
 from lakelock.errors import LakelockError
 from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
+from lakelock.occ.foreign.undone import how_to_go_on, unrepaired
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.rejections import forget_rejections, outdated_rejections
 from lakelock.occ.recovery.outcomes import collect_outcomes
@@ -92,6 +93,7 @@ def upkeep(table: OpenTable, *, dry_run: bool = False, progress: Progress | None
 
     nobody: tuple[str, ...] = ()
     reaped = step("finish the dead", lambda _: _would_reap(table) if dry_run else _reap(table, problems), nobody)
+    step("look for undone commits", lambda _: _tell_undone(table, problems), None)
     cleaned = step("clean", lambda half: clean(table, half, dry_run=dry_run), Cleaned())
     archived = step("archive", lambda half: archive(table, half, dry_run=dry_run), Archived())
     collected = step("collect", lambda _: _would_collect(table) if dry_run else collect(table), 0)
@@ -113,6 +115,14 @@ def _reap(table: OpenTable, problems: list[str]) -> tuple[str, ...]:
         now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
         withdraw_unfinished(table, now_ms - round(heartbeat.limit_s * 1000))
     return tuple(each.instant for each in reaped)
+
+
+def _tell_undone(table: OpenTable, problems: list[str]) -> None:
+    """Commits that another engine has undone are problems until a repair has taken them out."""
+    found = unrepaired(table, table.timeline())
+    if found:
+        table.observed.met_foreign()
+    problems += [f"{each}; {how_to_go_on(table)}" for each in found]
 
 
 def _would_reap(table: OpenTable) -> tuple[str, ...]:

@@ -6,17 +6,18 @@ timeline, data files) and keeps the table that a serial execution in decision or
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import inf
 
 from lakelock.markers.claims import Claim
-from lakelock.occ.records.commit_keys import RESTORED
+from lakelock.occ.records.commit_keys import REPAIRED, RESTORED
 from lakelock.occ.records.decisions import Decision, Resolution
 from lakelock.occ.records.outcomes import OutcomeRecord
 from lakelock.settings import ArchiveSettings, CleanSettings
 from lakelock.simulator.checking.deletions import Deletions
 from lakelock.simulator.checking.ledger import Ledger
-from lakelock.simulator.checking.visible import VisibleTable, difference
+from lakelock.simulator.checking.visible import VisibleTable, difference, files_of
 from lakelock.simulator.operations import Operation, State
 from lakelock.simulator.scheduler import Hub, Process
 from lakelock.simulator.storage import SimServer
@@ -64,13 +65,20 @@ class Checker:
 
     def __init__(
         self, hub: Hub, server: SimServer, operations: Mapping[int, Operation], *, serial: bool,
-        clean: CleanSettings, archive: ArchiveSettings,
+        clean: CleanSettings, archive: ArchiveSettings, careless: bool = False,
     ) -> None:  # fmt: skip
+        """`careless`: a foreign writer takes no lock, and may undo what is committed; then it is to be noticed."""
         self._hub, self._server, self._operations, self._serial = hub, server, operations, serial
         self.violations: list[Violation] = []
         self.published: list[Published] = []
         self.ledger = Ledger(self.fail, is_visible=lambda instant: instant in self._completed, is_over=self._is_over)
         self.foreign_rollbacks: set[str] = set()
+        self._careless = careless
+        self._rolled_back_s: dict[str, float] = {}
+        self._decided_s: dict[str, float] = {}
+        self._foreign_since_s = inf
+        self.undone: dict[str, bool] = {}
+        """Commits that a careless writer has rolled back, and whether it had begun to before they became visible."""
         self.table = VisibleTable(server)
         self._twins: dict[tuple[FileGroupId, str], set[str]] = {}
         self._completed: dict[str, str] = {}
@@ -102,6 +110,7 @@ class Checker:
             self._timeline_file(key, data, process)
         elif key.startswith(_DECISION):
             self.ledger.decision(key, data, is_new=key not in self._server.objects)
+            self._decided_s.setdefault(Decision.from_bytes(data, key).instant, self._hub.now_s)
         elif key.startswith(_OUTCOME):
             self.ledger.outcome(OutcomeRecord.from_bytes(data, key))
         elif key == layout.DECISIONS_BOUNDARY:
@@ -209,19 +218,47 @@ class Checker:
         if "lakelock.decision" in metadata.extra:
             self.ledger.published(requested, key, data)
             if requested in self.foreign_rollbacks and self.ledger.is_decided(requested):
-                self.fail("what was rolled back stays so", f"{key} becomes visible after a foreign rollback")
+                if not self._careless or self._is_seen_before_publication(requested):
+                    self.fail("what was rolled back stays so", f"{key} becomes visible after a foreign rollback")
+                self.undone[requested] = True
+        else:
+            self._foreign_since_s = min(self._foreign_since_s, self._hub.now_s)
         self._apply(requested, instant.completion or "", self.ledger.of(requested), metadata)
 
     def _foreign_rollback(self, target: str) -> None:
         if target in self._completed:
-            self.fail("a commit is there for ever", f"a foreign writer rolls {target} back, which is visible")
+            if not self._careless:
+                self.fail("a commit is there for ever", f"a foreign writer rolls {target} back, which is visible")
+            self.undone.setdefault(target, False)
         self.foreign_rollbacks.add(target)
+        self._rolled_back_s.setdefault(target, self._hub.now_s)
+
+    def is_untold(self, instant: str) -> bool:
+        """Whether its writer, who knew of the other engine, must have found that this commit is undone."""
+        knew = self._began_s.get(instant, 0.0) > self._foreign_since_s
+        return knew and self.undone.get(instant, False) and bool(self.files_gone(instant))
+
+    def _is_seen_before_publication(self, instant: str) -> bool:
+        """Whether the look after the decision must have found the rollback: its writer knew that there is another engine."""
+        knew = self._began_s.get(instant, 0.0) > self._foreign_since_s
+        return knew and self._rolled_back_s[instant] < self._decided_s.get(instant, 0.0)
+
+    def files_gone(self, instant: str) -> list[str]:
+        """The files of a visible commit that are not there."""
+        metadata = next((each for requested, each in self.table.commits if requested == instant), None)
+        return [file.key for file in files_of(metadata) if file.key not in self._server.objects] if metadata else []
+
+    def unnoticed(self, noticed: Iterable[str]) -> list[str]:
+        """Commits that a careless writer has undone, files and all, and that are not among these."""
+        return sorted(each for each in self.undone.keys() - set(noticed) if self.files_gone(each))
 
     def _apply(self, requested: str, completion: str, decision: Decision | None, metadata: CommitMetadata) -> None:
         """Make the files of a commit visible, and compare with the result of a serial execution."""
         for stat in metadata.stats:
             key = stat.path or ""
             file = DataFile.parse(key)
+            if file is not None and self._careless and requested in self.undone:
+                continue
             if file is None or key not in self._server.objects:
                 self.fail("a visible commit has its files", f"{requested} names {key}, which is not there")
                 return
@@ -230,6 +267,7 @@ class Checker:
                 self.fail("one base file per file group and instant", f"{sorted(twins)} at the commit of {requested}")
             self._check_based_on(file, stat, requested)
         self._deletions.superseded(self.table.show(requested, metadata))
+        self.table.take_out(metadata.extra.get(REPAIRED, "").split(","))
         tag = metadata.extra.get(TAG, "") or metadata.extra.get(FOREIGN_TAG, "")
         number = int(tag.removeprefix("op-")) if tag else None
         if number is not None and any(p.operation == number for p in self.published):
@@ -281,6 +319,9 @@ class Checker:
     def _data_file_deleted(self, key: str, process: Process) -> None:
         file = DataFile.parse(key)
         if file is None:
+            return
+        if self._careless and process.foreign:
+            self.table.clean(file)
             return
         self._twins.get((file.group, file.instant), set()).discard(key)
         decision = self.ledger.of(file.instant)

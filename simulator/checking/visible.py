@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 
 from lakelock.simulator.operations import State, state_of
 from lakelock.simulator.rows import Row, rows_of
@@ -55,6 +55,10 @@ class VisibleTable:
                 hidden += [known] if known is not None else []
                 self._slices[file.group] = file
         return hidden + [self._slices.pop(group) for group in metadata.replaced_groups if group in self._slices]
+
+    def take_out(self, instants: Container[str]) -> None:
+        """Do not show these commits any more: others have removed their files, and a repair has said so."""
+        self._slices = {group: file for group, file in self._slices.items() if file.instant not in instants}
 
     def clean(self, file: DataFile) -> None:
         """Remember the rows of a file that is about to be removed."""

@@ -16,7 +16,7 @@ HOT = (("0", "h0"), ("1", "h1"), ("2", "h2"))
 BUSIEST = 1_000
 """More operations than any scenario has: higher numbers belong to the families' own actors."""
 
-Foreign = Literal["none", "lazy", "eager"]
+Foreign = Literal["none", "lazy", "eager", "careless"]
 
 
 @dataclass(frozen=True)

@@ -30,6 +30,7 @@ from lakelock.simulator.operations import (
     Upsert,
 )
 from lakelock.simulator.rows import Row
+from lakelock.simulator.scenarios.careless import careless
 from lakelock.simulator.scenarios.families import has_family, in_family, paged, stormy
 from lakelock.simulator.scenarios.late_families import by_column
 from lakelock.simulator.scenarios.redoing import redoing
@@ -48,6 +49,8 @@ OTHER_PROFILE_ONE_IN, OTHER_PROFILE = 31, 27
 """The same for writers with the rules of Delta or of Hive."""
 REDOING_ONE_IN, REDOING = 17, (4, 11)
 """Two seeds in this many have writers that do only what collided again."""
+CARELESS_ONE_IN, CARELESS = 37, 17
+"""One seed in this many has a foreign writer without the lock."""
 RESERVING_ONE_IN, RESERVING = 23, 6
 """One seed in this many consists of writers that lose until they have reserved."""
 
@@ -67,6 +70,8 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
         scenario = redoing(scenario, Random(f"redo/{seed}"))
     if seed % RESERVING_ONE_IN == RESERVING and scenario.foreign == "none":
         scenario = reserving(scenario, Random(f"reserving/{seed}"))
+    if seed % CARELESS_ONE_IN == CARELESS and scenario.foreign == "none":
+        scenario = careless(scenario, Random(f"careless/{seed}"))
     return replace(scenario, files="parquet") if parquet else scenario
 
 

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from lakelock.conflict import ConflictRule
-from lakelock.errors import ConflictError, RolledBackError, TableError
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.errors import CommitUndone, ConflictError, CorruptTableError, RolledBackError, TableError
+from lakelock.events import Event, EventKind
 from lakelock.occ.foreign.overlaps import audit
 from tests.interop.processes import lakelock_writer
 from tests.interop.shared import Shared
+from tests.interop.witness import JavaError
 
 Share = Callable[..., Shared]
+
+EAGER_WRITES = 12
+CARELESS = {"hoodie.write.concurrency.mode": "SINGLE_WRITER", "hoodie.clean.failed.writes.policy": "EAGER"}
+"""Java's defaults: no lock, and whatever is pending is rolled back before each write."""
 
 
 @pytest.fixture
@@ -47,10 +56,9 @@ def test_a_metadata_table_that_java_switches_on_stops_the_transaction_that_is_un
 
 def test_an_eager_java_writer_that_rolls_back_a_live_transaction_is_named(table: Shared) -> None:
     engine, coordinator = table.engine(), table.coordinator()
-    careless = {"hoodie.write.concurrency.mode": "SINGLE_WRITER", "hoodie.clean.failed.writes.policy": "EAGER"}
     with coordinator.begin("UPSERT") as tx:
         tx.write_context()
-        table.java_write("upsert", ("b", 20, "eu"), **careless)
+        table.java_write("upsert", ("b", 20, "eu"), **CARELESS)
         table.put(("b", 20, "eu"))
         with pytest.raises(RolledBackError, match="by another Hudi writer") as caught:
             engine.upsert_in(tx, table.rows(("c", 3, "us")))
@@ -116,3 +124,74 @@ def test_a_java_writer_that_checks_and_locks_as_asked_is_never_alarmed_about(tab
     table.put(("x", 1, "us"), ("a", 100, "eu"))
     table.agree()
     assert audit(table.coordinator().table, 100).overlaps == []
+
+
+@pytest.mark.in_ci
+@pytest.mark.parametrize("stop_at", ["validated", "decided"])
+def test_an_eager_java_writer_that_rolls_back_a_commit_under_the_lock_is_found_in_time_or_told(table: Shared, stop_at: str) -> None:
+    table.java_write("upsert", ("b", 3, "eu"))  # so that this is a table with another engine
+    table.put(("b", 3, "eu"))
+    with lakelock_writer(table, ("a", 100, "eu"), ("n", 1, "us"), stop_at=stop_at) as mine:
+        table.java_write("upsert", ("x", 1, "eu"), **CARELESS)
+        table.put(("x", 1, "eu"))
+        told = mine.go_on()
+    if stop_at == "validated" or "committed" in told:  # its lock may have run out meanwhile: then it looks once more
+        assert told["committed"] and told["alerts"] == []
+        table.put(("a", 100, "eu"), ("n", 1, "us"))
+        table.agree()
+        return
+    undone = told["details"]["instant"]
+    assert told["error"] == "CommitUndone" and "hoodie.clean.failed.writes.policy=LAZY" in told["hint"]
+    assert any(undone in alert and "lakelock repair" in alert for alert in told["alerts"])
+    assert [each.instant for each in audit(table.coordinator().table, 100).undone] == [undone]
+    with pytest.raises(CorruptTableError, match="was undone by rollback"):
+        table.by_lakelock()
+    engine = table.engine()
+    assert [each.instant for each in engine.repair().undone] == [undone]
+    table.agree()
+    engine.upsert(table.rows(("a", 100, "eu"), ("n", 1, "us")))
+    table.put(("a", 100, "eu"), ("n", 1, "us"))
+    table.agree()
+
+
+@pytest.mark.in_ci
+def test_every_insert_beside_an_eager_java_writer_is_there_or_named(table: Shared) -> None:
+    inserts, raised, told = dict[str, str](), set[str](), list[str]()
+    stop = threading.Event()
+
+    def listen(event: Event) -> None:
+        if event.kind is EventKind.ALERT:
+            told.append(str(event.facts["problem"]))
+
+    def insert() -> None:
+        engine = ArrowEngine(table.coordinator(listen, retry_attempts=20))
+        while not stop.is_set():
+            key = f"l{len(inserts) + len(raised)}"
+            try:
+                inserts[key] = engine.insert(table.rows((key, 1, "us"))).instant
+            except CommitUndone:
+                raised.add(key)
+
+    writer = threading.Thread(target=insert)
+    writer.start()
+    try:
+        for number in range(EAGER_WRITES):
+            try:
+                table.java_write("insert", (f"j{number}", 2, "eu"), **CARELESS)
+            except JavaError as e:
+                print("JAVA", str(e)[:600])
+    finally:
+        stop.set()
+        writer.join()
+    assert len(inserts) > EAGER_WRITES
+    found = table.coordinator(listen)
+    found.begin("INSERT").abort()  # whoever begins next finds what came late
+    named = {each.instant for each in audit(found.table, 1000).undone}
+    there = set(table.by_java().column("id").to_pylist())
+    print("INSERTS", len(inserts), raised, "NAMED", named, "TOLD", told, "INSTANTS", table.instants("rollback", "rollback.requested"))
+    print([i for i in table.instants() if any(n in i for n in named)], found.table.observed)
+    lost = {instant for key, instant in inserts.items() if key not in there}
+    assert lost <= named, "an insert that was told as committed is gone, and nothing names it"
+    assert all(any(instant in problem for problem in told) for instant in named)
+    ArrowEngine(found).repair()
+    assert set(table.by_lakelock().column("id").to_pylist()) == there
