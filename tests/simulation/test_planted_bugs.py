@@ -8,19 +8,23 @@ from pathlib import Path
 import pytest
 
 from lakelock.conflict import Party
+from lakelock.errors import LakelockError
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId
 from lakelock.testing import ManualRuntime
+from tests.behaviour.beside_java import test_undone_commits as undone_commits
 from tests.behaviour.conflicts import test_profiles
+from tests.behaviour.foreign import Peer
 from tests.behaviour.multi_table import test_writes_in_turn
 from tests.behaviour.redo import test_nothing_to_change
 from tests.behaviour.reservations import test_reservations
 from tests.behaviour.simulated_time import test_found_by_simulation as simulated_time
 from tests.behaviour.tables import new_table
 from tests.behaviour.upkeep import test_archive, test_optimize
+from tests.simulation.planted import careless
 from tests.simulation.planted.bugs import BY_AN_OLD_TIMELINE, PLANTED, Edit, Planted, first_seed
 from tests.simulation.planted.profiles import ON_THE_BASELINE, ROWS_OF_NOBODY, UNREAD_BUCKETS
 from tests.simulation.planted.reservations import ON_THEIR_WAY, OVERRULED
@@ -43,6 +47,19 @@ def _taken_over() -> None:
     test_optimize.test_an_upsert_makes_a_running_optimize_yield_and_is_not_run_again(engine, storage, 1)
 
 
+def _beside(test: Callable[..., None], *arguments: str) -> Callable[[], None]:
+    """A test of behaviour on a table that another engine has written to; an error is a failure of it."""
+
+    def found() -> None:
+        storage = undone_commits.shared(MemoryStorage())
+        try:
+            test(storage, Peer(storage.inner), *arguments)
+        except LakelockError as error:
+            raise AssertionError(error.message) from error
+
+    return found
+
+
 @pytest.mark.parametrize("planted", but_in_ci(PLANTED, PLANTED[::12]), ids=lambda planted: planted.name)
 def test_a_planted_bug_is_found(planted: Planted) -> None:
     found = first_seed(planted)
@@ -63,6 +80,27 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
             lambda: test_profiles.test_who_deletes_the_last_rows_of_a_file_has_deleted_what_others_read("Serializable"),
         ),
         (ON_THE_BASELINE, lambda: test_writes_in_turn.test_a_later_write_applies_to_what_the_earlier_left(None)),
+        (
+            careless.TAKEN_FOR_COMMITTED,
+            _beside(
+                undone_commits.test_what_is_rolled_back_before_it_is_published_is_void_and_written_again,
+                "after the decision",
+                "planned",
+            ),
+        ),
+        (careless.VOID_IN_THE_WAY, _beside(undone_commits.test_a_commit_whose_files_are_gone_is_void_whoever_would_publish_it)),
+        (
+            careless.FILES_NOT_LOOKED_FOR,
+            _beside(undone_commits.test_a_commit_whose_files_are_gone_is_void_whoever_would_publish_it),
+        ),
+        (careless.ONLY_THE_LAST, _beside(undone_commits.test_of_two_rollbacks_the_one_that_removed_files_counts)),
+        (careless.NOT_AWAITED, _beside(undone_commits.test_a_plan_that_is_being_written_is_waited_for)),
+        (
+            careless.TOO_EARLY,
+            _beside(
+                undone_commits.test_the_other_half_of_an_overlap_that_comes_after_my_look_is_found_by_the_next_beginning_once
+            ),
+        ),
         (ON_THEIR_WAY, lambda: test_reservations.test_a_claim_that_is_on_its_way_is_waited_for(test_reservations.Table())),
     ],
     ids=lambda value: value.name if isinstance(value, Planted) else "",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from lakelock.errors import CommitUndone, CorruptTableError, RolledBackError, St
 from lakelock.events import EventKind
 from lakelock.occ.foreign.overlaps import audit
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.settings import ArchiveSettings, CheckpointSettings, CleanSettings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
@@ -257,6 +259,18 @@ def test_a_rollback_that_removed_nothing_is_no_reason_to_alarm_anybody(storage, 
     assert alerts(told) == [] and audit(writer(storage).table, 100).undone == []
 
 
+def test_of_two_rollbacks_the_one_that_removed_files_counts(storage, peer) -> None:
+    def roll_back_twice() -> None:
+        victim = pending(storage.inner)
+        peer.roll_back(victim)
+        peer.carry_out_rollback(*peer.plan_rollback(victim))  # it finds nothing any more
+
+    storage.before(publishes, roll_back_twice)
+    with pytest.raises(CommitUndone, match="1 of its 1 files are gone"):
+        opened(storage).insert(rows(NEW))
+    assert len(audit(writer(storage).table, 100).undone) == 1
+
+
 @pytest.mark.parametrize(
     "write", ["upsert", "delete", "overwrite"], ids=["an upsert", "a delete of a whole file", "an overwrite of a partition"]
 )
@@ -327,3 +341,56 @@ def test_a_missing_file_that_no_rollback_explains_says_what_to_ask_next(storage)
     with pytest.raises(StorageError, match="no such file") as caught:
         engine.read()
     assert "lakelock doctor" in caught.value.hint
+
+
+def test_a_rollback_of_a_commit_that_is_left_half_done_is_named_and_removed_once_nobody_is_at_work_on_it(peer, storage) -> None:
+    """As Java 1.2 leaves it where its rollback fails: then each of its later writes carries it out, or fails, too."""
+    told, plans = Recorder(), list[tuple[str, RollbackPlan]]()
+    storage.before(publishes, lambda: plans.append(peer.plan_rollback(pending(storage.inner))))
+    engine = opened(storage, told)
+    engine.insert(rows(NEW))  # its files are there, so it is committed
+    assert len(alerts(told)) == 1 and "its files may be removed at any moment" in alerts(told)[0]
+    ((rollback, plan),) = plans
+    assert [each.instant for each in audit(engine.coordinator.table, 100).undone] == [plan.target_instant]
+    assert content(opened(storage).read()) == [*OLD, NEW]
+
+    age_s = 2 * engine.coordinator.table.settings.heartbeat.limit_s
+    young = engine.repair()
+    assert (young.plans, young.committed) == ((), None)
+    stored = storage.inner._objects
+    key = layout.timeline(f"{rollback}.rollback.requested")
+    stored[key] = replace(stored[key], modified_ms=stored[key].modified_ms - round(age_s * 1000))
+    assert engine.repair().plans == (rollback,)
+    assert content(opened(storage).read()) == [*OLD, NEW] and audit(engine.coordinator.table, 100).undone == []
+
+
+def test_the_next_beginning_finds_an_unfinished_rollback_of_a_commit_although_no_other_engine_was_ever_met() -> None:
+    new_table(storage := MemoryStorage())
+    done = ArrowEngine(writer(storage)).insert(rows(NEW))
+    Peer(storage).plan_rollback(done.instant)
+    told = Recorder()
+    opened(storage, told).insert(rows(("d", 4, "1")))
+    assert [done.instant in each for each in alerts(told)] == [True]
+
+
+def test_upkeep_names_what_was_undone_and_archives_nothing_of_it_before_the_repair(storage, peer) -> None:
+    storage.before(publishes, lambda: peer.roll_back(pending(storage.inner)))
+    engine = opened(storage)
+    with pytest.raises(CommitUndone) as caught:
+        engine.insert(rows(NEW))
+    for number in range(6):
+        engine.insert(rows((f"k{number}", 0, "2")))
+    eager = replace(
+        QUICK,
+        archive=ArchiveSettings(min_commits=2, max_commits=3, min_age_s=0.0),
+        clean=CleanSettings(keep_commits=1, readers_s=0.0),
+        checkpoint=CheckpointSettings(every_commits=0),
+    )
+    keeper = writer(storage, eager)
+    done = keeper.upkeep()
+    victim = caught.value.details["instant"]
+    assert any(victim in problem and "lakelock repair" in problem for problem in done.problems)
+    assert victim in done.archived.held_by and "undone" in done.archived.held_by
+    engine.repair()
+    after = keeper.upkeep()
+    assert not any("undone" in problem for problem in after.problems) and "undone" not in after.archived.held_by

@@ -6,6 +6,7 @@ from itertools import chain, islice
 
 from lakelock.simulator.run import run
 from lakelock.simulator.scenarios.swarm import scenario_of
+from tests.simulation.planted.careless import BUGS_BESIDE_THE_CARELESS
 from tests.simulation.planted.commits import BUGS_OF_COMMITS
 from tests.simulation.planted.kinds import FOREIGN, SILENT_LOCK, SKEWED, STRAGGLERS, WITHOUT_INDEX, family
 from tests.simulation.planted.planting import Edit, Planted
@@ -319,7 +320,10 @@ _OTHERS = (
 )
 """Planted bugs of rolling back, cleaning up, of the rules of conflict, and of columns."""
 
-PLANTED = (*BUGS_OF_COMMITS, *_OTHERS, *BUGS_OF_PROFILES, *BUGS_OF_REDO, *BUGS_OF_RESERVATIONS, *BUGS_OF_UPKEEP)
+PLANTED = (
+    *BUGS_OF_COMMITS, *_OTHERS, *BUGS_OF_PROFILES, *BUGS_OF_REDO, *BUGS_OF_RESERVATIONS, *BUGS_OF_UPKEEP,
+    *BUGS_BESIDE_THE_CARELESS,
+)  # fmt: skip
 
 BY_AN_OLD_TIMELINE = Planted(
     "reaping by an old timeline",

@@ -1,0 +1,94 @@
+"""Planted bugs of what is done beside a writer that takes no lock: looked for before the publication, told after it."""
+
+from __future__ import annotations
+
+from tests.simulation.planted.kinds import CARELESS
+from tests.simulation.planted.planting import Edit, Planted
+
+BUGS_BESIDE_THE_CARELESS = (
+    Planted(
+        "no look between decision and publication",
+        "a decided commit is published by the timeline from before its decision",
+        "occ.committing.deciding:Deciding._boundary_after",
+        "if not table.observed.foreign_writers:",
+        "if True:",
+        also=(Edit("occ.committing.deciding:Deciding.conclude", "if table.observed.foreign_writers:", "if False:"),),
+        within=4000,
+        among=CARELESS,
+        seed=17,
+    ),
+    Planted(
+        "undone and told as committed",
+        "a writer does not look whether another engine has undone its commit meanwhile",
+        "occ.foreign.overlaps:alarm",
+        "undone = own_commit_undone(table, decision, timeline)",
+        "undone = None",
+        within=4000,
+        among=CARELESS,
+        seed=17,
+    ),
+    Planted(
+        "nobody looks back",
+        "no transaction looks at its beginning for commits that another engine has undone, and no upkeep does",
+        "occ.foreign.overlaps:LookBack.look",
+        "undone = undone_commits(table, timeline, known=self._settled)",
+        "undone = []",
+        also=(Edit("occ.upkeep.run:_tell_undone", "found = unrepaired(table, table.timeline())", "found = []"),),
+        within=4000,
+        among=CARELESS,
+        seed=54,
+    ),
+    Planted(
+        "undone commits are archived",
+        "the archiver moves past a commit that another engine has undone, and nothing explains it any more",
+        "occ.upkeep.archive_policy:archivable",
+        "elif commit.requested in undone:",
+        "elif False:",
+        within=4000,
+        among=CARELESS,
+        seed=2052,
+    ),
+)
+
+TAKEN_FOR_COMMITTED = Planted(
+    "void taken for committed",
+    "whoever rolls back a decided commit that another engine has rolled back reports it as committed",
+    "occ.recovery.rollback:_published",
+    "if publish_for_another(table, decided, timeline) is not Publication.VOID:",
+    "if publish_for_another(table, decided, timeline):",
+)
+VOID_IN_THE_WAY = Planted(
+    "a void head keeps everybody out",
+    "a transaction does not begin as long as the newest decided commit is pending, void or not",
+    "occ.baseline:begin",
+    "if head is not None and unpublished and head.instant not in table.observed.void:",
+    "if head is not None and unpublished:",
+)
+ONLY_THE_LAST = Planted(
+    "only the last rollback",
+    "of several rollbacks of a commit only the last is asked what it removed",
+    "occ.foreign.undone:_undone",
+    "return min(found, key=lambda each: (not each.gone, each.rollback.is_completed))",
+    "return found[-1]",
+)
+FILES_NOT_LOOKED_FOR = Planted(
+    "files are not looked for",
+    "a decided commit is published although its files are gone",
+    "occ.publishing.publish:publish",
+    " or files_gone():",
+    ":",
+)
+NOT_AWAITED = Planted(
+    "a plan without content",
+    "a rollback whose plan is being written is taken for one of something else",
+    "occ.publishing.fate:plans_awaited",
+    "for _ in range(TORN_LOOKS):",
+    "for _ in ():",
+)
+TOO_EARLY = Planted(
+    "an overlap that comes late",
+    "nobody looks for overlaps after the look that follows the commit",
+    "occ.foreign.overlaps:LookBack.look",
+    "late = [each for each in overlaps(known) if (each.second.completion or \"\") > looked_at]",
+    "late = []",
+)
