@@ -15,8 +15,8 @@ from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, Ta
 from lakelock.cli.output import Output, moment, plain, reporting
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.locking.targets import resources_of, within
-from lakelock.occ.services.optimize import has_buckets, plan_joins, without_rows
 from lakelock.occ.publishing.fate import SHARE_THE_LOCK
+from lakelock.occ.services.optimize import has_buckets, plan_joins, without_rows
 from lakelock.occ.services.repair import preview_repair
 from lakelock.occ.services.restore import check_moment, kept_by, moment_of, preview_restore, undone_by
 from lakelock.table.eligibility import check_writable

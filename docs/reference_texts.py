@@ -177,6 +177,13 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "rejected (4). Only then go on, or run it again. Exit code 1 is no answer: there is no trace of such an instant in "
         "this table, so compare the path and the instant first.",
     ),
+    e.CommitUndone: Advice(
+        "Another engine without the lock saw the transaction pending and rolled it back while it was committed: it is on the "
+        "timeline, and files of it are gone. Java Hudi's defaults (`SINGLE_WRITER`, `EAGER`) do that.",
+        "Run `lakelock repair PATH`, or `table.repair()`: it takes the whole commit out, so that the table can be read again. "
+        "Then run the operation again. "
+        "[What the other engine lacks](howto-tables-of-java-hudi.md#what-every-java-writer-needs).",
+    ),
     e.TransactionTorn: Advice(
         "A transaction over several tables was committed, and another engine rolled back its instant in one of them before it "
         "was visible there. This needs `transaction.allow_foreign`, a writer that dies or loses its lock at that moment, and a "

@@ -30,10 +30,10 @@ from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.services.alter import alter
 from lakelock.occ.services.optimize import Optimized, optimize
+from lakelock.occ.services.repair import Repaired, repair
 from lakelock.occ.services.restore import restore
 from lakelock.occ.shown import QueryType, Shown
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.services.repair import Repaired, repair
 from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.storage import is_missing
 from lakelock.table.buckets import beside_buckets
@@ -273,7 +273,7 @@ class ArrowEngine:
         return restore(self._coordinator, self._moment(as_of), partial(write_copies, self._coordinator, self._kernels), tag=tag)
 
     def repair(self, *, tag: str = "") -> Repaired:
-        """Take commits out of the table that another engine has undone by removing their files, so that it can be read again."""
+        """Take commits out of the table that another engine has undone by removing their files: then it can be read again."""
         return repair(self._coordinator, partial(write_copies, self._coordinator, self._kernels), tag=tag)
 
     def read(

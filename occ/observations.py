@@ -6,7 +6,6 @@ from dataclasses import dataclass, field
 
 from lakelock.table.index_choice import TableIndex
 
-
 MOST_TOLD = 1_000
 """How many alerts a process remembers, so as not to raise them again."""
 
@@ -44,7 +43,7 @@ class Observations:
     """By rollback, the instant that its plan names; plans never change."""
 
     void: set[str] = field(default_factory=set)
-    """Instants that are decided and will never be visible, because another engine rolled them back, or removed files of them."""
+    """Instants that are decided and will never be visible: another engine rolled them back, or removed files of them."""
     told: dict[str, None] = field(default_factory=dict)
     """What alerts about other engines were about, oldest first: each is raised once."""
 

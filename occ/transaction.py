@@ -37,6 +37,7 @@ from lakelock.occ.foreign.undone import undone_error
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.phases import Phase
 from lakelock.occ.records import commit_keys as keys
+from lakelock.occ.records.decisions import Decision
 from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
 from lakelock.occ.recovery.rollback import RollbackTarget
 from lakelock.occ.redo import goes_aside
@@ -72,7 +73,7 @@ class Transaction(Work):
         writes a small file and tells them, which is called while the lock is taken if nobody else is expected there. `schema`:
         the table's schema after this commit, if it changes. `replaced`: file groups by partition whose content this commit
         replaces.
-        Raises `ConflictError` or `RolledBackError` (rejected, nothing remains) or `CommitOutcomeUnknown`.
+        Raises `ConflictError` or `RolledBackError` (rejected, nothing remains), `CommitOutcomeUnknown` or `CommitUndone`.
         """
         self._ensure_open()
         if not callable(stats):
@@ -108,6 +109,10 @@ class Transaction(Work):
                 if isinstance(lost, ConflictError):
                     raise lost.with_traceback(error.__traceback__) from error.__cause__
             raise
+        return self._committed(commit, decision)
+
+    def _committed(self, commit: Commit, decision: Decision) -> Committed:
+        """What follows the publication. `CommitUndone` if another engine, which takes no lock, has undone it meanwhile."""
         self.state = TransactionState.COMMITTED
         if self.reserved.own is not None:
             self.reserved.own.end()

@@ -28,7 +28,6 @@ from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import later_than
 from lakelock.table.timeline import Timeline
 
-
 LastLook = tuple[Timeline, list[str]]
 """The timeline right before a publication, and the files of the commit that were gone then."""
 

@@ -17,7 +17,6 @@ from lakelock.table.instants import Instant, State
 from lakelock.table.services import RollbackPlan
 from lakelock.table.timeline import Timeline
 
-
 SHARE_THE_LOCK = (
     "give every Hudi writer hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL, "
     "hoodie.clean.failed.writes.policy=LAZY and the lock of lakelock's writers (hoodie.write.lock.provider with its keys)"

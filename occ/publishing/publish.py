@@ -31,9 +31,7 @@ FILES_LOOKED_AT = 16
 """Of a commit with more files, so many are looked for before it is published: whoever rolls it back removes all of them."""
 
 
-def publish(
-    table: OpenTable, decision: Decision, timeline: Timeline, files_gone: Callable[[], Sequence[str]]
-) -> Publication:
+def publish(table: OpenTable, decision: Decision, timeline: Timeline, files_gone: Callable[[], Sequence[str]]) -> Publication:
     """Make a decided commit visible, unless it is already, a foreign rollback targets it, or files of it are gone.
 
     Hold the table's lock. `timeline` was read after the decision was seen, or under the same lock. All lower commits must be

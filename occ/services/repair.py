@@ -1,19 +1,18 @@
 """Repairing a table after another engine has undone commits of lakelock, by rollbacks of instants that it had seen pending.
 
-Such a commit is completed, and files of it are gone: readers that go by the commits fail, and readers that list files show less
-than was committed. A repair takes the whole commit out, so that every reader sees the same rows: a file group whose newest
-slice is the commit's gets its older rows again, one that the commit has made is replaced by nothing, and one that it has replaced
-comes back. What later commits have built on a slice of it that was left stays.
+Such a commit is completed, and files of it are gone: readers that go by the commits fail, and readers that list files show
+less than was committed. A repair takes the whole commit out, so that every reader sees the same rows: a file group whose newest
+slice is the commit's gets its older rows again, one that the commit has made is replaced by nothing, and one that it has
+replaced comes back. What later commits have built on a slice of it that was left stays.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
-from lakelock.occ.attempts.retrying import with_retries
 from lakelock.markers.liveness import LivenessState, judge_all
+from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.foreign.undone import Undone, is_undoing, rolled_back_commits, unrepaired
 from lakelock.occ.open_table import OpenTable
@@ -59,7 +58,9 @@ def repair(coordinator: Coordinator, write: Copying, *, tag: str = "") -> Repair
     def work(tx: Transaction) -> Committed:
         undone = _to_take_out(coordinator.table, tx.baseline.timeline)
         plan = plan_repair(coordinator.table, tx.baseline.timeline, tx.snapshot(), undone)
-        new = [copy.source.group for copy in plan.copies if copy.base is None and tx.baseline.properties.bucket_index is not None]
+        new = [
+            copy.source.group for copy in plan.copies if copy.base is None and tx.baseline.properties.bucket_index is not None
+        ]
         tx.claim(plan.touched, map(bucket_of_group, new))
         replaced: dict[str, list[str]] = {}
         for file in plan.removed:

@@ -79,12 +79,10 @@ def archivable(
             held_by = f"what {dirty} left, which is not removed yet"
         elif lately and following.requested > lately:
             held_by = f"archive.min_age_s and clean.readers_s: {lately} was rolled back lately"
-        elif commit.requested in undone:
-            held_by = f"{commit}, which another engine has undone: lakelock repair"
         elif shown.completed_ms.get(commit.requested, now_ms) > since_ms:
             held_by = "running transactions" if timeline.pending else "archive.min_age_s and clean.readers_s"
         else:
-            held_by = _held(commit, still_replaced, covered)
+            held_by = _held(commit, still_replaced, undone, covered)
         if held_by:
             break
         gone.append(commit)
@@ -93,8 +91,10 @@ def archivable(
     return Archivable(tuple(sorted((*gone, *_along(timeline, gone[-1].requested)))), held_by)
 
 
-def _held(commit: Instant, still_replaced: Set[str], covered: Set[str] | None) -> str:
+def _held(commit: Instant, still_replaced: Set[str], undone: Set[str], covered: Set[str] | None) -> str:
     """Why readers still need this commit on the timeline."""
+    if commit.requested in undone:
+        return f"{commit}, which another engine has undone: lakelock repair"
     if commit.requested in still_replaced:
         return f"{commit}, whose replaced files are not cleaned yet"
     return "the next checkpoint" if covered is not None and commit.requested not in covered else ""

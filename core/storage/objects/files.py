@@ -31,9 +31,7 @@ def open_reader(store: ObjectStore, key: str, uri: str, options: Mapping[str, st
 
     with translated(uri, key, options):
         return reader(size_bytes or obstore.head(store, key)["size"], fetch)
-    raise StorageError(
-        f"{uri}/{key}: no such object", hint="check the path; another process may have removed it", missing=True
-    )
+    raise StorageError(f"{uri}/{key}: no such object", hint="check the path; another process may have removed it", missing=True)
 
 
 class _Upload(Protocol):

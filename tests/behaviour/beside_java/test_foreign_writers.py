@@ -206,7 +206,10 @@ def test_the_command_audit_prints_each_pair_and_ends_with_4(tmp_path) -> None:
     new_table(storage)
     first = insert(writer(storage), storage, "month=1", "a")
     run = CliRunner().invoke(app, ["audit", storage.root])
-    assert (run.exit_code, run.stdout) == (0, "1 commit: none rewrote file groups behind the back of another, and none was undone\n")
+    assert (run.exit_code, run.stdout) == (
+        0,
+        "1 commit: none rewrote file groups behind the back of another, and none was undone\n",
+    )
     (old,) = writer(storage).snapshot().files
     one = foreign_commit(storage, old, after(first.completion, 1), after(first.completion, 9))
     two = foreign_commit(storage, old, after(first.completion, 2), after(first.completion, 8))

@@ -247,7 +247,7 @@ def test_a_rollback_that_removed_nothing_is_no_reason_to_alarm_anybody(storage, 
 
     def publish_beside() -> None:
         victim = pending(storage.inner)
-        rollback, plan = peer.plan_rollback(victim)
+        rollback, _ = peer.plan_rollback(victim)
         planned.append((rollback, RollbackPlan(victim, "commit", {})))
         peer.carry_out_rollback(*planned[0])
 
@@ -307,7 +307,9 @@ def test_a_commit_of_two_files_of_which_one_is_left_is_taken_out_as_a_whole(stor
     assert content(opened(storage).read()) == OLD
 
 
-def test_a_batch_of_a_stream_that_was_undone_is_applied_again_after_the_repair_and_never_taken_for_applied(storage, peer) -> None:
+def test_a_batch_of_a_stream_that_was_undone_is_applied_again_after_the_repair_and_never_taken_for_applied(
+    storage, peer
+) -> None:
     batch = AppTransaction("stream", 7)
     storage.before(publishes, lambda: peer.roll_back(pending(storage.inner)))
     with pytest.raises(CommitUndone):

@@ -128,7 +128,9 @@ def test_a_java_writer_that_checks_and_locks_as_asked_is_never_alarmed_about(tab
 
 @pytest.mark.in_ci
 @pytest.mark.parametrize("stop_at", ["validated", "decided"])
-def test_an_eager_java_writer_that_rolls_back_a_commit_under_the_lock_is_found_in_time_or_told(table: Shared, stop_at: str) -> None:
+def test_an_eager_java_writer_that_rolls_back_a_commit_under_the_lock_is_found_in_time_or_told(
+    table: Shared, stop_at: str
+) -> None:
     table.java_write("upsert", ("b", 3, "eu"))  # so that this is a table with another engine
     table.put(("b", 3, "eu"))
     with lakelock_writer(table, ("a", 100, "eu"), ("n", 1, "us"), stop_at=stop_at) as mine:

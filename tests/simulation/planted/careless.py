@@ -41,9 +41,9 @@ BUGS_BESIDE_THE_CARELESS = (
     Planted(
         "undone commits are archived",
         "the archiver moves past a commit that another engine has undone, and nothing explains it any more",
-        "occ.upkeep.archive_policy:archivable",
-        "elif commit.requested in undone:",
-        "elif False:",
+        "occ.upkeep.archive_policy:_held",
+        "if commit.requested in undone:",
+        "if False:",
         within=4000,
         among=CARELESS,
         seed=2052,
@@ -89,6 +89,6 @@ TOO_EARLY = Planted(
     "an overlap that comes late",
     "nobody looks for overlaps after the look that follows the commit",
     "occ.foreign.overlaps:LookBack.look",
-    "late = [each for each in overlaps(known) if (each.second.completion or \"\") > looked_at]",
+    'late = [each for each in overlaps(known) if (each.second.completion or "") > looked_at]',
     "late = []",
 )
