@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from enum import Enum
 
 from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule
-from lakelock.rule_texts import DECLARE_SCOPE, NO_RETRY, REMEDIES, WEAKER_LEVEL, FoundAt, Remedy, rule_text
+from lakelock.rule_texts import DECLARE_SCOPE, NO_RETRY, REMEDIES, WEAKER_LEVEL, FoundAt, Remedy, about, rule_text
 
 
 class Verdict(str, Enum):
@@ -148,10 +149,19 @@ def _helps(conflict: Conflict) -> tuple[str, ...]:
     said = {Remedy.READ_WHERE} if conflict.read == WHOLE_TABLE else set[Remedy]()
     said |= {Remedy.ANOTHER_LEVEL} if conflict.passes_at else set()
     said |= set() if conflict.retry_helps else {Remedy.RUN_AGAIN}
-    usual = (REMEDIES[remedy] for remedy in rule_text(conflict.rule, conflict.profile).remedies if remedy not in said)
-    return (*_particular(conflict), *usual)
+    usual = [REMEDIES[remedy] for remedy in rule_text(conflict.rule, conflict.profile).remedies if remedy not in said]
+    return (*_particular(conflict), *(about(advice, _partition(conflict)) for advice in usual))
 
 
 def _particular(conflict: Conflict) -> tuple[str, ...]:
-    scope = (DECLARE_SCOPE,) if conflict.read == WHOLE_TABLE else ()
+    scope = (about(DECLARE_SCOPE, _partition(conflict)),) if conflict.read == WHOLE_TABLE else ()
     return (*scope, WEAKER_LEVEL.format(level=conflict.passes_at)) if conflict.passes_at else scope
+
+
+_FOLDER = re.compile(r"[^/=]+=[^/]*(?:/[^/=]+=[^/]*)*")
+
+
+def _partition(conflict: Conflict) -> str:
+    """The first partition that the conflict is about, as `day=2026-11-20`; empty where its folders do not name columns."""
+    found = (_FOLDER.match(text) for text in (*conflict.within, *conflict.overlap))
+    return next((match.group() for match in found if match is not None), "")

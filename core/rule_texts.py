@@ -173,3 +173,13 @@ IN_DELTA: dict[ConflictRule, RuleText] = {
 def rule_text(rule: ConflictRule, profile: str = "") -> RuleText:
     """The words of a rule, as a profile has it; without a profile, those of all others."""
     return IN_DELTA.get(rule, RULES[rule]) if profile == "delta" else RULES[rule]
+
+
+def about(text: str, partition: str) -> str:
+    """An advice with a partition of the table that it is about, instead of the example; with none where it is not known."""
+    parts = [part.partition("=") for part in partition.split("/") if part]
+    where = " and ".join(f"{name} = {value if value.isdecimal() else repr(value)}" for name, _, value in parts)
+    given = {'where="month = 1"': f'where="{where}"', 'partition="month=1"': f'partition="{partition}"'}
+    for example, own in given.items():
+        text = text.replace(example, own if parts else f"{example.partition('=')[0]}=...")
+    return text

@@ -112,7 +112,7 @@ class TestDoctor:
         (lock,) = [check for check in ended.json["checks"] if check["name"] == "lock"]
         assert lock["status"] == "failed"
         assert "redis://elsewhere" in lock["found"]
-        assert "redis://elsewhere" in lock["hint"]
+        assert "redis://elsewhere" in lock["hint"] and f"`lakelock locks migrate {storage.uri} --to URI`" in lock["hint"]
 
     def test_a_held_lock_is_a_warning_that_names_the_holder(self, storage: LocalStorage, path: str) -> None:
         holder = writer(storage, name="backfill").table.provider

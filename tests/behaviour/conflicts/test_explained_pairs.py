@@ -25,7 +25,7 @@ from lakelock.table.buckets import BucketIndex
 from lakelock.table.index_choice import GlobalIndex
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from tests.behaviour.tables import HUDI, QUICK, SCHEMA, insert, memory_table, put_file, writer
+from tests.behaviour.tables import HUDI, QUICK, SCHEMA, insert, memory_table, new_table, put_file, writer
 from tests.faulty_storage import CountingStorage
 from tests.sizes import in_ci
 
@@ -235,6 +235,19 @@ def test_the_same_pair_is_judged_by_every_profile_and_in_the_other_order():
     assert found.reverse is not None and found.reverse.verdict is PASSES
     assert "in hudi: passes" in str(found) and "in the other order: passes" in str(found)
     assert writer(filled(), HUDI).explain_conflict("READ", "INSERT month=1").elsewhere["strict"].verdict is COLLIDES
+
+
+@pytest.mark.parametrize(
+    ("partition", "declared"),
+    [("day=2026-11-20", "day = '2026-11-20'"), ("day=2026-11-20/hour=3", "day = '2026-11-20' and hour = 3"), ("", "")],
+)
+def test_what_helps_names_a_partition_of_this_table(partition, declared):
+    storage, columns = MemoryStorage(), pa.schema([("id", pa.string()), ("day", pa.string()), ("hour", pa.int32())])
+    new_table(storage, columns, [part.partition("=")[0] for part in partition.split("/") if part])
+    found = writer(storage).explain_conflict("READ", f"INSERT {partition}".strip()).chosen
+    where, written = (f'where="{declared}"', f'partition="{partition}"') if partition else ("where=...", "partition=...")
+    assert found.helps[0].endswith(f"what it reads by {where}, what it writes by {written}")
+    assert "month" not in str(found)
 
 
 def test_a_read_of_everything_is_told_to_declare_its_scope():
