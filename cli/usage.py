@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from typing import Any, cast
 
 import typer
@@ -25,6 +26,7 @@ _MEANT = {
     "unlock": "locks break",
 }
 """What other systems call a command of ours."""
+_MAY_BE_EMPTY = ("--reason", "--tag")
 UsageError = cast("type[Exception]", typer.BadParameter.__mro__[1])
 """What every error of a call is. Releases of typer have it in different places."""
 
@@ -35,6 +37,7 @@ class Commands(TyperGroup):
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         as_json = _JSON in args
         with _told(as_json):
+            _refuse_empty(args)
             context = super().make_context(info_name, args, parent, **extra)
         context.meta[_JSON] = as_json
         return context
@@ -49,6 +52,15 @@ class Commands(TyperGroup):
     def invoke(self, ctx: Any) -> Any:
         with _told(ctx.meta[_JSON]):
             return super().invoke(ctx)
+
+
+def _refuse_empty(args: Sequence[str]) -> None:
+    """`UsageError` for an empty text, as of a variable that is not set: it never means that an argument was left out."""
+    for before, given in pairwise(["", *args]):
+        name = given.rstrip("=") if given.startswith("--") and given.endswith("=") else before if not given.strip() else None
+        if name is not None and name not in _MAY_BE_EMPTY:
+            what = name if name.startswith("-") else "an argument"
+            raise typer.BadParameter(f"{what} is an empty text. Give it a value, or leave it out.")
 
 
 @contextmanager

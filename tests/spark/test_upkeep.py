@@ -65,6 +65,25 @@ def test_files_of_chosen_partitions_are_joined_and_no_row_changes(spark: SparkSe
     assert table.read().count() == 70
 
 
+def test_an_optimize_does_nothing_before_it_is_told_to_and_warns_if_it_never_is(table: LakeTable) -> None:
+    commits = table.history().count()
+    builder = table.optimize()
+    assert repr(builder).startswith("OPTIMIZE: nothing is done yet; next: call .execute()")
+    with pytest.raises(AttributeError, match=r"was not executed has no 'files_before'; next: call \.execute\(\)"):
+        builder.files_before  # noqa: B018
+    with pytest.warns(RuntimeWarning, match="never executed, so no file was joined"):
+        del builder
+    for columns in ((), ("",), ("colour",)):
+        with pytest.raises(InputError):
+            table.optimize().executeZOrderBy(*columns)
+    with pytest.raises(InputError, match="empty text"):
+        table.optimize().where("")
+    assert table.history().count() == commits
+    first = "day = date'2026-01-01' and n = 7"
+    assert table.optimize().where(first).executeCompaction().files_before == 3
+    assert table.optimize().where("day = date'2026-01-01' and n is null").executeZOrderBy("v", "id").files_before == 3
+
+
 def test_rows_are_sorted_so_that_each_new_file_has_its_range(spark: SparkSession, table: LakeTable) -> None:
     before = stored(table)
     size = max(file.stat().st_size for file in Path(table.path.removeprefix("file://")).rglob("*.parquet")) + 1

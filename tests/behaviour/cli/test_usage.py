@@ -52,3 +52,18 @@ def test_a_wrong_call_is_told_as_json_where_it_asks_for_json(call: list[str], sa
 def test_ctrl_c_while_the_modules_load_ends_without_a_traceback() -> None:
     done = subprocess.run([sys.executable, "-c", INTERRUPTED_WHILE_LOADING], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    ("call", "named"),
+    [
+        (["restore", "PATH", "--as-of", ""], "--as-of"),
+        (["optimize", "PATH", "--partition", " "], "--partition"),
+        (["optimize", "PATH", "--partition="], "--partition"),
+        (["locks", "explain", "", "PATH"], "an argument"),
+    ],
+)
+def test_an_empty_text_is_refused_and_not_taken_for_an_argument_that_was_left_out(call: list[str], named: str) -> None:
+    ended = run(*call)
+    assert ended.code == Exit.USAGE and f"{named} is an empty text" in " ".join(ended.err.split())
+    assert json.loads(run(*call, "--json").err)["error"]["code"] == "input"

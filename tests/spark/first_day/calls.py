@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta, timezone
+from datetime import date, datetime, timedelta, timezone
 from pathlib import Path
 
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
@@ -224,6 +224,12 @@ def _merged(day: Day) -> object:
     return sorted(row["v"] for row in day.table.toDF().collect())
 
 
+def _merged_on(day: Day, on: str | list[str]) -> object:
+    source = day.rows((1, "a", 9), (4, "b", 10))
+    day.table.merge(source, on).whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    return sorted(row.v for row in day.table.read().collect())
+
+
 def _sum(day: Day, write: Callable[[LakeTable], object]) -> int:
     write(day.table)
     return int(day.table.read().agg(F.sum("v")).head()[0] or 0)
@@ -327,6 +333,19 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         writes=False,
     ),
     Works(13, "table.read(as_of=t)", lambda d: d.table.read(as_of=soon()).count(), 3, writes=False),
+    *(
+        Told(13, f"table.read(as_of={moment!r})", lambda d, m=moment: d.table.read(as_of=m), r"as_of takes an instant")
+        for moment in (0, "", 1, date(2026, 11, 20))
+    ),
+    Told(13, "table.read(version=1)", lambda d: d.table.read(version=1), r"as_of takes an instant"),
+    Told(13, "table.changes()", lambda d: d.table.changes(), r'table\.changes\(0, feed="commits"\)'),
+    Told(
+        13, 'table.changes("yesterday")', lambda d: d.table.changes("yesterday"), "neither an instant time nor a date and time"
+    ),
+    *(
+        Told(14, f"table.{name}", lambda d, name=name: getattr(d.table, name), rf"LakeTable has no '{name}'; next: table\.")
+        for name in ("count", "show", "df", "where", "write", "append")
+    ),
     Works(14, "table.read().where(\"month = 'a'\")", lambda d: d.table.read().where("month = 'a'").count(), 2, writes=False),
     Elsewhere(14, "table.read().where(...) prunes", "tests/spark/reading/test_pruned_reads.py", "test_"),
     Told(
@@ -518,6 +537,12 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         r"LakeTable\.exists\(spark, path\)",
     ),
     Told(37, "LakeTable.createIfNotExists(spark)", lambda d: LakeTable.createIfNotExists(d.spark), "if_not_exists=True"),
+    Told(
+        37,
+        "LakeTable.create(spark, p, df)",
+        lambda d: LakeTable.create(d.spark, d.new, d.one),
+        r"name the arguments after the first: create\(spark, path, \*, schema, key",
+    ),
     Works(
         38,
         'table.toDF(), table.alias("t")',
@@ -526,6 +551,22 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         writes=False,
     ),
     Works(39, "table.merge(src, c).whenMatchedUpdateAll()...", _merged, [2, 3, 9, 10]),
+    *(
+        Works(39, f"table.merge(src, {on!r})", lambda d, on=on: _merged_on(d, on), [2, 3, 9, 10])
+        for on in ("id", ["id"], ["id", "month"])
+    ),
+    Told(
+        39,
+        "table.merge(src, without aliases)",
+        lambda d: d.table.merge(d.one, "id = id").when_matched_delete().execute(),
+        r'"target\.id = source\.id", or the columns that are equal: table\.merge\(df, "id"\)',
+    ),
+    Told(
+        39,
+        'table.merge(src, ["colour"])',
+        lambda d: d.table.merge(d.one, ["colour"]).when_matched_delete().execute(),
+        "columns: id, month, v",
+    ),
     Told(
         40,
         'df.mergeInto("t", c)',
@@ -554,6 +595,17 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
     Works(46, "table.detail()", _detail, ("table", ["id"], ["month"], 2, True), writes=False),
     Works(47, "table.vacuum(168)", lambda d: d.table.vacuum(168) is not None, True),
     Works(47, "table.optimize(sort_by=...).execute()", lambda d: d.table.optimize(sort_by="v").execute() is not None, True),
+    Works(
+        47,
+        "table.optimize().where(...).executeCompaction()",
+        lambda d: d.table.optimize().where("month = 'a'").executeCompaction() is not None,
+        True,
+    ),
+    Works(47, 'table.optimize().executeZOrderBy("v")', lambda d: d.table.optimize().executeZOrderBy("v") is not None, True),
+    *(
+        Told(48, f"table.restore({moment!r})", lambda d, m=moment: d.table.restore(m), "as_of takes an instant")
+        for moment in (0, "", 1)
+    ),
     Told(48, "table.restoreToVersion(1)", lambda d: d.table.restoreToVersion(1), r"table\.restore\(instant\)"),
     Works(48, "table.restore(instant)", _restored, 3),
     Told(
