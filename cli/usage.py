@@ -20,7 +20,6 @@ _MEANT = {
     "log": "commits ls",
     "vacuum": "clean",
     "compact": "optimize",
-    "repair": "doctor",
     "rollback": "restore",
     "show": "commits show",
     "unlock": "locks break",

@@ -18,7 +18,7 @@ from lakelock.settings.resolver import setting_of
 from lakelock.spark_plugin.arguments import numbered
 from lakelock.spark_plugin.data_source.change_options import OPTIONS as CHANGE_OPTIONS
 from lakelock.spark_plugin.data_source.change_options import ChangeOptions
-from lakelock.spark_plugin.data_source.flags import true_or_false
+from lakelock.spark_plugin.data_source.flags import refuse_empty, true_or_false
 from lakelock.spark_plugin.data_source.planners import spare_pandas
 from lakelock.spark_plugin.data_source.stated_table import OPTIONS as TABLE_OPTIONS
 from lakelock.spark_plugin.data_source.stated_table import StatedTable
@@ -112,6 +112,7 @@ class SourceOptions:
                 hint="use .load(path) or .save(path); in SQL: INSERT INTO t WITH ('path' = '...'), "
                 "or a temporary view USING lakelock OPTIONS (path '...')",
             )
+        refuse_empty(given)
         conf = dict(conf or {})
         overwrite, chosen = _overwrite(given, sparks=overwrites_partitions(conf))
         conf.pop(OVERWRITE_MODE, None)
@@ -208,6 +209,7 @@ class ReadOptions:
     def parse(cls, options: Mapping[str, object]) -> ReadOptions:
         """An unknown option is a `SettingsError` that names the nearest known one."""
         given = spelled_as_here({key: str(value) for key, value in options.items()}, READS)
+        refuse_empty(given)
         for key in given:
             if key in CHANGE_OPTIONS:
                 hint = 'table.changes(since, feed="commits") is the frame, and spark.readStream.format("lakelock") the stream'

@@ -14,7 +14,6 @@ from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.conditions import Condition, condition_text
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.session.versions import column_of, condition_of, try_cast
-from lakelock.spark_plugin.statements.operations import quoted
 from lakelock.table.columns.fields import spelled
 from lakelock.table.schema import TableSchema
 
@@ -104,8 +103,12 @@ def with_columns_equated(spec: MergeSpec, schema: TableSchema) -> MergeSpec:
         for side, there in (("table", schema.names), ("source", of_source)):
             if spelled(name, there) is None:
                 raise SchemaError(f"merge: the {side} has no column {name!r}", hint=column_hint(name, there), column=name)
-    equations = [f"{quoted((spec.target_alias, name))} = {quoted((spec.source_alias, name))}" for name in listed]
+    equations = [f"{_quoted(spec.target_alias, name)} = {_quoted(spec.source_alias, name)}" for name in listed]
     return replace(spec, on=" AND ".join(equations)) if equations else spec
+
+
+def _quoted(*parts: str) -> str:
+    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
 @dataclass(frozen=True)

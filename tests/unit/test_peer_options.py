@@ -203,3 +203,12 @@ def test_one_option_in_two_spellings_is_refused(given: dict[str, str]) -> None:
 def test_a_read_names_what_is_wrong_with_its_options(options: dict[str, object], problem: str) -> None:
     with pytest.raises(SettingsError, match=problem):
         ReadOptions.parse(options)
+
+
+@pytest.mark.parametrize("name", ["as_of", "partition"])
+@pytest.mark.parametrize("text", ["", " "])
+def test_an_option_without_a_value_is_not_taken_for_one_that_was_left_out(name: str, text: str) -> None:
+    with pytest.raises(SettingsError, match="is an empty text"):
+        ReadOptions.parse({name: text})
+    with pytest.raises(SettingsError, match="is an empty text"):
+        SourceOptions.parse({"path": "/t", name: text})
