@@ -20,6 +20,6 @@ def to_arrow(frame: DataFrame) -> pa.Table:
 
 def register_without_confs(spark: SparkSession) -> None:
     """`format("lakelock")` as it is without confs."""
-    from lakelock.spark_plugin import LakelockDataSource
+    from lakelock.spark_plugin import unregister
 
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)

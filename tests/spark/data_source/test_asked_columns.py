@@ -11,7 +11,7 @@ from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 
 from lakelock.errors import SchemaError
-from lakelock.spark_plugin import LakelockDataSource, LakeTable
+from lakelock.spark_plugin import LakeTable, unregister
 from lakelock.spark_plugin.creating import columns_of
 from lakelock.spark_plugin.data_source.asked import check_asked
 from lakelock.spark_plugin.frames import arrow_schema
@@ -22,7 +22,7 @@ ROW = (3_000_000_000, 1.1, Decimal("1234567890123.4567"), 7, dt.datetime(2026, 1
 
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)
     found = LakeTable.create(spark, path, schema=COLUMNS, key="id")
     found.insert(spark.createDataFrame([ROW], COLUMNS))
     return found

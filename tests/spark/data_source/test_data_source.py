@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.errors import SettingsError
-from lakelock.spark_plugin import LakelockDataSource, LakeTable, register
+from lakelock.spark_plugin import LakeTable, register, unregister
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.sink import BatchSink
 from lakelock.spark_plugin.session.conf import OVERWRITE_MODE
@@ -34,7 +34,7 @@ def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:
 
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)
     return LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p")
 
 
@@ -193,7 +193,7 @@ def test_half_a_number_is_refused_before_any_work(
 def session(spark: SparkSession) -> Iterator[SparkSession]:
     """A session of its own, whose confs and data sources nobody else sees."""
     yield spark.newSession()
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)
 
 
 def recorded_lock(path: str) -> str:
@@ -252,7 +252,7 @@ def test_reads_need_the_confs_of_storage_only(session: SparkSession, table: Lake
 
 @pytest.mark.parametrize("hive_style", [False, *in_ci(True)])
 def test_a_read_of_a_partition_opens_only_its_files(spark: SparkSession, path: str, hive_style: bool) -> None:
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)
     columns = "id long, p string, q int"
     frame = spark.createDataFrame([(n, p, q) for n, (p, q) in enumerate(product(["a", "a b/ü=%", None], [1, 2]))], columns)
     table = LakeTable.create(spark, path, schema=frame, key="id", partition_by=["p", "q"], hive_style=hive_style)
@@ -331,4 +331,4 @@ def test_sparks_own_option_overwrites_only_the_partitions_that_have_rows(
         assert content(table.read()) == [(5, "c", 5)]
     finally:
         spark.conf.unset(OVERWRITE_MODE)
-        spark.dataSource.register(LakelockDataSource)
+        unregister(spark)

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from lakelock.errors import InputError, SchemaError, TableError
-from lakelock.spark_plugin import LakelockDataSource, LakeTable
+from lakelock.spark_plugin import LakeTable, unregister
 from lakelock.spark_plugin.data_source.sink import BatchSink
 from lakelock.spark_plugin.write_calls import teach_writers
 from tests.sizes import in_ci
@@ -22,7 +22,7 @@ DEFINITION = {"key": "id", "partition_by": "p", "order_by": "v", "index": "bucke
 
 @pytest.fixture(autouse=True)
 def registered(spark: SparkSession) -> None:
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)
 
 
 def test_the_first_write_makes_the_table_and_the_same_program_appends_from_then_on(spark: SparkSession, path: str) -> None:

@@ -16,7 +16,7 @@ from lakelock.admin.shown_locks import shown_locks
 from lakelock.errors import LockTimeout
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.spark_plugin import LakelockDataSource, LakeTable
+from lakelock.spark_plugin import LakeTable, unregister
 from lakelock.storage.location import StorageLocation
 from lakelock.testing.servers import SERVICES, Service
 from tests.spark.processes import WriterProcess
@@ -40,7 +40,7 @@ def service(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 
 
 def made(spark: SparkSession, path: str, options: dict[str, str]) -> LakeTable:
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)
     schema = frame(spark, []).schema
     table = LakeTable.create(spark, path, schema=schema, key="id", partition_by="month", options=options, application="driver")
     table.insert(frame(spark, [["a", 10, "1"], ["b", 20, "2"]]))

@@ -7,12 +7,12 @@ from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 
 from lakelock.errors import InputError
-from lakelock.spark_plugin import LakelockDataSource, LakeTable
+from lakelock.spark_plugin import LakeTable, unregister
 
 
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)
     return LakeTable.create(spark, path, schema="id long", key="id")
 
 

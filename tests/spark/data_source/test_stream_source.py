@@ -13,7 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
-from lakelock.spark_plugin import LakelockDataSource, LakeTable
+from lakelock.spark_plugin import LakeTable, unregister
 from lakelock.spark_plugin.data_source.stream_reader import LakelockStreamReader, ReadMaxFiles
 
 COLUMNS = "id long, p string, v long"
@@ -94,7 +94,7 @@ def rows(spark: SparkSession, *values: Values) -> DataFrame:
 
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)
     return LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p")
 
 

@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakelock.spark_plugin import LakelockDataSource, LakeTable
+from lakelock.spark_plugin import LakeTable, unregister
 
 COLUMNS = "id long, p string, v long"
 
@@ -100,7 +100,7 @@ def test_a_batch_that_failed_between_data_and_commit_is_written_once(
 def test_the_sink_appends_each_batch_once_beside_other_writers(
     spark: SparkSession, table: LakeTable, source: Source, path: str
 ) -> None:
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)
 
     def start(writer: object) -> object:
         return writer.format("lakelock").start(path)  # type: ignore[attr-defined]
@@ -130,7 +130,7 @@ def test_a_new_query_with_a_new_checkpoint_is_another_application(
 def test_a_new_checkpoint_goes_on_where_the_application_has_a_name_and_says_that_it_replays(
     spark: SparkSession, table: LakeTable, source: Source, path: str
 ) -> None:
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)
 
     def start(writer: object) -> object:
         return writer.format("lakelock").options(txnAppId="orders", txn_replay="true").start(path)  # type: ignore[attr-defined]
@@ -149,7 +149,7 @@ def test_a_stream_does_not_pass_over_a_batch_that_another_query_of_its_name_has_
     spark: SparkSession, table: LakeTable, source: Source, path: str
 ) -> None:
     """Its rows were dropped without a word: batches are counted from 0 again with a new checkpoint."""
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)
 
     def start(writer: object) -> object:
         return writer.format("lakelock").option("txnAppId", "orders").start(path)  # type: ignore[attr-defined]
@@ -169,7 +169,7 @@ def test_a_stream_does_not_pass_over_a_batch_that_another_query_of_its_name_has_
 
 
 def test_a_stream_takes_no_version(spark: SparkSession, table: LakeTable, source: Source, path: str) -> None:
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)
     source.add(0, 3)
     with pytest.raises(Exception, match="a stream has no txn_version"):
         source.run(
@@ -180,7 +180,7 @@ def test_a_stream_takes_no_version(spark: SparkSession, table: LakeTable, source
 def test_a_batch_in_foreach_batch_is_numbered_by_the_query_itself(
     spark: SparkSession, table: LakeTable, source: Source, path: str
 ) -> None:
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)
 
     def write(df: DataFrame, batch: int) -> None:
         numbered = {"txnAppId": "orders", "txnVersion": str(batch)}

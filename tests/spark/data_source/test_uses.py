@@ -10,7 +10,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
 
 from lakelock.errors import SettingsError
-from lakelock.spark_plugin import LakelockDataSource, LakeTable
+from lakelock.spark_plugin import LakeTable, unregister
 from lakelock.spark_plugin.data_source.reader import LakelockReader, schema_of
 from lakelock.spark_plugin.data_source.sink import BatchSink, StreamSink
 from lakelock.spark_plugin.data_source.stream_reader import LakelockStreamReader
@@ -34,7 +34,7 @@ OF_WRITES = {
 
 @pytest.fixture
 def table(spark: SparkSession, path: str) -> LakeTable:
-    spark.dataSource.register(LakelockDataSource)
+    unregister(spark)
     return LakeTable.create(spark, path, schema=COLUMNS, key="id", partition_by="p")
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakelock.spark_plugin import LakeTable, sql
 from tests.spark.without_jobs import content, fill
@@ -99,11 +100,15 @@ class Elsewhere:
     test: str
 
 
-def _streamed(day: Day) -> int:
+def _stream(day: Day) -> DataStreamWriter:
     source = str(day.folder / "source")
     day.one.write.parquet(source)
     writer = day.spark.readStream.schema(COLUMNS).parquet(source).writeStream.format("lakelock").trigger(availableNow=True)
-    writer.option("checkpointLocation", str(day.folder / "checkpoint")).start(day.path).awaitTermination(120)
+    return writer.option("checkpointLocation", str(day.folder / "checkpoint"))
+
+
+def _streamed(day: Day) -> int:
+    _stream(day).start(day.path).awaitTermination(120)
     return day.table.read().count()
 
 
@@ -424,12 +429,8 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         lambda d: d.write(**HUDI, **{"hoodie.datasource.write.operation": "insert"}),
         4,
     ),
-    Told(
-        26,
-        ".options(**hudi_options), operation upsert",
-        lambda d: d.write(**HUDI, **{"hoodie.datasource.write.operation": "upsert"}),
-        rf"{OURS} has upsert\(df\)",
-    ),
+    Works(26, ".options(**hudi_options), twice", lambda d: _twice(d, lambda: d.write(**HUDI)), 4),
+    Told(26, ".options(**hudi_options), no register(spark)", lambda d: d.write(**HUDI), r"register\(spark\)", registers=False),
     Told(
         26,
         ".options(**hudi_options) of another table",
@@ -483,6 +484,13 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
     ),
     Works(30, 'df.writeTo("t").option("path", p).append()', _written_to, 4),
     Works(31, 'df.writeStream.format("lakelock").start(p)', _streamed, 4),
+    Told(
+        31,
+        'df.writeStream.outputMode("update")',
+        lambda d: _stream(d).outputMode("update").start(d.path),
+        r"foreachBatch\(table\.upsert_batch\)",
+    ),
+    Told(31, 'df.writeStream.toTable("t")', lambda d: _stream(d).toTable("first_day_t"), r"\.start\(path\), and then"),
     Works(32, "foreachBatch(table.upsert_batch)", _foreach_batch, 4),
     Told(33, 'spark.sql("UPDATE ...")', lambda d: _view(d, "update first_day set v = 1"), SQL, sparks=True),
     Told(33, 'spark.sql("DELETE ...")', lambda d: _view(d, "delete from first_day"), SQL, sparks=True),

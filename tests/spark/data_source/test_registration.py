@@ -1,0 +1,189 @@
+"""`register` and `unregister`: which calls of Spark's writers they change, and what a user reads of an error."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from pyspark.sql import DataFrameWriter, DataFrameWriterV2, SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+from lakelock.errors import InputError, LakelockError, SettingsError
+from lakelock.spark_plugin import LakeTable, register, unregister
+
+COLUMNS = "id long, day string, v long"
+METHODS = [
+    (DataFrameWriter, "save"),
+    (DataFrameWriter, "saveAsTable"),
+    (DataFrameWriterV2, "using"),
+    (DataStreamWriter, "start"),
+    (DataStreamWriter, "toTable"),
+]
+
+
+@pytest.fixture(params=[True, False], ids=["registered", "not registered"])
+def registered(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bool]:
+    (register if request.param else unregister)(spark)
+    yield request.param
+    unregister(spark)
+
+
+@pytest.fixture
+def table(spark: SparkSession, path: str) -> LakeTable:
+    return LakeTable.create(spark, path, schema=COLUMNS, key="id", partition_by="day")
+
+
+def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrameWriter:
+    return spark.createDataFrame(list(values or [(1, "a", 1)]), COLUMNS).coalesce(1).write
+
+
+def streamed(spark: SparkSession, folder: Path) -> DataStreamWriter:
+    rows(spark, (1, "a", 1), (2, "b", 2)).mode("overwrite").parquet(str(folder / "source"))
+    writer = spark.readStream.schema(COLUMNS).parquet(str(folder / "source")).writeStream
+    return writer.option("checkpointLocation", str(folder / "checkpoint")).trigger(availableNow=True)
+
+
+def test_unregister_gives_sparks_writers_their_own_methods_back_and_both_may_be_called_twice(spark: SparkSession) -> None:
+    unregister(spark)
+    own = [getattr(writer, name) for writer, name in METHODS]
+    for _ in range(2):
+        register(spark)
+    assert all(getattr(writer, name) is not method for (writer, name), method in zip(METHODS, own, strict=True))
+    for _ in range(2):
+        unregister(spark)
+    assert [getattr(writer, name) for writer, name in METHODS] == own
+
+
+def test_writers_of_other_formats_get_sparks_own_calls(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unregister(spark)
+    seen: list[tuple[object, ...]] = []
+    for writer, name in METHODS:
+        monkeypatch.setattr(writer, name, lambda self, *args, _name=name, **more: seen.append((_name, args, more)))
+    register(spark)
+    try:
+        rows(spark).save("p", "parquet", "append", "day", compression="gzip")
+        rows(spark).format("orc").save("p")
+        rows(spark).format("orc").saveAsTable("t", mode="append")
+        spark.range(1).writeTo("t").using("parquet")
+        streamed_to = spark.readStream.format("rate").load().writeStream
+        streamed_to.format("console").start("p", outputMode="append")
+        streamed_to.format("parquet").toTable("t", queryName="q")
+    finally:
+        unregister(spark)
+    assert seen == [
+        ("save", ("p", "parquet", "append", "day"), {"compression": "gzip"}),
+        ("save", ("p",), {}),
+        ("saveAsTable", ("t",), {"mode": "append"}),
+        ("using", ("parquet",), {}),
+        ("start", ("p",), {"outputMode": "append"}),
+        ("toTable", ("t",), {"queryName": "q"}),
+    ]
+
+
+def test_a_stream_partitions_the_table_that_it_makes_or_makes_none(spark: SparkSession, path: str, tmp_path: Path) -> None:
+    register(spark)
+    streamed(spark, tmp_path).partitionBy("day").format("lakelock").option("key", "id").start(path).awaitTermination(120)
+    unregister(spark)
+    with LakeTable.for_path(spark, path) as table:
+        assert table.detail().head()["partition_by"] == ["day"]
+        assert table.read("day = 'a'").count() == 1
+    other = str(tmp_path / "other")
+    writer = streamed(spark, tmp_path / "2").format("lakelock").option("key", "id")
+    with pytest.raises(Exception, match=r"Spark does not pass on partitionBy(?s:.*)partition_by") as told:
+        writer.partitionBy("day").start(other).awaitTermination(120)
+    assert "Traceback" not in str(told.value)
+    assert not LakeTable.exists(spark, other)
+
+
+@pytest.mark.in_ci
+def test_what_partition_by_says_of_a_stream_must_be_true_of_a_table_that_is_there(
+    spark: SparkSession, table: LakeTable, tmp_path: Path
+) -> None:
+    register(spark)
+    try:
+        with pytest.raises(LakelockError, match="partition_by: v was given, the table has day"):
+            streamed(spark, tmp_path).format("lakelock").partitionBy("v").start(table.path)
+        streamed(spark, tmp_path).format("lakelock").partitionBy("day").start(table.path).awaitTermination(120)
+        streamed(spark, tmp_path / "2").format("lakelock").start(table.path).awaitTermination(120)
+    finally:
+        unregister(spark)
+    assert table.read().count() == 4
+
+
+def test_no_call_that_gives_a_table_a_name_in_sparks_catalog_leaves_one_that_nobody_can_read(
+    spark: SparkSession, path: str, tmp_path: Path
+) -> None:
+    register(spark)
+    calls: list[Callable[[], object]] = [
+        lambda: rows(spark).format("lakelock").option("path", path).mode("overwrite").saveAsTable("goods"),
+        lambda: rows(spark).option("path", path).saveAsTable("goods", "lakelock", "append", "day", key="id"),
+        lambda: spark.range(1).writeTo("default.goods").using("lakelock").option("path", path).create(),
+        lambda: streamed(spark, tmp_path).format("lakelock").option("path", path).toTable("goods"),
+        lambda: streamed(spark, tmp_path).option("path", path).toTable("goods", "lakelock", "append"),
+    ]
+    for call in calls:
+        with pytest.raises(
+            InputError, match=r"nobody could read it as (default\.)?goods(?s:.*)createOrReplaceTempView\('goods'\)"
+        ):
+            call()
+        assert [table.name for table in spark.catalog.listTables() if not table.isTemporary] == []
+    unregister(spark)
+    with pytest.raises(Exception, match="Spark's catalog keeps neither path nor options"):
+        spark.sql(f"create table goods using lakelock location '{path}'")
+    assert [table.name for table in spark.catalog.listTables() if not table.isTemporary] == []
+    assert not Path(path).exists()
+
+
+def test_an_error_begins_with_the_sentence_that_helps(
+    spark: SparkSession, table: LakeTable, registered: bool, tmp_path: Path
+) -> None:
+    path = table.path
+    append = {"mode": "append", "path": path, "format": "lakelock"}
+    told = {
+        'unknown option "mergeshema"; did you mean "mergeSchema"?': lambda: rows(spark).save(**append, mergeShema="true"),
+        "the key column id is null in 1 row": lambda: rows(spark, (None, "a", 1)).save(**append),
+        "file:": lambda: rows(spark).save(**append, index="bucket:2"),
+        "lakelock does not write the table": lambda: rows(spark).save(**append, **{"hoodie.index.type": "BUCKET"}),
+        "lakelock does not take Delta's option versionAsOf": lambda: spark.read.load(path, "lakelock", versionAsOf=1),
+        "'soon' is neither": lambda: streamed_from(spark, path, tmp_path),
+    }
+    rows(spark, (7, "b", 1)).save(**append)
+    for sentence, call in told.items():
+        with pytest.raises(Exception) as caught:  # noqa: PT011 - ours in the driver, Spark's from elsewhere
+            call()
+        text = str(caught.value)
+        where = text.find(sentence)
+        assert "Traceback" not in text and "File " not in text, text
+        # Spark's own words before it: what failed, which query it was, and the class of the error.
+        assert 0 <= where < 330, text
+        assert not registered or text.startswith(sentence) or not isinstance(caught.value, SettingsError)
+    assert "SPARK_HIDE_TRACEBACK" not in os.environ, "only processes of Spark's that end with the error hide tracebacks"
+    assert table.read().count() == 1
+
+
+def streamed_from(spark: SparkSession, path: str, folder: Path) -> None:
+    stream = spark.readStream.format("lakelock").option("since", "soon").load(path).writeStream.format("noop")
+    query = stream.option("checkpointLocation", str(folder / "from")).trigger(availableNow=True).start()
+    query.awaitTermination(120)
+    if query.exception() is not None:
+        raise query.exception()
+
+
+def test_an_error_that_is_not_lakelocks_keeps_its_traceback(spark: SparkSession) -> None:
+    from pyspark.sql.functions import udf
+
+    broken = udf(lambda value: 1 / value, "double")
+    with pytest.raises(Exception, match="(?s)Traceback.*ZeroDivisionError"):
+        spark.range(1).select(broken("id")).collect()
+
+
+def test_a_client_of_spark_connect_is_told_that_there_is_nothing_to_register() -> None:
+    class Client:
+        """As a session of Spark Connect: it has no JVM."""
+
+    with pytest.raises(InputError, match="Spark Connect client"):
+        register(Client())  # type: ignore[arg-type]
