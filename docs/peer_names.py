@@ -6,13 +6,15 @@ from collections.abc import Iterator
 
 from lakelock.spark_plugin.peers.methods import ALIASES, INSTEAD
 from lakelock.spark_plugin.peers.options import SPELLINGS, Spelling
+from lakelock.spark_plugin.peers.uses import READS
 
 INTRO = """# Names of Delta and Hudi
 
 {note}
 
 Options and methods of Delta and Hudi are taken where they mean the same here. Any other is an error before any work,
-which says what to type instead."""
+which says what to type instead; one error names all options that cannot be taken. An option that only tunes the other
+engine changes no result: it is passed over, with one warning."""
 
 OPTIONS = """## Options
 
@@ -22,8 +24,11 @@ Of `spark.read`, `df.write` and `df.writeStream` with `format("lakelock")`; thos
 file](reference-settings.md#from-a-properties-file-of-java-hudi), also in `LakeTable.for_path(options={...})`; as an
 option a key without effect is an error.
 
-An append through `format("lakelock")` looks up no key, as Hudi's operation `insert`. Hudi's default is `upsert`: that
-is `LakeTable.for_path(spark, path).upsert(df)`."""
+An append through `format("lakelock")` looks up no key, as Hudi's operation `insert`. With a record key by one of Hudi's
+names (`hoodie.datasource.write.recordkey.field`, `hoodie.table.recordkey.fields`) and no operation, the operation is
+Hudi's default, `upsert`. It and the others than `insert` need the driver: [after `register(spark)`](#calls-of-dfwrite)
+`df.write` runs them, without it and in a stream they are an error. In the mode `overwrite` an upsert replaces the table
+by one row for each key; `insert_overwrite` and `insert_overwrite_table` replace the same in every mode."""
 
 TABLE = """What the table is like (`key`, `partition_by`, `order_by`, `name`, `hive_style`, `index`) is used when a write finds
 no table and makes it. Where there is one, it must be true: otherwise the write is a `TableError` that names both
@@ -32,7 +37,8 @@ sides. Without `key` it is [a table without a key](concepts.md#tables-without-a-
 WRITE_CALLS = """## Calls of `df.write`
 
 Spark decides some calls before it asks a data source in Python. After `lakelock.spark_plugin.register(spark)`, which the
-driver calls once, they are answered here:"""
+driver calls once, they are answered here. Writers of other formats get Spark's own calls as before, and
+`lakelock.spark_plugin.unregister(spark)` undoes it."""
 
 CALLS_OF_WRITERS = (
     (
@@ -41,11 +47,24 @@ CALLS_OF_WRITERS = (
         "Spark's error, which names the other two modes",
     ),
     ('`.partitionBy("month")`', "is the option `partition_by`", "Spark's error about the partitioning"),
+    (
+        '`.partitionBy("month")` of `df.writeStream`',
+        "is the option `partition_by`",
+        "Spark forgets it: a stream makes a table only with the option `partition_by`, which may be empty; a table that is "
+        "there records how it is partitioned",
+    ),
+    (
+        "`hoodie.datasource.write.operation` other than `insert` and `bulk_insert`",
+        "runs, as the method of `LakeTable`",
+        "an error that says what to type",
+    ),
+    ('`df.writeStream.outputMode("update")`', "an error that names `upsert_batch`", "Spark's error"),
     ("`.bucketBy`, `.clusterBy`", "an error that says what to type", "Spark's error"),
     (
-        '`.saveAsTable("t")`, `df.writeTo("t").using("lakelock")`',
-        "an error that says what to type",
-        "with an option `path` they write, and leave a name that cannot be read: Spark's catalog keeps no path",
+        '`.saveAsTable("t")`, `df.writeTo("t").using("lakelock")`, `df.writeStream.toTable("t")`',
+        "an error that says what to type, before Spark's catalog gets the name",
+        "with an option `path` they write, and leave a name that cannot be read: Spark's catalog keeps no path, and asks no "
+        "source before it takes the name",
     ),
     (
         "a temporary view `USING lakelock OPTIONS (path …)`: SELECT, `INSERT INTO`, `INSERT OVERWRITE`",
@@ -105,6 +124,8 @@ def options(peer: str) -> Iterator[tuple[str, ...]]:
 
 
 def _here(spelling: Spelling) -> str:
+    if spelling.tunes:
+        return "passed over" + (" by reads, refused by writes" if set(spelling.tunes) == set(READS) else "")
     if spelling.ours:
         return f"`{spelling.ours}`" + (f", {spelling.only_text}" if spelling.only_text else "")
     return ", ".join(f"`{value}`" for value in spelling.same) + " (what happens anyway)" if spelling.same else "refused"

@@ -35,17 +35,17 @@ _VIEW = (
 
 def teach_writers() -> None:
     """Have the writers of this process look at the format first; once is enough."""
-    for writer, name, instead in _TAUGHT:
+    for writer, name, instead, where in _TAUGHT:
         spark = getattr(writer, name)
         if not hasattr(spark, _SPARKS):
-            taught = wraps(spark)(_with(spark, instead))
+            taught = wraps(spark)(_with(spark, instead, where))
             setattr(taught, _SPARKS, spark)
             setattr(writer, name, taught)
 
 
 def unteach_writers() -> None:
     """Give the writers of this process Spark's own methods back, unless somebody else has replaced ours."""
-    for writer, name, _ in _TAUGHT:
+    for writer, name, *_ in _TAUGHT:
         spark = getattr(getattr(writer, name), _SPARKS, None)
         if spark is not None:
             setattr(writer, name, spark)
@@ -57,9 +57,13 @@ def session_conf(spark: SparkSession) -> dict[str, str]:
     return {**spark_conf(spark), **mode, **hadoop_settings(spark)}
 
 
-def _with(spark: Callable[..., Any], instead: Callable[..., Any]) -> Callable[..., Any]:
+def _with(spark: Callable[..., Any], instead: Callable[..., Any], where: int) -> Callable[..., Any]:
+    """`instead` for the format `lakelock`, Spark's own for any other. `where`: which argument names the format, if one does."""
+
     def call(writer: Any, *args: Any, **kwargs: Any) -> Any:
-        return instead(spark, writer, *args, **kwargs)
+        named = args[where] if len(args) > where else kwargs.get("provider" if where == 0 else "format")
+        ours = str(named or _source(writer)).lower() == FORMAT
+        return instead(spark, writer, *args, **kwargs) if ours else spark(writer, *args, **kwargs)
 
     return call
 
@@ -73,9 +77,6 @@ def _save(
     partitionBy: Any = None,  # noqa: N803 - Spark's word
     **options: Any,
 ) -> None:
-    if not _is_ours(writer, format):
-        spark(writer, path, format, mode, partitionBy, **options)
-        return
     writer.options(**options)
     if mode is not None:
         writer.mode(mode)
@@ -98,17 +99,12 @@ def _save(
 
 
 def _save_as_table(spark: Callable[..., Any], writer: Any, name: str, *args: Any, **more: Any) -> None:
-    if not _is_ours(writer, args[0] if args else more.get("format")):
-        spark(writer, name, *args, **more)
-        return
     raise _no_catalog(name, _VIEW)
 
 
 def _using(spark: Callable[..., Any], writer: Any, provider: str) -> Any:
-    if str(provider).lower() == FORMAT:
-        names = _field(writer._jwriter, "tableName")
-        raise _no_catalog("that name" if names is None else str(names.mkString(".")), "df.write.format('lakelock')" + _VIEW)
-    return spark(writer, provider)
+    names = _field(writer._jwriter, "tableName")
+    raise _no_catalog("that name" if names is None else str(names.mkString(".")), "df.write.format('lakelock')" + _VIEW)
 
 
 def _start(
@@ -121,8 +117,6 @@ def _start(
     queryName: str | None = None,  # noqa: N803 - Spark's word
     **options: Any,
 ) -> Any:
-    if not _is_ours(writer, format):
-        return spark(writer, path, format, outputMode, partitionBy, queryName, **options)
     writer.options(**options)
     if outputMode is not None:
         writer.outputMode(outputMode)
@@ -139,17 +133,15 @@ def _start(
 
 
 def _to_table(spark: Callable[..., Any], writer: Any, tableName: str, *args: Any, **more: Any) -> Any:  # noqa: N803
-    if not _is_ours(writer, args[0] if args else more.get("format")):
-        return spark(writer, tableName, *args, **more)
     raise _no_catalog(tableName, _VIEW.replace(".save", ".start"))
 
 
-_TAUGHT: tuple[tuple[type, str, Callable[..., Any]], ...] = (
-    (DataFrameWriter, "save", _save),
-    (DataFrameWriter, "saveAsTable", _save_as_table),
-    (DataFrameWriterV2, "using", _using),
-    (DataStreamWriter, "start", _start),
-    (DataStreamWriter, "toTable", _to_table),
+_TAUGHT: tuple[tuple[type, str, Callable[..., Any], int], ...] = (
+    (DataFrameWriter, "save", _save, 1),
+    (DataFrameWriter, "saveAsTable", _save_as_table, 1),
+    (DataFrameWriterV2, "using", _using, 0),
+    (DataStreamWriter, "start", _start, 1),
+    (DataStreamWriter, "toTable", _to_table, 1),
 )
 
 
@@ -158,10 +150,6 @@ def _no_catalog(name: str, instead: str) -> InputError:
         f'Spark\'s catalog keeps no path for a table of format("{FORMAT}"), so nobody could read it as {name}',
         hint=instead.format(name=name.rpartition(".")[2] if " " not in name else "t"),
     )
-
-
-def _is_ours(writer: Any, given: str | None) -> bool:
-    return str(given or _source(writer)).lower() == FORMAT
 
 
 def _source(writer: Any) -> str:

@@ -37,7 +37,8 @@ class LakelockDataSource(DataSource):
     apply once (a stream takes the name alone, and with `txn_replay` passes over what another checkpoint has applied);
     `application`, `config` (a file), and every setting, such as `lock.provider` or `concurrency.mode`.
     `key`, `partition_by`, `order_by`, `name`, `hive_style` and `index`, as in `LakeTable.create`, with commas between columns,
-    make the table if a write finds none, and must be true of one that it finds.
+    make the table if a write finds none, and must be true of one that it finds. A stream needs `partition_by` for that, perhaps
+    empty. `operation` is Hudi's, `insert` by default; with a record key by Hudi's name it is `upsert`.
     An option that does nothing in what Spark is doing, such as `as_of` in a write, is an error.
     Delta's and Hudi's spellings are taken where they mean the same, and otherwise answered by what to type.
     Spark confs (`spark.lakelock.*`) reach it by `lakelock.spark_plugin.register(spark)`. Where a session sets some and
@@ -46,7 +47,7 @@ class LakelockDataSource(DataSource):
     A read opens every file and reads every column, whatever the query asks for, unless `partition` and `.schema(...)` say less.
     In a table whose rows lie in buckets, the rows to write for one bucket must be in one task: `df.repartition("month")`.
 
-    Upsert and delete need the driver: `LakeTable.for_path(spark, path).upsert(df)`.
+    All operations but `insert` need the driver: it runs them after `register(spark)`, otherwise they are an error.
 
     Examples
     --------

@@ -65,16 +65,16 @@ _NO_VERSIONS = 'tables here have instants, not version numbers: .option("as_of",
 _WHERE = "LakeTable.for_path(spark, path).overwrite(df, where=...) replaces the rows that satisfy a condition"
 _KNOWS_ITS_FILES = "leave it out: a table knows its files and columns. LakeTable.for_path(spark, path).read(where) skips files"
 _NO_SYNC = "set catalog.type, catalog.table and catalog.uris: each commit then tells the metastore what Hudi's sync does"
-_TASKS = "df.repartition(n) sets the tasks of an append; the other writes choose their own"
+_TASKS = "leave it out: df.repartition(n) sets the tasks of an append; the other writes choose their own"
 _BY_KEY = "leave it out: a table that is made here has the key generator that fits key and partition_by, others keep their own"
 _OPERATION = f"use {', '.join(OPERATIONS)}; LakeTable.for_path(spark, path) has merge(df, on), update and more"
 _UPKEEP = "upkeep cleans and archives beside live writers: upkeep.auto and upkeep.every_commits say when"
-_OWN_WAY = "lakelock has its own markers, timeline and row groups"
+_OWN_WAY = "leave it out: markers, timeline and row groups are lakelock's own"
 _CHANGED_ROWS = (
     '.option("change_feed", "true") tells what was changed and deleted, and .option("skip_change_commits", "true") passes over '
     "commits that did so"
 )
-_SIZES = "write.target_file_bytes and write.target_file_rows bound a file, and table.optimize() joins small files"
+_SIZES = "leave it out: write.target_file_bytes and write.target_file_rows bound a file, and table.optimize() joins small files"
 
 SPELLINGS: tuple[Spelling, ...] = (
     Spelling(

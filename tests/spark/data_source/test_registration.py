@@ -12,6 +12,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakelock.errors import InputError, LakelockError, SettingsError
 from lakelock.spark_plugin import LakeTable, register, unregister
+from tests.sizes import in_ci
 
 COLUMNS = "id long, day string, v long"
 METHODS = [
@@ -23,7 +24,7 @@ METHODS = [
 ]
 
 
-@pytest.fixture(params=[True, False], ids=["registered", "not registered"])
+@pytest.fixture(params=[False, *in_ci(True)], ids=["not registered", "registered"])
 def registered(spark: SparkSession, request: pytest.FixtureRequest) -> Iterator[bool]:
     (register if request.param else unregister)(spark)
     yield request.param
