@@ -133,7 +133,7 @@ def why_files_misfit(properties: TableProperties, snapshot: Snapshot) -> Refusal
     for file in snapshot.files:
         bucket, group = bucket_of(file.file_id), bucket_of_group(file.group)
         if bucket is None or bucket >= index.count:
-            return Refusal(f"its rows lie in {counted(index.count, 'bucket')}, and {file.key} is none of them")
+            return Refusal(f"its rows lie in {counted(index.count, 'bucket')}, and {file.key} is none of them", _NO_BUCKETS)
         if group in seen:
             return Refusal(f"two file groups of one partition are bucket {bucket}: {file.key} is one", _TWO_OF_A_BUCKET)
         seen.add(group)
@@ -153,6 +153,7 @@ def check_files(properties: TableProperties, snapshot: Snapshot) -> None:
         raise _refused(properties, "write", [refusal], next_step(properties, [refusal]))
 
 
+_NO_BUCKETS = "if only the options of this write say so, leave out index, write.index and hoodie.index.*"
 _TWO_OF_A_BUCKET = (
     "roll the later of their two commits back with Hudi's procedure rollback_to_instant, as Java asks for it, too"
 )
