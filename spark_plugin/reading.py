@@ -5,15 +5,18 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from lakelock.spark_plugin.scans import by_name
 from lakelock.spark_plugin.scans.relation import Partitioned, relation_over
+from lakelock.spark_plugin.session.classes import java_class
 from lakelock.spark_plugin.session.lost_spark import require_running
+from lakelock.spark_plugin.session.versions import column_of, takes_structs_for_null
 from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import Value
@@ -32,15 +35,43 @@ def read_files(
 
     Where a folder does not determine the value of a column (null and the empty text share one), that column comes
     from the files, in a separate part of the frame; a frame of several parts has no column `_metadata`.
+
+    Nested columns are read as a whole by a Spark that would otherwise take a struct of an old file for null.
     """
     require_running(spark)  # building the frame only asks the JVM, which still answers after the session was stopped
     if not files:
         return spark.createDataFrame([], schema)
     try:
-        return _frame(spark, root, files, schema, partitions)
+        frame = _frame(spark, root, files, schema, partitions)
     except (Py4JError, TypeError):
         # This Spark has different internal classes: use the way that works on every Spark, slower but correct.
-        return by_name.read_files(spark, root, files, schema)
+        frame = by_name.read_files(spark, root, files, schema)
+    return _with_whole_structs(frame) if takes_structs_for_null(spark) else frame
+
+
+def _with_whole_structs(frame: DataFrame) -> DataFrame:
+    """The frame as it is, from which Spark does not read single fields of structs.
+
+    It reads only those fields that a query names, and where a file lacks all of them, as one that is older than the fields does,
+    it takes the struct for null. What Spark cannot see through has all fields.
+    """
+    nested = [_has_struct(field.dataType) for field in frame.schema]
+    if not any(nested):
+        return frame
+    spark, jdf = frame.sparkSession, frame._jdf  # type: SparkSession, Any
+    opaque = java_class(spark, "org.apache.spark.sql.catalyst.expressions.KnownNullable")
+    output = jdf.queryExecution().analyzed().output()
+    columns = []
+    for number, (name, is_nested) in enumerate(zip(frame.columns, nested, strict=True)):
+        attribute = output.apply(number)
+        columns.append(column_of(spark, opaque(attribute)).alias(name) if is_nested else column_of(spark, attribute))
+    return frame.select(*columns)
+
+
+def _has_struct(kind: DataType) -> bool:
+    if isinstance(kind, ArrayType):
+        return _has_struct(kind.elementType)
+    return isinstance(kind, StructType) or (isinstance(kind, MapType) and _has_struct(kind.valueType))
 
 
 def _frame(

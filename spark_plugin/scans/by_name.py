@@ -17,6 +17,8 @@ from lakelock.spark_plugin.scans.relation import AS_STORED
 from lakelock.spark_plugin.session.versions import condition_of
 from lakelock.table.snapshot import DataFile
 
+NO_FILTERS = {f"parquet.filter.{kind}.enabled": "false" for kind in ("stats", "dictionary", "bloom", "columnindex", "record-level")}
+"""Options of a reader that leave filters to Spark alone: Parquet tells 0.0 from -0.0."""
 FEW_FILES = 32
 MANY_FILES = 4000
 _GLOB = re.compile(r"([\\{}\[\]*?])")
@@ -45,7 +47,7 @@ def read_files(spark: SparkSession, root: str, files: Sequence[DataFile], schema
 
 
 def _frame(spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType) -> DataFrame:
-    reader = spark.read.schema(schema).options(recursiveFileLookup="true", **AS_STORED)
+    reader = spark.read.schema(schema).options(recursiveFileLookup="true", **AS_STORED, **NO_FILTERS)
     if len(files) <= FEW_FILES or len(files) > MANY_FILES:
         return reader.parquet(*(_escaped(f"{root}/{file.key}") for file in files))
     names = "{" + ",".join(file.name for file in files) + "}"

@@ -1,7 +1,8 @@
 """A Spark relation over given files that Spark can prune by partition columns; built in the JVM, without listing anything.
 
-It is what `spark.read.parquet` would build, with two differences: its file index is filled with the snapshot's files beforehand
-(`SnapshotFiles.java`), and the partition columns and their values are given, so that any layout of folders will do.
+It is what `spark.read.parquet` would build, with three differences: its file index is filled with the snapshot's files beforehand
+(`SnapshotFiles.java`), the partition columns and their values are given, so that any layout of folders will do, and no filter
+is pushed into Parquet that leaves out rows which Spark would find (`ParquetReader.java`).
 """
 
 from __future__ import annotations
@@ -36,9 +37,9 @@ AS_STORED = {
 A file whose footer names the Spark that wrote it, as those of Java Hudi's row writers do, also tells the calendar of its dates,
 and Spark goes by that. No other writer of Hudi's files uses the calendar of before 1582.
 """
-_CLASS = "SnapshotFiles"
-_compiled: WeakKeyDictionary[Any, Any] = WeakKeyDictionary()
-"""The compiled class of each JVM that this process has talked to."""
+_CLASSES = ("SnapshotFiles", "ParquetReader")
+_compiled: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+"""An object of each compiled class, by its name, for each JVM that this process has talked to."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +80,7 @@ class _Relation:
         rows = pa.Table.from_pylist(list(by.values.values()), by.columns)
         plan = local_frame(self._spark, rows, spark_schema(by.columns))._jdf.queryExecution().analyzed()
         local = plan.collectLeaves().head()
-        found = self._snapshot_files().partitions(self._root, "\0".join(by.values), local.data())
+        found = self._ours("SnapshotFiles").partitions(self._root, "\0".join(by.values), local.data())
         spec = self._source("PartitionSpec")(self._java(columns), self._python.toSeq(found))
         return self._frame(columns, spec, {})
 
@@ -94,16 +95,15 @@ class _Relation:
         index = self._source("InMemoryFileIndex")(
             self._session, roots, given, option.apply(columns), self._listed(), option.apply(spec), none
         )
-        parquet = self._source("parquet.ParquetFileFormat")()
         relation = self._source("HadoopFsRelation")(
-            index, self._java(partition_columns), columns, none, parquet, given, self._session
+            index, self._java(partition_columns), columns, none, self._ours("ParquetReader"), given, self._session
         )
         return DataFrame(self._session.baseRelationToDataFrame(relation), self._spark)
 
     def _listed(self) -> Any:
         files = self._files
         times = {instant: _written_at_ms(instant) for instant in {file.instant for file in files}}
-        return self._snapshot_files().of(
+        return self._ours("SnapshotFiles").of(
             self._root,
             "\0".join(file.key for file in files),
             "\0".join(str(file.size_bytes) for file in files),
@@ -123,19 +123,20 @@ class _Relation:
     def _java(self, schema: StructType) -> Any:
         return self._session.parseDataType(schema.json())
 
-    def _snapshot_files(self) -> Any:
+    def _ours(self, name: str) -> Any:
         gateway: Any = self._spark.sparkContext._gateway
         if gateway not in _compiled:
-            compiler = java_class(self._spark, "org.codehaus.janino.SimpleCompiler")()
-            thread = java_class(self._spark, "java.lang.Thread").currentThread()
-            compiler.setParentClassLoader(thread.getContextClassLoader())
-            compiler.cook((resources("lakelock.spark_plugin.scans") / f"{_CLASS}.java").read_text())
-            found = compiler.getClassLoader().loadClass(f"lakelock.{_CLASS}")
-            no_types, nothing = (
-                gateway.new_array(java_class(self._spark, f"java.lang.{name}"), 0) for name in ("Class", "Object")
-            )
-            _compiled[gateway] = found.getConstructor(no_types).newInstance(nothing)
-        return _compiled[gateway]
+            _compiled[gateway] = {each: self._made(each, gateway) for each in _CLASSES}
+        return _compiled[gateway][name]
+
+    def _made(self, name: str, gateway: Any) -> Any:
+        compiler = java_class(self._spark, "org.codehaus.janino.SimpleCompiler")()
+        thread = java_class(self._spark, "java.lang.Thread").currentThread()
+        compiler.setParentClassLoader(thread.getContextClassLoader())
+        compiler.cook((resources("lakelock.spark_plugin.scans") / f"{name}.java").read_text())
+        found = compiler.getClassLoader().loadClass(f"lakelock.{name}")
+        no_types, nothing = (gateway.new_array(java_class(self._spark, f"java.lang.{name}"), 0) for name in ("Class", "Object"))
+        return found.getConstructor(no_types).newInstance(nothing)
 
 
 def _written_at_ms(instant: str) -> int:

@@ -1,4 +1,4 @@
-"""What PySpark 3.5 lacks of PySpark 4, by the JVM's own calls that PySpark 4 makes: one function for each."""
+"""What differs between the versions of Spark; what PySpark 3.5 lacks is done by the JVM's own calls that PySpark 4 makes."""
 
 from __future__ import annotations
 
@@ -14,6 +14,9 @@ from lakelock.spark_plugin.session.classes import PYTHON_UTILS, java_class, scal
 from lakelock.spark_plugin.session.supported import has_data_sources
 
 
+_NULL_STRUCTS = "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing"
+
+
 def is_older(spark: SparkSession) -> bool:
     """Whether this session is one of Spark 3.5."""
     return not has_data_sources(spark.version)
@@ -27,6 +30,11 @@ def session_confs(spark: SparkSession) -> dict[str, str]:
     found = spark.conf.getAll
     values: Mapping[str, str] = found() if callable(found) else found
     return dict(values)
+
+
+def takes_structs_for_null(spark: SparkSession) -> bool:
+    """Whether a struct is null to Spark where a Parquet file has none of the fields that a query names: always before 4.1."""
+    return not spark.conf.isModifiable(_NULL_STRUCTS) or spark.conf.get(_NULL_STRUCTS) == "true"
 
 
 def file_place(rows: DataFrame) -> Column:

@@ -147,7 +147,8 @@ class BaseFile:
         self, columns: Sequence[str], batch_rows: int, made: Callable[[pa.Table], T], groups: Sequence[int] | None = None
     ) -> Iterator[T]:
         with self._readable():
-            present = [name for name in columns if name in self.arrow.names]
+            there = frozenset(self.arrow.names)
+            present = [name for name in columns if name in there]
             for group in range(self.row_groups) if groups is None else groups:
                 # One group at a time bounds what is read ahead.
                 for batch in self._parquet.iter_batches(batch_rows, [group], present):

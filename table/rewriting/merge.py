@@ -179,11 +179,12 @@ def _replaced(batch: pa.Table, at: Any, rows: pa.Table, source: Any, writer: Bas
     stamp = writer.stamp
     times, seqnos, keys, *columns = (column.combine_chunks() for column in batch.columns)
     numbers = pc.if_else(selected, sequence_numbers(stamp, writer.rows, batch.num_rows), seqnos)
-    replaced = []
+    replaced, given = [], {name: number for number, name in enumerate(rows.column_names)}
     for column, field in zip(columns, list(batch.schema)[-len(columns) :], strict=True):
-        if field.name in rows.column_names:
-            new = wanted.column(field.name).chunks
-            if rows.schema.field(field.name).type != column.type:
+        if field.name in given:
+            values = wanted.column(given[field.name])
+            new = values.chunks
+            if values.type != column.type:
                 new = [updated(column.filter(selected), pa.concat_arrays(new), field)]
             # Taking from old and new rows together is faster than replacing by mask, and knows nested types.
             column = pa.concat_arrays([column, *new]).take(places)
