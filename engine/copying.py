@@ -31,7 +31,7 @@ def copy_file(
 
     None if it has to be made again: it is gone, because somebody took its writer for dead, or is not one that can be copied.
     """
-    storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
+    storage, runtime = storage or context.location.open(holds_table=True), runtime or SystemRuntime()
     source = DataFile.parse(earlier.path or "", earlier.file_size_bytes or 0)
     if source is None:
         return None

@@ -61,7 +61,7 @@ def write_new_files(
     task that calls this more than once passes the keys of its rows as `generated`. `announced`: the first file, where that is
     known and has its marker already.
     """
-    storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
+    storage, runtime = storage or context.location.open(holds_table=True), runtime or SystemRuntime()
     uuid, rows = beside_buckets(runtime.uuid()), _Rows(context, tables, kernels, generated or generated_keys(context, task))
     stats: list[WriteStat] = []
     try:
@@ -106,7 +106,7 @@ def rewrite_group(
     older slice, whose rows are taken instead. If `base` is of an earlier write of this transaction, the new file takes its
     place.
     """
-    storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
+    storage, runtime = storage or context.location.open(holds_table=True), runtime or SystemRuntime()
     file, began_s = DataFile(base.partition, base.file_id, str(task), context.instant), runtime.monotonic_s()
     source, ordering = content or base, context.properties.ordering_field
     own = next((own for own in context.own if own.file == base), None)
@@ -154,7 +154,7 @@ def move_rows(
     A file is closed at `file_rows`, if given. Rows of one `bucket` make its one file group. No rows make no file. On an error
     none of the files of this call remains, if storage lets them go.
     """
-    storage, runtime = storage or context.location.open(), runtime or SystemRuntime()
+    storage, runtime = storage or context.location.open(holds_table=True), runtime or SystemRuntime()
     uuid, stats = beside_buckets(runtime.uuid()), list[WriteStat]()
     pieces = _Pieces(batches)
     try:

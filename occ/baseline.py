@@ -82,7 +82,7 @@ def begin(
         if not known <= view.boundary <= first:
             give_up(table, heartbeat, instant, action)
             continue
-        timeline, announced = _begun(table, heartbeat, instant, action, new_group)
+        timeline, announced = _begun(table, heartbeat, instant, action, new_group, has_decided=bool(view.decisions))
         head = newest_commit(view)
         unpublished = head is not None and shown_fate(timeline, head.instant) is InstantFate.PENDING
         if head is not None and unpublished and head.instant not in table.observed.void:
@@ -139,6 +139,7 @@ def _note_and_beat(table: OpenTable, instant: str, operation: str) -> tuple[Tabl
             properties, numbers, _ = table.at_once(properties_now, table.log.numbers, partial(beat, known))
         else:
             properties, numbers = table.at_once(properties_now, table.log.numbers)
+        table.ensure_as_opened(properties)
         check_writable(properties)
         newest = numbers[-1] if numbers else 0
         if not known:
@@ -180,10 +181,16 @@ def _take_instant(
 
 
 def _begun(
-    table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action, new_group: FileGroupId | None
+    table: OpenTable,
+    heartbeat: Heartbeat,
+    instant: str,
+    action: Action,
+    new_group: FileGroupId | None,
+    *,
+    has_decided: bool,
 ) -> tuple[Timeline, Announced | None]:
     """The timeline, listed after the requested file; beside that the inflight file, which never stands without the other,
-    and the announcement of a file that is sure to be written.
+    and the announcement of a file that is sure to be written. `has_decided`: whether the log has decisions.
     """
     made: list[bool] = []
 
@@ -198,6 +205,8 @@ def _begun(
         requests = announcements(table.storage, announced.file, MarkerKind.CREATE, with_partition=True)
     try:
         timeline: Timeline = table.at_once(table.timeline, put, *requests)[0]
+        if has_decided and not timeline.commits:
+            timeline = table.ensure_timeline_is_whole(timeline)
     except BaseException:
         if made:
             give_up(table, heartbeat, instant, action, new_group)

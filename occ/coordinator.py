@@ -94,7 +94,7 @@ class Coordinator(TableServices):
         other tables, which transactions over several tables name by their URIs; by default with the options of `location`.
         """
         settings, runtime = settings or Settings(), runtime or SystemRuntime()
-        for_locks = storage or location.open(within_s=settings.lock.answer_s)
+        for_locks = storage or location.open(within_s=settings.lock.answer_s, holds_table=True)
         storage = storage or location.open()
         properties = read_properties(storage)
         check_readable(properties)
@@ -106,6 +106,7 @@ class Coordinator(TableServices):
         counted = CountedStorage(storage)
         log = DecisionLog(counted, runtime, parallel=settings.listing.parallel_requests)
         table = OpenTable(location, counted, runtime, settings, provider, writer, events, log, neighbours, for_locks)
+        table.observed.opened_as = properties
         with suppress(StorageError):  # a reader needs no index, and a writer asks again
             properties = with_index(table, properties)
         return cls(table, properties)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakelock.table.index_choice import TableIndex
+from lakelock.table.properties import TableProperties
 
 MOST_TOLD = 1_000
 """How many alerts a process remembers, so as not to raise them again."""
@@ -35,6 +36,10 @@ class Observations:
     """Whether this process has made sure that Java keeps no buckets of another kind."""
     foreign_buckets: bool = False
     """Whether a commit of another engine was met whose files look like buckets."""
+    newest_commit: str | None = None
+    """The newest commit that the timeline has shown, `""` if there was none yet; None before the first look."""
+    opened_as: TableProperties | None = None
+    """What the table said of itself when it was opened."""
     timeline_files: int = 0
     """How many files the newest listing of the timeline showed."""
     name: str = ""

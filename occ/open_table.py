@@ -9,21 +9,27 @@ from functools import cached_property, partial
 from typing import Any, TypeVar, overload
 
 from lakelock.clock import Runtime
-from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, ProviderMismatch, SnapshotTooOld
+from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, ProviderMismatch, SnapshotTooOld, TableError
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.file_index.index import FileIndex
 from lakelock.occ.held_lock import HeldLock
 from lakelock.occ.observations import Observations
-from lakelock.occ.records.decisions import DecisionLog, LogView
+from lakelock.occ.records.decisions import DecisionKind, DecisionLog, LogView
 from lakelock.occ.records.lock import compare_locks
 from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
 from lakelock.settings import Settings
 from lakelock.storage import Storage
+from lakelock.storage.keys import gone
 from lakelock.storage.location import StorageLocation, requests_at_once
 from lakelock.table import layout
+from lakelock.table.archive import archived_write
 from lakelock.table.damage import of_table
+from lakelock.table.file_index.coverage import restores_of
+from lakelock.table.instants import Instant, State
+from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.services import RollbackPlan
 from lakelock.table.snapshot import Snapshot
 from lakelock.table.timeline import Timeline
 
@@ -92,7 +98,91 @@ class OpenTable:
         )
 
     def timeline(self) -> Timeline:
-        """The timeline as it is now: one listing.
+        """The timeline as it is now: one listing. `TableError` if the table is gone, or another one is in its place.
+
+        What was committed when this process looked before must be there, or in the archive. Only if it is not shown, or nothing
+        is, more is asked.
+        """
+        known = self.observed.newest_commit
+        timeline = self._listed_timeline()
+        if not timeline.instants:
+            self.ensure_as_opened(self.properties(), strictly=True)
+            timeline = self.ensure_timeline_is_whole(timeline)
+        if known and timeline.state_of(known) is not State.COMPLETED:
+            self._ensure_same_table(timeline, known)
+        self.observed.newest_commit = timeline.commits[-1].requested if timeline.commits else ""
+        return timeline
+
+    def _ensure_same_table(self, timeline: Timeline, known: str) -> None:
+        """`TableError` unless the table of this `timeline`, which does not show a commit that is known, is the one that did."""
+        self.ensure_as_opened(self.properties(), strictly=True)
+        undone = any(restore > known for restore in restores_of(timeline)) or any(
+            self.rollback_target(rollback) == known for rollback in timeline.rollbacks if rollback.requested >= known
+        )
+        if not undone and (not timeline.has_archive or archived_write(self.storage, known) is None):
+            raise self._made_anew(f"its commit {known} is not there any more")
+
+    def rollback_plan(self, rollback: Instant) -> RollbackPlan | None:
+        """What a rollback is going to delete, None if nobody knows yet. One read."""
+        requested = Instant(rollback.requested, rollback.action, State.REQUESTED)
+        stored = self.storage.get(layout.timeline(requested.file_name))
+        # A plan without content is Java's between create and write: it may target anything, so look again next time.
+        if stored is None or not stored.data:
+            return None
+        return RollbackPlan.from_bytes(stored.data, requested.file_name)
+
+    def rollback_target(self, rollback: Instant) -> str | None:
+        """The instant that a rollback is about, None if its plan does not say so yet. Read once."""
+        if rollback.requested not in self.observed.rollback_targets:
+            plan = self.rollback_plan(rollback)
+            if plan is None:
+                return None
+            self.observed.rollback_targets[rollback.requested] = plan.target_instant
+        return self.observed.rollback_targets[rollback.requested]
+
+    def ensure_timeline_is_whole(self, timeline: Timeline) -> Timeline:
+        """For a timeline without any commit: that of now. `TableError` if the log has a commit, so that it is lost."""
+        decided = [d.instant for d in self.log.look(newest=None).decisions if d.kind is DecisionKind.COMMIT]
+        if not decided:
+            return timeline
+        # What is in the log by now was begun, and so was on the timeline, before it is listed again.
+        timeline = self._listed_timeline()
+        lost = [instant for instant in decided if timeline.state_of(instant) is None]
+        if lost and not (timeline.commits or timeline.rollbacks or timeline.has_archive):
+            raise TableError(
+                f"{self.storage.uri} has lost its timeline: {layout.TIMELINE} does not show the commit {lost[-1]}, which "
+                f"{layout.DECISIONS} has",
+                hint=f"restore {layout.TIMELINE} from a backup; nothing was read or written",
+            )
+        return timeline
+
+    def properties(self) -> TableProperties:
+        """What the table's own file says of it now. `TableError` if there is none any more."""
+        try:
+            return read_properties(self.storage)
+        except TableError:
+            raise gone(self.storage.uri) from None
+
+    def ensure_as_opened(self, now: TableProperties, *, strictly: bool = False) -> None:
+        """`TableError` if the table was opened with another key or other partitions; `strictly`: or made with other columns."""
+        opened = self.observed.opened_as
+        if opened is None:
+            return
+        pairs = {"key": (opened.record_keys, now.record_keys), "partition_by": (opened.partition_by, now.partition_by)}
+        if strictly:
+            pairs |= {"columns": ((opened.create_schema or "",), (now.create_schema or "",))}
+        changed = [name for name, (before, after) in pairs.items() if before != after]
+        if changed or opened.type != now.type:
+            raise self._made_anew(f"it was opened with another {' and other '.join(changed) or 'type'}")
+
+    def _made_anew(self, why: str) -> TableError:
+        return TableError(
+            f"{self.storage.uri} is not the table that was opened, but one that was made anew at that place: {why}",
+            hint="open it again. A stream needs a new checkpoint, too",
+        )
+
+    def _listed_timeline(self) -> Timeline:
+        """One listing.
 
         Java creates a file of the timeline on a disk before it writes to it, so one that looks torn is looked at again.
         A listing of several answers may miss what an archiver removed in between: the oldest instants go first, so it is whole
@@ -132,7 +222,12 @@ class OpenTable:
         of their completion times, so the second of two listings shows everything up to the newest commit of the first.
         A transaction does not need this: the log says what is committed, and the transaction is judged against what it missed.
         """
-        timeline = self.timeline()
+        if self.observed.newest_commit:
+            timeline = self.timeline()
+        else:
+            # Nothing that was seen before tells this table from another one.
+            timeline, now = self.at_once(self.timeline, self.properties)
+            self.ensure_as_opened(now, strictly=True)
         if self.observed.timeline_files <= self.settings.listing.at_once:
             return timeline
         return self.timeline().up_to(timeline)

@@ -16,7 +16,7 @@ from lakelock.table.eligibility import check_files, check_writable
 from lakelock.table.index.bucket_hash import buckets_of_keys
 from lakelock.table.index_choice import TableIndex, index_from_bytes, parsed_index
 from lakelock.table.keys.generated import require_key
-from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.properties import TableProperties
 from lakelock.table.snapshot import DataFile, read_snapshot
 
 _PROBED_FILES, _PROBED_KEYS = 4, 1000
@@ -51,8 +51,8 @@ def with_index(table: OpenTable, properties: TableProperties) -> TableProperties
 
 
 def current_properties(table: OpenTable) -> TableProperties:
-    """What the table says of itself now."""
-    return with_index(table, read_properties(table.storage))
+    """What the table says of itself now. `TableError` if it is gone."""
+    return with_index(table, table.properties())
 
 
 def settle_index(table: OpenTable) -> None:

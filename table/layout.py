@@ -8,11 +8,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lakelock.errors import CorruptTableError
-from lakelock.storage.keys import METADATA_FOLDER
+from lakelock.storage.keys import METADATA_FOLDER, TABLE_MARKERS
 
 HOODIE = METADATA_FOLDER
-PROPERTIES = f"{HOODIE}/hoodie.properties"
-PROPERTIES_BACKUP = f"{HOODIE}/hoodie.properties.backup"
+PROPERTIES, PROPERTIES_BACKUP = TABLE_MARKERS
 TIMELINE = f"{HOODIE}/timeline"
 HISTORY = f"{HOODIE}/timeline/history"
 TEMP = f"{HOODIE}/.temp"

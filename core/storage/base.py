@@ -39,7 +39,10 @@ class Listed:
 
 @runtime_checkable
 class Storage(Protocol):
-    """Objects under one root. Calls raise kinds of `StorageError` only; a missing object is None or left out."""
+    """Objects under one root. A missing object is None or left out.
+
+    Calls raise kinds of `StorageError` only; and `TableError` where the table is known to be gone that a write belongs to.
+    """
 
     @property
     def uri(self) -> str:

@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
-from lakelock.errors import StorageError
+from lakelock.errors import StorageError, TableError
 
 METADATA_FOLDER = ".hoodie"
 """The folder of a table's metadata; `lakelock.table.layout` knows what is in it."""
+TABLE_MARKERS = (f"{METADATA_FOLDER}/hoodie.properties", f"{METADATA_FOLDER}/hoodie.properties.backup")
+"""Where one of these is, there is a table."""
 OLD_ARCHIVE = ".commits_.archive."
 """How the names of files in the archive of old tables begin; `lakelock.table.layout_one.archive` reads them."""
+
+
+def gone(uri: str) -> TableError:
+    """The error of a table that was there when it was opened."""
+    return TableError(
+        f"the table {uri} is gone: there is no {TABLE_MARKERS[0]} any more, which was there when this opened it",
+        hint="if somebody moved it, open it where it is now; if it was deleted on purpose, create it again",
+    )
 
 
 def checked(key: str) -> str:

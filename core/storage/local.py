@@ -19,7 +19,7 @@ from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import StorageError, StorageUnavailable
 from lakelock.storage import posix_files as files
 from lakelock.storage.base import Listed, Stored
-from lakelock.storage.keys import checked, checked_prefix
+from lakelock.storage.keys import METADATA_FOLDER, TABLE_MARKERS, checked, checked_prefix, gone
 
 T = TypeVar("T")
 
@@ -32,10 +32,16 @@ _FOLDER_ATTEMPTS = 10
 
 
 class LocalStorage:
-    """Objects under a local folder. Symbolic links inside it are neither listed, nor read, written or deleted through."""
+    """Objects under a local folder. Symbolic links inside it are neither listed, nor read, written or deleted through.
 
-    def __init__(self, root: str | os.PathLike[str], *, runtime: Runtime | None = None) -> None:
+    A folder that is missing is made, but not for a table that is gone. Once this `holds_table`, which it learns from reading
+    `hoodie.properties`, too, a write that needs a new folder raises `TableError` if that file is not there. Otherwise parts of
+    a table that somebody has moved would appear at its old place.
+    """
+
+    def __init__(self, root: str | os.PathLike[str], *, runtime: Runtime | None = None, holds_table: bool = False) -> None:
         self.root = os.path.realpath(root)
+        self.holds_table = holds_table
         self._runtime = runtime or SystemRuntime()
         self._real_folders: set[str] = set()
 
@@ -46,9 +52,11 @@ class LocalStorage:
     def get(self, key: str) -> Stored | None:
         path = self._unlinked(key)
         try:
-            return files.read_stored(path)
+            found = files.read_stored(path)
         except OSError as error:
             files.refuse(error, path)
+        self.holds_table = self.holds_table or (found is not None and key in TABLE_MARKERS)
+        return found
 
     def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> str | None:
         path = self._unlinked(key)
@@ -175,10 +183,22 @@ class LocalStorage:
                 with suppress(FileNotFoundError):
                     return action()
                 with suppress(FileNotFoundError):
-                    files.make_folder(os.path.dirname(path), durable=durable)
+                    files.make_folder(os.path.dirname(path), durable=durable, below=self._folder_of_table(path))
             return action()
         except OSError as error:
             files.refuse(error, path)
+
+    def _folder_of_table(self, path: str) -> str:
+        """The table's own folder, below which that of `path` may be made; empty where any may. `TableError` if it is gone.
+
+        A Hudi writer that replaces the properties takes them away for a moment, and leaves the backup.
+        """
+        if not self.holds_table:
+            return ""
+        markers = [f"{self.root}/{key}" for key in TABLE_MARKERS]
+        if not any(map(os.path.lexists, (*markers, *markers))):
+            raise gone(self.uri)
+        return f"{self.root}/{METADATA_FOLDER}" if path.startswith(f"{self.root}/{METADATA_FOLDER}/") else self.root
 
     @contextmanager
     def _swapping(self, path: str) -> Iterator[None]:

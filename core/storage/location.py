@@ -117,15 +117,20 @@ def requests_at_once(uri: str, most: int) -> int:
 
 
 def open_storage(
-    uri: str | os.PathLike[str], options: Mapping[str, str] | None = None, *, within_s: float | None = None
+    uri: str | os.PathLike[str],
+    options: Mapping[str, str] | None = None,
+    *,
+    within_s: float | None = None,
+    holds_table: bool = False,
 ) -> Storage:
     """Storage under `uri`; nothing is contacted yet. `options` are those of the object store (endpoint, keys) or of HDFS.
 
     `within_s`: how long an answer is waited for, and a request repeated, where the store is remote; by default a minute or so.
+    `holds_table`: the table is there, and must not be made anew by writing into it; see `LocalStorage`.
     """
     canonical = canonical_uri(uri)
     if is_local(canonical):
-        return LocalStorage(canonical.removeprefix("file://"))
+        return LocalStorage(canonical.removeprefix("file://"), holds_table=holds_table)
     if canonical.startswith("hdfs://"):
         from lakelock.storage.hdfs.store import HdfsStorage
 
@@ -151,6 +156,6 @@ class StorageLocation:
         """Another place, reached with the same options."""
         return StorageLocation(uri, self.options)
 
-    def open(self, *, within_s: float | None = None) -> Storage:
+    def open(self, *, within_s: float | None = None, holds_table: bool = False) -> Storage:
         """The storage, see `open_storage`."""
-        return open_storage(self.uri, self.options, within_s=within_s)
+        return open_storage(self.uri, self.options, within_s=within_s, holds_table=holds_table)

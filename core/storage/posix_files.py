@@ -144,10 +144,12 @@ def sync_folder(folder: str) -> None:
         os.close(file)
 
 
-def make_folder(folder: str, *, durable: bool) -> None:
-    """Make `folder` and the missing ones above it."""
+def make_folder(folder: str, *, durable: bool, below: str = "") -> None:
+    """Make `folder` and the missing ones above it; `FileNotFoundError` if that includes `below`, which nobody makes."""
     missing = []
     while not os.path.isdir(folder):
+        if folder == below:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), folder)
         missing.append(folder)
         above = os.path.dirname(folder)
         if above == folder or os.path.lexists(folder):

@@ -49,7 +49,7 @@ def main() -> None:
 def keep(order: KeeperOrder, runtime: Runtime, planner: BinaryIO, answers: BinaryIO) -> None:
     """Carry out an order. The planner gets one answer; it may go away before it has said which write the locks are for."""
     settings = order.settings
-    storage = order.location.open(within_s=settings.lock.answer_s)
+    storage = order.location.open(within_s=settings.lock.answer_s, holds_table=True)
     # The writer's own identity, so that `locks ls` finds its transaction; the process to look at is this one.
     writer = replace(order.writer, pid=os.getpid())
     try:

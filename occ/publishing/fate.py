@@ -11,9 +11,8 @@ from __future__ import annotations
 from enum import Enum
 
 from lakelock.occ.open_table import TORN_LOOKS, TORN_WAIT_S, OpenTable
-from lakelock.table import layout
 from lakelock.table.archive import archived_write
-from lakelock.table.instants import Instant, State
+from lakelock.table.instants import Instant
 from lakelock.table.services import RollbackPlan
 from lakelock.table.timeline import Timeline
 
@@ -65,12 +64,7 @@ def is_rolled_back(table: OpenTable, timeline: Timeline, instant: str) -> bool:
 
 def rollback_target(table: OpenTable, rollback: Instant) -> str | None:
     """The instant that a rollback is about, None if its plan does not say so yet. Read once."""
-    if rollback.requested not in table.observed.rollback_targets:
-        plan = rollback_plan(table, rollback)
-        if plan is None:
-            return None
-        table.observed.rollback_targets[rollback.requested] = plan.target_instant
-    return table.observed.rollback_targets[rollback.requested]
+    return table.rollback_target(rollback)
 
 
 def plans_awaited(table: OpenTable, timeline: Timeline, instant: str) -> None:
@@ -87,9 +81,4 @@ def plans_awaited(table: OpenTable, timeline: Timeline, instant: str) -> None:
 
 def rollback_plan(table: OpenTable, rollback: Instant) -> RollbackPlan | None:
     """What a rollback is going to delete, None if nobody knows yet. One read."""
-    requested = Instant(rollback.requested, rollback.action, State.REQUESTED)
-    stored = table.storage.get(layout.timeline(requested.file_name))
-    # A plan without content is Java's between create and write: it may target anything, so look again next time.
-    if stored is None or not stored.data:
-        return None
-    return RollbackPlan.from_bytes(stored.data, requested.file_name)
+    return table.rollback_plan(rollback)

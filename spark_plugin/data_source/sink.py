@@ -189,7 +189,9 @@ class Sink:
             return TaskDone((), None, None)
         begun = self.begun
         assert begun is not None, "a writer is shipped before it writes"
-        heartbeat = SharedHeartbeat.join(begun.context.location.open(), begun.detached.heartbeat, SystemRuntime())
+        heartbeat = SharedHeartbeat.join(
+            begun.context.location.open(holds_table=True), begun.detached.heartbeat, SystemRuntime()
+        )
         if heartbeat is None:
             raise RolledBackError(
                 f"{begun.detached.baseline.instant} was given up before this task began",

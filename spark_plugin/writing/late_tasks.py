@@ -41,7 +41,7 @@ def while_wanted(
         yield stat
     if not files:
         return
-    storage, signs = context.location.open(), [*markers, layout.heartbeat(context.instant)]
+    storage, signs = context.location.open(holds_table=True), [*markers, layout.heartbeat(context.instant)]
     found = SystemRuntime().gather(
         [partial(storage.get, key) for key in signs], limit=context.settings.listing.parallel_requests
     )

@@ -101,7 +101,7 @@ def join_stage(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Wr
 
 
 def _joined(plan: JoinPlan, numbers: Sequence[int]) -> Iterator[WriteStat]:
-    storage, task = plan.context.location.open(), this_task()
+    storage, task = plan.context.location.open(holds_table=True), this_task()
     for number in numbers:
         join = plan.joins[number]
         rows = ARROW.stored(join.sources, plan.context.schema, storage)

@@ -46,7 +46,7 @@ def copy_stage(plan: CopyPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Wr
 
 
 def _copied(plan: CopyPlan, numbers: Sequence[int]) -> Iterator[WriteStat | None]:
-    storage, task = plan.context.location.open(), this_task()
+    storage, task = plan.context.location.open(holds_table=True), this_task()
     for number in numbers:
         copy = plan.copies[number]
         if copy.base is not None:
