@@ -15,7 +15,7 @@ from functools import partial
 
 from lakelock.command_line import command
 from lakelock.conflict import Conflict, ConflictRule, Party
-from lakelock.errors import ConflictError, LakelockError, TransactionError
+from lakelock.errors import ConflictError, LakelockError, TableError, TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.announcing import Announced, announcements, first_file
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
@@ -207,8 +207,9 @@ def _begun(
         timeline: Timeline = table.at_once(table.timeline, put, *requests)[0]
         if has_decided and not timeline.commits:
             timeline = table.ensure_timeline_is_whole(timeline)
-    except BaseException:
-        if made:
+    except BaseException as error:
+        # Of a table that is gone, or is another one, nothing is left behind; on a disk the inflight file was not put yet then.
+        if made or isinstance(error, TableError):
             give_up(table, heartbeat, instant, action, new_group)
         heartbeat.stop(delete=False)
         raise

@@ -141,7 +141,12 @@ class Transaction(Work):
             self._stats, markers = self.own.followed_by(stats).stats, listed()
         self.check_alive()
         self._markers, self.reconciled = markers, True
-        remove_uncounted(self._table.storage, markers, files_to_delete(markers, self._stats))
+        try:
+            uncounted = files_to_delete(markers, self._stats)
+        except WriteFailed:
+            self._table.timeline()  # a `TableError` says more, if the markers went with the table
+            raise
+        remove_uncounted(self._table.storage, markers, uncounted)
         reached(Step.RECONCILED)
         return self._stock(schema, replaced)
 

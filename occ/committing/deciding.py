@@ -164,6 +164,7 @@ class Deciding:
                 instant=decision.instant,
             )
         table.observed.time_seen(decision.completion)
+        table.observed.newest_commit = decision.instant
         reached(Step.PUBLISHED)
         table.emit(EventKind.PUBLISHED, decision.instant, decision.operation, decision=decision.number)
         return decision

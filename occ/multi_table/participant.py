@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from lakelock.errors import ConflictError, RolledBackError, TableError
 from lakelock.events import EventKind
-from lakelock.occ.baseline import give_up
+from lakelock.occ.baseline import give_up, inflight_key
 from lakelock.occ.certainty import News
 from lakelock.occ.committing.commit import Commit
 from lakelock.occ.committing.deciding import Deciding
@@ -162,6 +162,10 @@ class Participant(Transaction):
     def fate(self) -> InstantFate:
         """What the timeline says of it now. One listing."""
         return fate_of(self._table, self.instant, self._table.timeline())
+
+    def is_in_place(self) -> bool:
+        """Whether the table still has what announced this, so that it was not published in an empty place. One request."""
+        return self._table.storage.get(inflight_key(self.instant, Action(self.baseline.action))) is not None
 
     def end_committed(self, *more: str) -> Committed:
         """Tidy up after the commit; `more` are keys that are removed in the same request."""

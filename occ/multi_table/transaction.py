@@ -36,6 +36,7 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.outcomes import MOST_TABLES, TransactionName, Verdict
 from lakelock.occ.recovery.ending import TransactionState, outcome_unknown
 from lakelock.occ.steps import Step, reached
+from lakelock.storage.keys import gone
 from lakelock.table import layout
 
 CUT_ROUNDS = 5
@@ -199,6 +200,17 @@ class MultiTableTransaction:
         if void:
             visible = {part.uri: InstantFate.GONE if part.uri in void else InstantFate.COMMITTED for part in writing}
             self._tell(Told.REJECTED if len(void) == len(writing) else Told.TORN, visible, name)
+        self._ensure_in_place(home, writing)
+
+    def _ensure_in_place(self, home: Participant, writing: Sequence[Participant]) -> None:
+        """Before the outcome goes: a table that was moved away meanwhile shows nothing yet, and still needs it."""
+        try:
+            there = home.table.at_once(*(part.is_in_place for part in writing))
+        except LakelockError as error:
+            raise self._unknown(error) from error
+        for part, is_there in zip(writing, there, strict=True):
+            if not is_there:
+                raise self._unknown(gone(part.uri))
 
     def _published(self, part: Participant) -> bool:
         try:

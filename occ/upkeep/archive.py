@@ -31,7 +31,6 @@ from lakelock.table.eligibility import check_writable
 from lakelock.table.file_index.recorded import STATISTICS
 from lakelock.table.instants import Action, Instant, completes_as, is_instant_time, parse_file_name
 from lakelock.table.layout import FileGroupId
-from lakelock.table.properties import read_properties
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 from lakelock.table.upkeep.history import History, HistoryFile, HistoryRow, instants_in, is_superseded, read_history, rows_bytes
@@ -60,7 +59,7 @@ class Archived:
 
 def archive(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Archived:
     """Move the oldest instants to the history until `archive.min_commits` are left, or the budget is spent."""
-    check_writable(read_properties(table.storage))
+    check_writable(table.properties())
     done = Archived()
     for _ in range(table.settings.decisions.slot_attempts):
         listed = list(table.storage.list(layout.TIMELINE))

@@ -31,7 +31,6 @@ from lakelock.table import layout
 from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.layout import FileGroupId
-from lakelock.table.properties import read_properties
 from lakelock.table.services import pending_clustering_groups
 from lakelock.table.snapshot import read_replaced
 from lakelock.table.timeline import Timeline
@@ -90,7 +89,7 @@ def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False, asked: Cle
 
     With a retention that was `asked` for, instead of that of the settings: `InputError` if somebody needs one of the files.
     """
-    check_writable(read_properties(table.storage))
+    check_writable(table.properties())
     if asked is not None:
         _draft(table, asked)
     finished: list[str] = []

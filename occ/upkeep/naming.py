@@ -16,7 +16,7 @@ from lakelock.errors import InputError, LakelockError, TableError
 from lakelock.events import Event, EventKind
 from lakelock.occ.committing.schemas import SchemaHistory
 from lakelock.occ.open_table import OpenTable
-from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.properties import TableProperties
 
 
 def register(table: OpenTable, name: str = "") -> Synced:
@@ -32,7 +32,7 @@ def register(table: OpenTable, name: str = "") -> Synced:
 
 def sync_catalog(table: OpenTable, name: str = "") -> Synced:
     """Tell the catalog what it lacks, once. Raises as `register` does."""
-    properties, settings = read_properties(table.storage), table.settings
+    properties, settings = table.properties(), table.settings
     if properties.is_merge_on_read:
         raise TableError(
             f"{properties.name} is a merge-on-read table: lakelock would tell the catalog of its base files only",

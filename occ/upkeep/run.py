@@ -21,7 +21,6 @@ from lakelock.occ.upkeep.clean import Cleaned, clean
 from lakelock.occ.upkeep.naming import tell_catalog
 from lakelock.occ.upkeep.savepoints import withdraw_unfinished
 from lakelock.table.eligibility import check_writable
-from lakelock.table.properties import read_properties
 
 T = TypeVar("T")
 
@@ -70,7 +69,8 @@ def upkeep(table: OpenTable, *, dry_run: bool = False, progress: Progress | None
     at most half of the time that is left. A dry run changes nothing; to read the storage's clock it writes an object and
     removes it.
     """
-    check_writable(read_properties(table.storage))
+    check_writable(table.properties())
+    table.timeline()  # `TableError` where no step would find this table
     runtime = table.runtime
     began_s = runtime.monotonic_s()
     budget = Budget.of(runtime, table.settings.upkeep.budget_s, progress)

@@ -19,7 +19,6 @@ from lakelock.occ.upkeep.retained import ensure_readable
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import Action, Instant, State, is_instant_time, later_than
-from lakelock.table.properties import read_properties
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import Timeline
 from lakelock.table.upkeep.cleaning import CleanPlan
@@ -112,7 +111,7 @@ def take_savepoint(table: OpenTable, name: str, as_of: str | None = None) -> Sav
         raise InputError(
             f"{name!r} is not a valid savepoint name", hint="use up to 200 printable characters, with no space at the ends"
         )
-    check_writable(read_properties(table.storage))
+    check_writable(table.properties())
     with table.locked(operation="SAVEPOINT"):
         timeline = table.timeline()
         commit = _commit_to_save(table, timeline, name, as_of)
