@@ -6,6 +6,7 @@ from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from lakelock.clock import Repeating
 from lakelock.command_line import command
 from lakelock.errors import LakelockError, LeaseLost, LockError, LockTimeout
 from lakelock.events import EventKind
@@ -25,6 +26,9 @@ _FIRST_TRY_S, _LAST_LOOK_S, _CLEAN_UP_S = 1.0, 0.5, 0.25
 """What a silent service may cost. All tries together get at least the first, even without any wait; a try at the end of the
 wait gets at least the second; taking back a request gets the third. So waits end at most 0.75 s late, and the
 shortest after 1.25 s."""
+_LOOK_AGAIN_S, _LATER_LOOK_S = 0.25, 1.0
+"""What got no answer is looked for again after the first, then after twice as long, and so on; a look may take the second."""
+_MOST_LOOKED_FOR = 8
 _SHORTEST_REQUEST_S = 0.001
 _TELL_EVERY_S = 1.0
 _LONGEST_REST_S = 0.05
@@ -61,6 +65,16 @@ class Attempt:
             self.seen = holder.owner
 
 
+@dataclass
+class _Unanswered:
+    """An attempt that was given up without an answer: looked for at `next_s`, then after `wait_s`, until `until_s`."""
+
+    attempt: Attempt
+    until_s: float
+    next_s: float
+    wait_s: float = _LOOK_AGAIN_S
+
+
 class PollingProvider(LockClient, LockProvider):
     """A provider that only needs to say how to try once, extend and give back."""
 
@@ -69,6 +83,7 @@ class PollingProvider(LockClient, LockProvider):
     def __init__(self, opening: Opening) -> None:
         self._settings = opening.settings.lock
         self._held: Lease | None = None
+        self._looking: Repeating | None = None
         super().__init__(opening, self._settings)
 
     @abstractmethod
@@ -99,6 +114,10 @@ class PollingProvider(LockClient, LockProvider):
 
         Bounded by `within_s`, which starts over.
         """
+
+    def take_back(self, attempt: Attempt) -> None:
+        """Abandon it once more, in a thread of its own: the request may have been carried out since. Bounded by `within_s`."""
+        self.abandon(attempt)
 
     def disconnect(self) -> None:
         """Close the connections, if there are any. Never raises."""
@@ -187,6 +206,7 @@ class PollingProvider(LockClient, LockProvider):
         if held is not None:
             with suppress(LakelockError):
                 self.release(held)
+        self._stop_looking()
         self.disconnect()
 
     def _stay_closed(self) -> None:
@@ -208,9 +228,47 @@ class PollingProvider(LockClient, LockProvider):
             return self._tried(attempt, began_s, wait_s)
         except BaseException:
             attempt.answer_by_s = self.runtime.monotonic_s() + _CLEAN_UP_S
-            with suppress(LakelockError):
+            try:
                 self.abandon(attempt)
+            except LakelockError:
+                attempt.doubt = True
+            if attempt.doubt:
+                self._look_later(attempt)
             raise
+
+    def _look_later(self, attempt: Attempt) -> None:
+        """Take the attempt back again and again while its grant would last: a slow service may yet carry it out.
+
+        Nobody waits for that. Else a grant that nobody knows of would keep everybody out for a lease.
+        """
+        now_s = self.runtime.monotonic_s()
+        found = _Unanswered(attempt, now_s + self._settings.lease_s, now_s + _LOOK_AGAIN_S)
+        with self._list_mutex:
+            self._unanswered = [*self._unanswered[1 - _MOST_LOOKED_FOR :], found]
+            if self._looking is None and not self._closed:
+                self._looking = self.runtime.every(_LOOK_AGAIN_S, self._look_again, name=f"take-back-{attempt.grant}")
+
+    def _look_again(self) -> None:
+        for found in self._unanswered:
+            now_s = self.runtime.monotonic_s()
+            if now_s < found.next_s:
+                continue
+            found.attempt.answer_by_s = now_s + _LATER_LOOK_S
+            with suppress(LakelockError):
+                self.take_back(found.attempt)
+            found.wait_s *= 2
+            found.next_s = self.runtime.monotonic_s() + found.wait_s
+        with self._list_mutex:
+            self._unanswered = [found for found in self._unanswered if found.next_s < found.until_s]
+            is_over = not self._unanswered
+        if is_over:
+            self._stop_looking()
+
+    def _stop_looking(self) -> None:
+        with self._list_mutex:
+            looking, self._looking = self._looking, None
+        if looking is not None:
+            looking.stop()
 
     def _tried(self, attempt: Attempt, began_s: float, wait_s: float) -> Lease:
         holder: Holder | None = None
@@ -272,4 +330,5 @@ class PollingProvider(LockClient, LockProvider):
     def _start_afresh(self) -> None:
         super()._start_afresh()
         self._turnstile, self._mutex, self._held = Turnstile(self.runtime), self.runtime.mutex(), None
+        self._list_mutex, self._unanswered, self._looking = self.runtime.mutex(), list[_Unanswered](), None
         self._rested_at_s = self.runtime.monotonic_s()

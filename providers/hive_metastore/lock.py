@@ -58,6 +58,7 @@ class HiveMetastoreLockProvider(PollingProvider):
     def __init__(self, opening: Opening) -> None:
         self._place = Place.of(opening.uri, opening.settings.hive_metastore.uris, opening.storage.uri)
         super().__init__(opening)
+        self._opening = opening
         self._calls = LockCalls(opening, self._place, self._warn)
         self._call_s = self._calls.call_s
         self._last_token = 0
@@ -143,6 +144,13 @@ class HiveMetastoreLockProvider(PollingProvider):
             if request.lock_id is not None:
                 self._left_behind.append(request.lock_id)
             raise
+
+    def take_back(self, attempt: Attempt) -> None:
+        calls = LockCalls(self._opening, self._place, self._warn)  # with a connection of its own: nobody waits for this one
+        try:
+            calls.remove(attempt.grant, self.within_s(attempt))
+        finally:
+            calls.close()
 
     def inspect(self) -> LockState:
         rows = self._calls.rows(self._call_s)

@@ -116,6 +116,19 @@ class ServerPromises(Promises):
         two.release(two.acquire(wait_s=LONG_S / 2))
 
     @column("lost reply")
+    def test_a_request_that_is_carried_out_after_its_writer_gave_up_is_taken_back(self, arena: Arena, server: Service) -> None:
+        one, two = arena.writer("one", lease_s=LONG_S), arena.writer("two", lease_s=LONG_S)
+        one.release(one.acquire(wait_s=12))
+        two.release(two.acquire(wait_s=12))
+        server.pause()
+        try:
+            with pytest.raises(ProviderUnavailable):
+                one.acquire(wait_s=0)
+        finally:
+            server.resume()
+        two.release(two.acquire(wait_s=LONG_S / 2))
+
+    @column("lost reply")
     def test_a_renewal_whose_answer_is_lost_does_not_lose_the_lock(self, arena: Arena, proxy: Proxy) -> None:
         one, two = arena.writer("one", lease_s=LONG_S, proxy=proxy), arena.writer("two")
         lease = one.acquire(wait_s=12)

@@ -18,7 +18,6 @@ from lakelock.errors import CommitOutcomeUnknown, InputError, LakelockError, Tab
 from lakelock.occ.change_feed.streaming import TableStream
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import create_table
-from lakelock.occ.outcomes.history import Outcome
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
