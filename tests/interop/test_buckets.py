@@ -11,7 +11,7 @@ import pytest
 
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.errors import ConflictError, TableError
+from lakelock.errors import ConflictError, SchemaError, TableError
 from lakelock.occ.create import create_table
 from lakelock.table.buckets import BucketIndex, bucket_of
 from lakelock.table.index.bucket_hash import buckets_of_keys
@@ -97,15 +97,17 @@ def test_keys_of_several_columns_are_hashed_alike(share: Share, fields: tuple[st
         ("", 0, "e"),
         (None, 0, "n"),
         ("ü😀", 0, "日本"),
-        ("__null__", 0, "l"),
     ]
     engine = table.engine()
     engine.insert(table.rows(*values))
     said = {**JAVAS, "hoodie__bucket__index__hash__field": ",".join(fields)}
     changed = [(key, 1, region) for key, _, region in values if key is not None] + [("new", 1, "x"), ("2014-10-22", 1, "z")]
-    table.java_write("upsert", *changed, **said)
+    reads_as_null = ("__null__", 1, "l")
+    table.java_write("upsert", *changed, reads_as_null, **said)
+    with pytest.raises(SchemaError, match="the key column id holds '__null__', which would be taken for another key"):
+        engine.upsert(table.rows(reads_as_null))
     engine.upsert(table.rows(*((key, 2, region) for key, _, region in changed)))
-    table.put(*values, *((key, 2, region) for key, _, region in changed))
+    table.put(*values, reads_as_null, *((key, 2, region) for key, _, region in changed))
     assert sum(ensure_placed(table, index).values()) == len(table.model)
     table.agree()
 
