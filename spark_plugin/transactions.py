@@ -172,7 +172,9 @@ class LakeTransaction:
     def update(self, set: Assignments, where: str | Column | None = None) -> None:  # noqa: A002 - as `LakeTable.update`
         """Give the rows that satisfy `where`, or all rows, new values at the commit; see `LakeTable.update`."""
         attempt = self._open()
-        values = checked_assignments(attempt.spark, set, attempt.schema, attempt.properties, "update")
+        values = checked_assignments(
+            attempt.spark, set, attempt.schema, attempt.properties, "update", merge_schema=attempt.settings.merge_schema
+        )
         condition = None if where is None else attempt.condition(where)
         self._write(partial(updating.update_where, values=values, condition=condition))
 
@@ -194,9 +196,10 @@ class LakeTransaction:
         It may read views of what the transaction has read."""
         attempt = self._open()
         uri = attempt.storage.uri
-        planned = StatementPlanner(attempt.spark, attempt.schema, attempt.properties, uri, in_transaction=True).plan(
-            statement, args
-        )
+        planned = StatementPlanner(
+            attempt.spark, attempt.schema, attempt.properties, uri, in_transaction=True,
+            merge_schema=attempt.settings.merge_schema,
+        ).plan(statement, args)  # fmt: skip
         if planned.replaces:
             raise InputError(
                 "a transaction takes no INSERT OVERWRITE and no REPLACE WHERE",
@@ -206,6 +209,7 @@ class LakeTransaction:
 
     def _merge(self, spec: MergeSpec) -> None:
         attempt = self._open()
+        spec = replace(spec, merge_schema=spec.merge_schema or attempt.settings.merge_schema)
         plan = MergePlan.of(with_columns_equated(spec, attempt.schema), attempt.schema, attempt.properties)
         self._write(partial(execution.merge, plan=plan))
 

@@ -157,6 +157,17 @@ def check_write(
     return TableSchema(pa.schema(fields))
 
 
+def grown_by(table: TableSchema, given: pa.Schema) -> TableSchema:
+    """The schema in which some columns hold `given` values: new columns and fields come last, types widen.
+
+    `SchemaError` as from `check_write`. Columns that nothing is `given` for stay as they are.
+    """
+    there = Fields(given)
+    own = TableSchema(pa.schema([field for field in table.arrow if there.find(field.name) is not None]))
+    after = {field.name: field for field in check_write(own, given, merge_schema=True).arrow}
+    return TableSchema(pa.schema([*(after.pop(field.name, field) for field in table.arrow), *after.values()]))
+
+
 def columns_of_upserts(after: TableSchema, incoming: pa.Schema, missing: MissingColumns) -> TableSchema:
     """The columns that an upsert handles, for rows that passed `check_write`: those that they have, if missing ones are kept,
     else all that the table has `after` the write."""

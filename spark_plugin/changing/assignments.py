@@ -26,7 +26,7 @@ from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.table.columns.fields import spelled
 from lakelock.table.partial import lacking
 from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema, check_write
+from lakelock.table.schema import TableSchema, check_write, grown_by
 
 Assignments = Mapping[str, object]
 """Columns of the table and their new values: SQL text, a Column, or a Python value (not a str), which is a literal."""
@@ -83,15 +83,26 @@ def require_column(name: str, schema: TableSchema, what: str) -> None:
 
 def checked_assignments(
     spark: SparkSession, given: Assignments, schema: TableSchema, properties: TableProperties, what: str,
-    *, alias: str = "",
+    *, alias: str = "", merge_schema: bool = False,
 ) -> Assignments:  # fmt: skip
     """The assignments, if rows of the table can be updated so: checked by Spark's analysis, without any work. They may name the
-    old row's columns `alias.column`."""
+    old row's columns `alias.column`. With `merge_schema` the columns may grow by them."""
     values = as_the_table_spells(require_mapping(given, what), ColumnNames.of(spark, schema))
     require_settable(list(values), schema, properties, what)
     rows = spark.createDataFrame([], spark_schema(schema.arrow))
-    fitting_values(rows.alias(alias) if alias else rows, values, schema)
+    rows = rows.alias(alias) if alias else rows
+    fitting_values(rows, values, grown_by_values(rows, values, schema) if merge_schema else schema)
     return values
+
+
+def grown_by_values(rows: DataFrame, values: Assignments, schema: TableSchema) -> TableSchema:
+    """The schema that holds the new values on `rows`: `write.merge_schema` of an update or a merge."""
+    given = rows.select(*[as_column(value).alias(name) for name, value in values.items()]).schema
+    stored = {field.name: field.dataType for field in spark_schema(schema.arrow)}
+    types = {field.name: field.dataType for field in given}
+    as_meant = {name: stored[name] for name in types if name in stored and is_float_in_sql(types[name], stored[name])}
+    fields = [StructField(name, as_meant.get(name, kind)) for name, kind in types.items()]
+    return grown_by(schema, arrow_schema(StructType(fields)))
 
 
 def values_are_repeatable(spark: SparkSession, values: Assignments, schema: TableSchema, alias: str = "") -> bool:

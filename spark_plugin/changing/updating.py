@@ -9,7 +9,7 @@ from pyspark.sql import functions as F
 
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.spark_plugin.changing.applying import write_changes
-from lakelock.spark_plugin.changing.assignments import Assignments, fitting_values, values_are_repeatable
+from lakelock.spark_plugin.changing.assignments import Assignments, fitting_values, grown_by_values, values_are_repeatable
 from lakelock.spark_plugin.changing.changes import ACTION, FILE, ROW, UPDATE, ChangePlan
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.session.versions import file_place
@@ -20,6 +20,10 @@ from lakelock.table.snapshot import DataFile
 
 def update_where(attempt: Attempt, values: Assignments, condition: Condition | None, alias: str = "") -> Written:
     """Give the rows that satisfy the condition new values, computed from the old ones. Nobody may add such a row meanwhile."""
+    before = attempt.schema
+    if attempt.settings.merge_schema:
+        rows = attempt.read(())
+        attempt = attempt.growing(grown_by_values(rows.alias(alias) if alias else rows, values, before))
     snapshot = attempt.tx.current()
     if condition is None:
         attempt.tx.reads(WholeTable())
@@ -44,4 +48,4 @@ def update_where(attempt: Attempt, values: Assignments, condition: Condition | N
         )  # fmt: skip
 
     plan = ChangePlan(attempt.context(), tuple(files), tuple(values))
-    return Written(write_changes(attempt, plan, plan.files, changes))
+    return Written(write_changes(attempt, plan, plan.files, changes), attempt.schema if attempt.schema != before else None)

@@ -27,7 +27,8 @@ TARGET, SOURCE = "target", "source"
 class MergeSpec:
     """What a merge is to do. `target_alias` and `source_alias` are the names of both sides in its expressions.
 
-    `equal` are columns that both sides have: their equality is the condition, instead of `on`.
+    `equal` are columns that both sides have: their equality is the condition, instead of `on`. With `merge_schema` the table
+    gets the columns and fields of the source that it lacks and that a clause writes.
     """
 
     source: DataFrame
@@ -36,6 +37,7 @@ class MergeSpec:
     source_alias: str = SOURCE
     clauses: tuple[Clause, ...] = ()
     equal: tuple[str, ...] = ()
+    merge_schema: bool = False
 
     @classmethod
     def of(
@@ -102,6 +104,10 @@ class MergeBuilder(Generic[R]):
         """Delete the stored row that no source row matches."""
         return self._with(When.NOT_MATCHED_BY_SOURCE, Then.DELETE, None, condition)
 
+    def with_schema_evolution(self) -> MergeBuilder[R]:
+        """Add the source's columns and fields that the table lacks and a clause writes: `write.merge_schema` of this merge."""
+        return replace(self, spec=replace(self.spec, merge_schema=True))
+
     def execute(self) -> R:
         """Run the merge, as one transaction (or as part of the one that it belongs to).
 
@@ -134,6 +140,9 @@ class MergeBuilder(Generic[R]):
 
     def whenNotMatchedBySourceDelete(self, condition: Test = None) -> MergeBuilder[R]:  # noqa: N802
         return self.when_not_matched_by_source_delete(condition)
+
+    def withSchemaEvolution(self) -> MergeBuilder[R]:  # noqa: N802
+        return self.with_schema_evolution()
 
     def _with(self, when: When, then: Then, values: Assignments | None, condition: Test) -> MergeBuilder[R]:
         clause = Clause(when, then, values, condition)

@@ -37,7 +37,8 @@ def merge(attempt: Attempt, plan: MergePlan) -> Written:
     """Run a merge. The source is computed once, for all attempts."""
     attempt.memory.keep(plan.source)
     plan = plan.now(attempt.schema, attempt.properties)
-    spec = plan.spec
+    spec, attempt = plan.spec, attempt.growing(plan.schema)
+    after = plan.schema if plan.schema != plan.before else None
     if not plan.repeatable:
         attempt = attempt.forgetful()
     read = files = _read(attempt, plan)
@@ -50,11 +51,11 @@ def merge(attempt: Attempt, plan: MergePlan) -> Written:
         looked_up = _looked_up(attempt) if plan.inserts_equated else None
         places = NewPlaces(attempt.context(), files, looked_up=looked_up, equated=equated)
     elif not read:
-        return Written()
+        return Written((), after)
     misfit = f"when_matched_update_all would give a stored row another value of {', '.join(plan.compared)}"
     once = not may_match_often(spec.clauses)
     changes = ChangePlan(attempt.context(), files, plan.changed, places, once=once, misfit=misfit)
-    return Written(write_changes(attempt, changes, read, lambda some: plan.changes(_stored(attempt, some))))
+    return Written(write_changes(attempt, changes, read, lambda some: plan.changes(_stored(attempt, some))), after)
 
 
 def _joinable(attempt: Attempt) -> tuple[DataFile, ...]:

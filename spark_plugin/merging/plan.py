@@ -16,6 +16,7 @@ from lakelock.spark_plugin.changing.assignments import (
     as_column,
     as_the_table_spells,
     fitting_values,
+    grown_by_values,
     require_column,
     require_settable,
 )
@@ -43,7 +44,7 @@ _CLAUSE = "_lakelock_clause"
 class MergePlan:
     """A merge after Spark's analysis, which takes about as long as a small merge's jobs, so each merge is analysed once.
 
-    `source`: the rows of the spec's source, numbered. `values` are those of each clause in the table's types, None for a
+    `source`: the rows of the spec's source, numbered. `before` is the table's schema, and `schema` that after the merge. `values` are those of each clause in the table's types, None for a
     delete; `changed` are the columns that updates set. `compared`: columns that `when_matched_update_all` must not change and
     `on` does not equate with the source's column of this name, so each row is checked. `keys`: the source's expressions for
     the key and partition columns, None unless `on` equates them all. `by_source`: which rows each clause about rows without a
@@ -52,6 +53,7 @@ class MergePlan:
 
     spec: MergeSpec
     source: DataFrame
+    before: TableSchema
     schema: TableSchema
     properties: TableProperties
     on: MergeCondition
@@ -82,10 +84,12 @@ class MergePlan:
             raise InputError(f"target and source have the same alias {spec.source_alias!r}", hint="choose two")
         spark = spec.source.sparkSession
         source = numbered(spec, properties) if source is None else source
-        given = source.alias(spec.source_alias)
+        given, before = source.alias(spec.source_alias), schema
+        fixed = tuple(dict.fromkeys((*properties.record_keys, *properties.partition_fields)))
+        if spec.merge_schema:
+            schema = _grown(spec, given, before, fixed)
         stored = spark.createDataFrame([], spark_schema(schema.arrow)).alias(spec.target_alias)
         on = MergeCondition.of(stored, given, spec.on)
-        fixed = tuple(dict.fromkeys((*properties.record_keys, *properties.partition_fields)))
         sides = {
             When.MATCHED: stored.join(given, as_column(spec.on)),
             When.NOT_MATCHED: given,
@@ -119,7 +123,7 @@ class MergePlan:
         changes_all = any(clause.then is Then.UPDATE and clause.values is None for clause in spec.clauses)
         compared = tuple(name for name in fixed if changes_all and name not in on.same.get(name, ()))
         plan = cls(
-            spec, source, schema, properties, on, tuple(values),
+            spec, source, before, schema, properties, on, tuple(values),
             tuple(name for name in schema.names if any(name in each for each in updates)), compared,
             {name: equated[name] for name in fixed} if by_key else None,
             tuple(_selected(spark, stored, each) for each in spec.clauses if each.when is When.NOT_MATCHED_BY_SOURCE),
@@ -132,7 +136,7 @@ class MergePlan:
 
     def now(self, schema: TableSchema, properties: TableProperties) -> MergePlan:
         """The plan for what the table is now, of the same rows."""
-        if (schema, properties) == (self.schema, self.properties):
+        if (schema, properties) == (self.before, self.properties):
             return self
         return MergePlan.of(self.spec, schema, properties, self.source)
 
@@ -262,6 +266,31 @@ def _values(
     given = _with_generated(given, schema, properties)
     require_columns(list(given), properties.needed_columns)
     return fitting_values(side, given, schema, whole=True)
+
+
+def _grown(spec: MergeSpec, source: DataFrame, schema: TableSchema, fixed: tuple[str, ...]) -> TableSchema:
+    """The table's schema after a merge that may change it: a clause writes whole rows of the source, or names a column.
+
+    A new column is one of the source, so a misspelled one is not added.
+    """
+    stored = source.sparkSession.createDataFrame([], spark_schema(schema.arrow)).alias(spec.target_alias)
+    columns = [name for name in source.columns if name != HERE]
+    for clause in spec.clauses:
+        side = source if clause.when is When.NOT_MATCHED else stored
+        if clause.when is When.MATCHED:
+            side = stored.join(source, as_column(spec.on))
+        names = ColumnNames.of(source.sparkSession, schema)
+        if clause.then is Then.DELETE:
+            continue
+        if clause.values is None:
+            every = {names.spelling(name): of(spec.source_alias, name) for name in columns}
+            values = {name: value for name, value in every.items() if clause.then is Then.INSERT or name not in fixed}
+        else:
+            given = as_the_table_spells(_unqualified(clause, spec), names)
+            values = {name: value for name, value in given.items() if name in schema.names or name in columns}
+        if values:
+            schema = grown_by_values(side, values, schema)
+    return schema
 
 
 def _with_generated(values: Mapping[str, object], schema: TableSchema, properties: TableProperties) -> dict[str, Any]:

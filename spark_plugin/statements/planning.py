@@ -61,6 +61,7 @@ class StatementPlanner:
     properties: TableProperties
     uri: str
     in_transaction: bool = False
+    merge_schema: bool = False
 
     def plan(self, text: str, args: Mapping[str, object] | None = None) -> PlannedWrite:
         """Everything that can be known before any work is checked: `InputError`, `SchemaError` or Spark's AnalysisException."""
@@ -81,7 +82,9 @@ class StatementPlanner:
     def _update(self, statement: Update) -> PlannedWrite:
         target = statement.target
         given = self._values(statement.assignments, target)
-        values = checked_assignments(self.spark, given, self.schema, self.properties, "UPDATE", alias=target.qualifier)
+        values = checked_assignments(
+            self.spark, given, self.schema, self.properties, "UPDATE", alias=target.qualifier, merge_schema=self.merge_schema
+        )
         condition = None if statement.where is None else self._condition(statement.where, target)
         write = partial(updating.update_where, values=values, condition=condition, alias=target.qualifier)
         return PlannedWrite("UPDATE", write, statement.where)
@@ -98,7 +101,7 @@ class StatementPlanner:
             )
             for clause in statement.clauses
         )
-        spec = MergeSpec(source, statement.on, target.qualifier, statement.source_alias, clauses)
+        spec = MergeSpec(source, statement.on, target.qualifier, statement.source_alias, clauses, self.merge_schema)
         plan = MergePlan.of(spec, self.schema, self.properties)
         return PlannedWrite("MERGE", partial(execution.merge, plan=plan))
 

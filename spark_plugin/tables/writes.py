@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 
 from pyspark.sql import Column, DataFrame
@@ -164,6 +165,7 @@ class TableWrites(TableTransactions):
 
     @needs_spark
     def _merge(self, spec: MergeSpec, *, partition: Targets, tag: str, txn: AppTransaction | None) -> WriteResult:
+        spec = replace(spec, merge_schema=spec.merge_schema or self._settings.merge_schema)
         schema = self._coordinator.schema()
         plan = MergePlan.of(with_columns_equated(spec, schema), schema, self._coordinator.properties)
         return self._write("MERGE", partial(execution.merge, plan=plan), partition=partition, tag=tag, txn=txn)
@@ -251,7 +253,10 @@ class TableWrites(TableTransactions):
         instead. Needs sqlglot: `pip install 'lakelock[sql]'`.
         """
         coordinator, txn = self._coordinator, numbered(txn_app_id, txn_version)
-        planner = StatementPlanner(self._spark, coordinator.schema(), coordinator.properties, coordinator.table.storage.uri)
+        planner = StatementPlanner(
+            self._spark, coordinator.schema(), coordinator.properties, coordinator.table.storage.uri,
+            merge_schema=self._settings.merge_schema,
+        )  # fmt: skip
         planned = planner.plan(statement, args)
         if planned.operation == "INSERT_OVERWRITE_TABLE":
             _require_whole(partition)
@@ -261,7 +266,10 @@ class TableWrites(TableTransactions):
         return Condition.of(self._spark, spark_schema(self._coordinator.schema().arrow), given)
 
     def _assignments(self, given: Assignments, what: str) -> Assignments:
-        return checked_assignments(self._spark, given, self._coordinator.schema(), self._coordinator.properties, what)
+        coordinator, merge_schema = self._coordinator, self._settings.merge_schema
+        return checked_assignments(
+            self._spark, given, coordinator.schema(), coordinator.properties, what, merge_schema=merge_schema
+        )
 
 
 def _require_whole(partition: Targets) -> None:

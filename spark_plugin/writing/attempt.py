@@ -131,6 +131,10 @@ class Attempt:
         """This attempt, which takes nothing over and leaves nothing to the next: what it computes would be different there."""
         return replace(self, memory=Memory(self.kept))
 
+    def growing(self, schema: TableSchema) -> Attempt:
+        """This attempt of a write by which the table gets this schema: rows of old files are null in what they lack."""
+        return self if schema == self.schema else replace(self, earlier=replace(self.earlier, schema=schema))
+
     def close(self) -> None:
         """Unpersist what was kept."""
         self.kept.close()
