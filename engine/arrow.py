@@ -41,6 +41,7 @@ from lakelock.table.change_feed.units import FeedMode
 from lakelock.table.instants import as_of_time
 from lakelock.table.keys.generated import require_key
 from lakelock.table.layout import FileGroupId
+from lakelock.table.partial import missing_since
 from lakelock.table.partitioning.generated import with_generated
 from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels
 from lakelock.table.schema import TableSchema
@@ -133,10 +134,12 @@ class ArrowEngine:
         _require_partitions_apart(tx, "an upsert")
         settings = self._coordinator.table.settings.write
         rows = with_generated(rows, tx.baseline.properties)
+        missing = missing_columns or settings.missing_columns
+        if missing == "error":
+            missing = missing_since(tx.current_schema.arrow, rows.schema, missing, partial(self._coordinator.known_schemas, tx))
         schema, fitted = self._kernels.fitted_upserts(
-            rows, tx.current_schema, tx.baseline.properties,
-            merge=settings.merge_schema, missing=missing_columns or settings.missing_columns,
-        )  # fmt: skip
+            rows, tx.current_schema, tx.baseline.properties, merge=settings.merge_schema, missing=missing
+        )
         batch = self._batch_of(tx, schema, fitted, memory)
         keyed = {
             partition: self._kernels.dedupe(found, batch.ordering, take_any=settings.duplicates == "any")

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime, timezone
 from functools import partial
 from types import TracebackType
 from typing import TypeVar
+
+import pyarrow as pa
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.conflict import Party
@@ -50,7 +53,7 @@ from lakelock.storage import Storage
 from lakelock.storage.counted import CountedStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.eligibility import check_files, check_readable, require_copy_on_write
-from lakelock.table.instants import Action
+from lakelock.table.instants import Action, as_of_time
 from lakelock.table.layout import FileGroupId
 from lakelock.table.layout_one.storage import shown_as_layout_two
 from lakelock.table.properties import TableProperties, read_properties
@@ -75,6 +78,7 @@ class Coordinator(TableServices):
         self._applied = AppliedVersions(table)
         self._late = LookBack(table)
         self._swept = False
+        self._opened_ms, self._first_schema = table.runtime.now_ms(), None  # type: int, TableSchema | None
 
     @classmethod
     def open(
@@ -164,6 +168,7 @@ class Coordinator(TableServices):
             mine = Party(baseline.instant, operation, self.table.writer)
             self._applied.ensure_new(application, baseline.timeline, mine)
             schema = self._schemas.at(baseline.timeline, baseline.properties)
+            self._first_schema = self._first_schema or schema
             if self.table.observed.foreign_buckets and baseline.properties.bucket_index is None:
                 # An append looks at no file, and would put its rows beside the buckets.
                 check_files(baseline.properties, self.table.index.snapshot_at(baseline.timeline))
@@ -272,6 +277,20 @@ class Coordinator(TableServices):
         if as_of is None:
             return self._schemas.at(timeline, self.properties)
         return self._schemas.as_of(timeline, self.properties, as_of)
+
+    def known_schemas(self, tx: Transaction) -> Iterator[pa.Schema]:
+        """The columns that whoever opened this can know: those of its first transaction, and those when it was opened."""
+        if self._first_schema is not None:
+            yield self._first_schema.arrow
+        opened = datetime.fromtimestamp(self._opened_ms / 1000, timezone.utc).isoformat()
+        properties = tx.baseline.properties
+        found = self._schemas.before(tx.baseline.timeline, properties, as_of_time(opened, properties.timezone))
+        if found is not None:
+            yield found.arrow
+
+    def know_columns(self) -> None:
+        """Whoever opened this knows the columns that the table has now: it has changed them."""
+        self._opened_ms, self._first_schema = self.table.runtime.now_ms(), None
 
     def history(self, limit: int = 1000) -> list[HistoryEntry]:
         """The newest commits, newest first."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
-from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -52,8 +51,8 @@ def read_files(
 def _with_whole_structs(frame: DataFrame) -> DataFrame:
     """The frame as it is, from which Spark does not read single fields of structs.
 
-    It reads only those fields that a query names, and where a file lacks all of them, as one that is older than the fields does,
-    it takes the struct for null. What Spark cannot see through has all fields.
+    It reads only those fields that a query names. Where a file lacks all of them, because it is older than they are, Spark takes
+    the struct for null. Behind an expression that it cannot see through it reads all fields.
     """
     nested = [_has_struct(field.dataType) for field in frame.schema]
     if not any(nested):

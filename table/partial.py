@@ -6,7 +6,7 @@ incoming one stands for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -50,6 +50,22 @@ def refuse_missing(table: pa.Schema, given: Iterable[pa.Field], missing: Missing
             hint='write the column with all its fields, leave out the whole column, or set write.missing_columns to "null"',
             columns=[lack.path for lack in unmatched],
         )
+
+
+def missing_since(
+    table: pa.Schema, given: pa.Schema, missing: MissingColumns, known: Callable[[], Iterable[pa.Schema]]
+) -> MissingColumns:
+    """`missing`; "keep" instead of "error" where all that the rows lack came after a schema that their writer has `known`.
+
+    Such a writer cannot have the new columns in its rows, and must not write over them either.
+    """
+    if missing != "error" or next(lacking(table, given), None) is None:
+        return missing
+    for schema in known():
+        still_there = [field for field in schema if table.get_field_index(field.name) >= 0]
+        if next(lacking(still_there, given), None) is None:
+            return "keep"
+    return missing
 
 
 def narrowed(table: pa.Schema, given: pa.Schema) -> pa.Schema:

@@ -22,4 +22,6 @@ def alter(coordinator: Coordinator, alteration: Alteration, *, tag: str = "") ->
     def work(tx: Transaction) -> Committed:
         return tx.commit([], schema=alteration.applied(tx.schema, tx.baseline.properties))
 
-    return with_retries(coordinator, ALTER_SCHEMA, work, tag=tag)
+    committed = with_retries(coordinator, ALTER_SCHEMA, work, tag=tag)
+    coordinator.know_columns()
+    return committed

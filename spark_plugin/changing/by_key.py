@@ -42,7 +42,7 @@ def upsert(attempt: Attempt, df: DataFrame) -> Written:
     """Insert or replace the rows of `df` by key."""
     if not attempt.properties.keys_span_partitions:
         return upserting.upsert(attempt, df)
-    missing = attempt.settings.missing_columns
+    missing = attempt.missing_in(df)
     frame, schema = prepared(attempt, df, missing=missing)
     columns = columns_of_upserts(schema, arrow_schema(frame.schema), missing)
     _require_whole(columns, schema)

@@ -44,11 +44,11 @@ _CLAUSE = "_lakelock_clause"
 class MergePlan:
     """A merge after Spark's analysis, which takes about as long as a small merge's jobs, so each merge is analysed once.
 
-    `source`: the rows of the spec's source, numbered. `before` is the table's schema, and `schema` that after the merge. `values` are those of each clause in the table's types, None for a
-    delete; `changed` are the columns that updates set. `compared`: columns that `when_matched_update_all` must not change and
-    `on` does not equate with the source's column of this name, so each row is checked. `keys`: the source's expressions for
-    the key and partition columns, None unless `on` equates them all. `by_source`: which rows each clause about rows without a
-    source row selects; None stands for all.
+    `source`: the rows of the spec's source, numbered. `before` is the table's schema, and `schema` that after the merge.
+    `values` are those of each clause in the table's types, None for a delete; `changed` are the columns that updates set.
+    `compared`: columns that `when_matched_update_all` must not change and `on` does not equate with the source's column of this
+    name, so each row is checked. `keys`: the source's expressions for the key and partition columns, None unless `on` equates
+    them all. `by_source`: which rows each clause about rows without a source row selects; None stands for all.
     """
 
     spec: MergeSpec
@@ -283,7 +283,7 @@ def _grown(spec: MergeSpec, source: DataFrame, schema: TableSchema, fixed: tuple
         if clause.then is Then.DELETE:
             continue
         if clause.values is None:
-            every = {names.spelling(name): of(spec.source_alias, name) for name in columns}
+            every: dict[str, object] = {names.spelling(name): of(spec.source_alias, name) for name in columns}
             values = {name: value for name, value in every.items() if clause.then is Then.INSERT or name not in fixed}
         else:
             given = as_the_table_spells(_unqualified(clause, spec), names)

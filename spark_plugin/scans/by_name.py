@@ -17,7 +17,8 @@ from lakelock.spark_plugin.scans.relation import AS_STORED
 from lakelock.spark_plugin.session.versions import condition_of
 from lakelock.table.snapshot import DataFile
 
-NO_FILTERS = {f"parquet.filter.{kind}.enabled": "false" for kind in ("stats", "dictionary", "bloom", "columnindex", "record-level")}
+_FILTERS = ("stats", "dictionary", "bloom", "columnindex", "record-level")
+NO_FILTERS = {f"parquet.filter.{kind}.enabled": "false" for kind in _FILTERS}
 """Options of a reader that leave filters to Spark alone: Parquet tells 0.0 from -0.0."""
 FEW_FILES = 32
 MANY_FILES = 4000

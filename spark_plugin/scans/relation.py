@@ -1,8 +1,8 @@
 """A Spark relation over given files that Spark can prune by partition columns; built in the JVM, without listing anything.
 
-It is what `spark.read.parquet` would build, with three differences: its file index is filled with the snapshot's files beforehand
-(`SnapshotFiles.java`), the partition columns and their values are given, so that any layout of folders will do, and no filter
-is pushed into Parquet that leaves out rows which Spark would find (`ParquetReader.java`).
+It is what `spark.read.parquet` would build, with three differences. Its file index is filled with the snapshot's files
+beforehand (`SnapshotFiles.java`). The partition columns and their values are given, so that any layout of folders will do. And
+no filter is pushed into Parquet that leaves out rows which Spark would find (`ParquetReader.java`).
 """
 
 from __future__ import annotations

@@ -13,7 +13,6 @@ from pyspark.sql.types import StructType
 from lakelock.spark_plugin.session.classes import PYTHON_UTILS, java_class, scala_object
 from lakelock.spark_plugin.session.supported import has_data_sources
 
-
 _NULL_STRUCTS = "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing"
 
 

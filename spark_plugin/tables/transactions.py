@@ -144,5 +144,6 @@ class TableTransactions:
         return self._coordinator.table.settings.write
 
     def _attempt(self, tx: Transaction) -> Attempt:
-        storage = self._coordinator.table.storage
-        return Attempt(self._spark, tx, storage, self._root, self._coordinator.table.runtime, self._settings)
+        coordinator = self._coordinator
+        storage, runtime = coordinator.table.storage, coordinator.table.runtime
+        return Attempt(self._spark, tx, storage, self._root, runtime, self._settings, coordinator.known_schemas)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -28,6 +30,7 @@ from lakelock.storage import Storage
 from lakelock.table.buckets import bucket_of_group
 from lakelock.table.columns.fields import spelled
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.partial import missing_since
 from lakelock.table.properties import TableProperties
 from lakelock.table.pruning.files import Pruning
 from lakelock.table.pruning.partition_values import PartitionValues
@@ -55,7 +58,7 @@ class Written:
 class Attempt:
     """A transaction, and everything that Spark needs to write for it. `root` is the table's path as Spark knows it.
 
-    `memory` is that of the call, whose attempts share it.
+    `known` tells the columns that the table's handle can know. `memory` is that of the call, whose attempts share it.
     """
 
     spark: SparkSession
@@ -64,6 +67,7 @@ class Attempt:
     root: str
     runtime: Runtime
     settings: WriteSettings
+    known: Callable[[Transaction], Iterable[pa.Schema]]
     earlier: Written = field(default_factory=Written)
     kept: KeptFrames = field(default_factory=KeptFrames)
     memory: Memory = field(default_factory=Memory)
@@ -154,6 +158,11 @@ class Attempt:
         """A condition on the table's rows, with the time fixed now."""
         return Condition.of(self.spark, spark_schema(self.schema.arrow), given)
 
+    def missing_in(self, df: DataFrame) -> MissingColumns:
+        """What becomes of the stored values of columns that the rows of an upsert lack."""
+        given = arrow_schema(with_generated(df, self.properties).schema)
+        return missing_since(self.schema.arrow, given, self.settings.missing_columns, partial(self.known, self.tx))
+
     @property
     def tasks(self) -> int:
         return parallelism(self.spark)
@@ -191,8 +200,6 @@ def _named(df: DataFrame, names: Sequence[str]) -> DataFrame:
 
 
 def _only(schema: TableSchema, names: Sequence[str]) -> TableSchema:
-    import pyarrow as pa
-
     return TableSchema(pa.schema([field for field in schema.arrow if field.name in names]))
 
 

@@ -31,7 +31,7 @@ from lakelock.table.schema import TableSchema, columns_of_upserts
 
 def upsert(attempt: Attempt, df: DataFrame) -> Written:
     """Insert or replace the rows of `df` by key."""
-    missing = attempt.settings.missing_columns
+    missing = attempt.missing_in(df)
     frame, schema = prepared(attempt, df, missing=missing)
     columns = columns_of_upserts(schema, arrow_schema(frame.schema), missing)
     if attempt.properties.bucket_index is not None:

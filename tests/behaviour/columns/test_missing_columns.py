@@ -16,6 +16,7 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting.kernels import ARROW
 from lakelock.table.schema import TableSchema
+from lakelock.table.schema_changes.alterations import Alteration
 from tests.behaviour.tables import QUICK, leftovers, writer
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("w", pa.int64())])
@@ -115,13 +116,9 @@ def test_a_column_that_another_adds_meanwhile_is_not_lost_either(storage, missin
     settings = replace(QUICK, write=WriteSettings(missing_columns=missing))
     mine = ArrowEngine(writer(storage, settings), Meanwhile())
     rows = given({"id": "a", "p": "1", "ts": 9, "v": 70, "w": 100})
-    if missing == "error":
-        with pytest.raises(SchemaError, match="the rows lack a column of the table: extra"):
-            mine.upsert(rows)
-    else:
-        assert mine.upsert(rows).attempts == 2
+    assert mine.upsert(rows).attempts == 2
     (row,) = (row for row in ArrowEngine(writer(storage)).read().to_pylist() if row["id"] == "a")
-    assert (row["v"], row["extra"]) == ((1, "kept") if missing == "error" else (70, "kept"))
+    assert (row["v"], row["extra"]) == (70, "kept")
 
 
 def test_two_writers_of_one_column_each_lose_nothing_of_the_other(storage) -> None:
@@ -130,3 +127,23 @@ def test_two_writers_of_one_column_each_lose_nothing_of_the_other(storage) -> No
         left.upsert(given({"id": "a", "p": "1", "ts": 9, "v": 100 + number}))
         right.upsert(given({"id": "a", "p": "1", "ts": 9, "w": 200 + number}))
         assert content(storage)["a"] == (100 + number, 200 + number)
+
+
+def test_a_writer_that_cannot_know_a_new_column_goes_on_and_keeps_its_values(storage) -> None:
+    running, opened_before = engine_with(storage), engine_with(storage)
+    without_w = [field for field in SCHEMA if field.name != "w"]
+    running.upsert(pa.Table.from_pylist(STORED[:1], SCHEMA))
+    owner = engine_with(storage)
+    owner.alter(Alteration(add={"channel": pa.string()}))
+    owner.upsert(pa.Table.from_pylist([STORED[0] | {"ts": 6, "channel": "web"}], owner.coordinator.schema().arrow))
+    new = {"id": "c", "p": "1", "ts": 7, "v": 5, "w": 50}
+    for engine, v in ((running, 3), (running, 4), (opened_before, 5)):
+        engine.upsert(pa.Table.from_pylist([STORED[0] | {"ts": v + 5, "v": v}, new], SCHEMA))
+        found = {row["id"]: (row["v"], row["channel"]) for row in owner.read().to_pylist()}
+        assert found == {"a": (v, "web"), "b": (2, None), "c": (5, None)}
+    # A column that it has known all along is missed as ever, and so is the new one by those who know it.
+    with pytest.raises(SchemaError, match="the rows lack 2 columns of the table: w, channel"):
+        running.upsert(pa.Table.from_pylist(STORED, pa.schema(without_w)))
+    for knowing in (owner, engine_with(storage)):
+        with pytest.raises(SchemaError, match="the rows lack a column of the table: channel"):
+            knowing.upsert(pa.Table.from_pylist(STORED, SCHEMA))

@@ -101,7 +101,9 @@ OF_OLDER_SPARK = {"spark__sql__legacy__parquet__returnNullStructIfAllFieldsMissi
 def grown(spark: SparkSession, path: str) -> LakeTable:
     """A table with a file that is older than the fields `zip` and `b`: rows 1, whose structs are stored, and 2, without any."""
     table = LakeTable.create(spark, path, schema=OLD, key="id")
-    table.insert(spark.createDataFrame([(1, ("A",), [(1,)], {"x": (1,)}, ((1,),)), (2, None, None, None, None)], OLD).coalesce(1))
+    table.insert(
+        spark.createDataFrame([(1, ("A",), [(1,)], {"x": (1,)}, ((1,),)), (2, None, None, None, None)], OLD).coalesce(1)
+    )
     table.add_columns({"place.zip": "string", "l.element.b": "int", "m.value.b": "int", "s.i.b": "int"})
     row = [(4, ("S", "Z"), [(1, 2)], {"x": (1, 2)}, ((1, 2),))]
     table.insert(spark.createDataFrame(row, table.schema).coalesce(1))
