@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from functools import reduce
+from typing import Any
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -51,13 +52,14 @@ def read_files(
 def _with_whole_structs(frame: DataFrame) -> DataFrame:
     """The frame as it is, from which Spark does not read single fields of structs.
 
-    It reads only those fields that a query names. Where a file lacks all of them, because it is older than they are, Spark takes
-    the struct for null. Behind an expression that it cannot see through it reads all fields.
+    It reads only those fields that a query names. Where a file lacks all of them, because it is older than they are, Spark
+    takes the struct for null. Behind an expression that it cannot see through it reads all fields.
     """
     nested = [_has_struct(field.dataType) for field in frame.schema]
     if not any(nested):
         return frame
-    spark, jdf = frame.sparkSession, frame._jdf  # type: SparkSession, Any
+    spark = frame.sparkSession
+    jdf: Any = frame._jdf
     opaque = java_class(spark, "org.apache.spark.sql.catalyst.expressions.KnownNullable")
     output = jdf.queryExecution().analyzed().output()
     columns = []
