@@ -1,10 +1,11 @@
 """What a one-row insert costs as a table's history grows: checkpoints and upkeep on, one process, no Spark.
 
-`python -m benchmarks.growth [--commits 10000] [--partitions 12] [--delay-ms 20] [--json]`. At 10 commits, at each power of ten
-and at the end, the median of 21 commits is taken twice: on this disk, and with each storage request `--delay-ms` longer, as on
+`python -m benchmarks.growth [--commits 10000] [--partitions 12] [--delay-ms 20] [--columns 3000] [--json]`. At 10 commits, at
+each power of ten and at the end, the median of 21 commits is taken twice: on this disk, and with each storage request `--delay-ms` longer, as on
 an object store. Commits that run upkeep or write a checkpoint are among them; what these cost is in the mean of the last
 hundred. Retention is short, so that upkeep has something to do. With `pip install deltalake`, delta-rs makes the same commits
-beside it. Target: at the end a commit takes at most 1.3 times as long as at ten.
+beside it. Target: at the end a commit takes at most 1.3 times as long as at ten. Then one row is inserted, updated, read and
+fed from tables of some and of many columns. Target: at most twice as long for each column.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ T = TypeVar("T")
 TARGET = 1.3
 AROUND = 21
 LAST = 100
+FEW_COLUMNS, COLUMNS_TARGET = 500, 2.0
 DELTA_UP_TO = 1_000
 """More commits take delta-rs many minutes."""
 SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.int32()), ("value", pa.string())])
@@ -125,11 +127,39 @@ def delta(folder: str, marks: list[int], partitions: int) -> dict[str, object]:
     return dict(found)
 
 
+def wide(folder: str, columns: int) -> dict[str, float]:
+    """Seconds of each operation on a table with so many columns."""
+    schema = pa.schema([("id", pa.int64()), *((f"c{number}", pa.float64()) for number in range(columns))])
+    location, create_schema = StorageLocation.of(folder), TableSchema.from_arrow(schema).to_avro_json("wide")
+    create_table(location.open(), TableProperties.new("wide", ["id"], create_schema=create_schema), SystemRuntime())
+
+    def rows(*ids: int) -> pa.Table:
+        return pa.table([list(ids), *([1.0] * len(ids) for _ in range(columns))], schema=schema)
+
+    with opened(location, location.open()) as engine:
+        return {
+            "insert": timed(lambda: engine.insert(rows(1, 2))),
+            "upsert": timed(lambda: engine.upsert(rows(2))),
+            "read": timed(engine.read),
+            "changes": timed(engine.changes),
+        }
+
+
+def by_columns(folder: str, columns: int) -> dict[str, object]:
+    """What a column costs in a table of many, compared with one of few."""
+    wide(f"{folder}/first", FEW_COLUMNS)  # imports, and what is made once
+    few, many = wide(f"{folder}/few", FEW_COLUMNS), wide(f"{folder}/many", columns)
+    found: dict[str, object] = {f"{name}_s_of_{columns}_columns": seconds for name, seconds in many.items()}
+    ratio = max(many[name] / few[name] for name in few) / (columns / FEW_COLUMNS)
+    return found | {"ratio_by_column": ratio, "target_by_column": f"at most {COLUMNS_TARGET}: {verdict(ratio, COLUMNS_TARGET)}"}
+
+
 def main() -> None:
-    given = arguments(__doc__, commits=10_000, partitions=12, delay_ms=20)
+    given = arguments(__doc__, commits=10_000, partitions=12, delay_ms=20, columns=3000)
     marks = [10**power for power in range(1, 10) if 10**power < given.commits] + [given.commits]
     with scratch() as folder:
         show(lakelock(f"{folder}/table", marks, given.partitions, given.delay_ms / 1000), given.json)
+        show(by_columns(f"{folder}/columns", given.columns), given.json)
         show(delta(f"{folder}/delta", [mark for mark in marks if mark <= DELTA_UP_TO], given.partitions), given.json)
 
 
