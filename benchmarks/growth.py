@@ -1,11 +1,11 @@
 """What a one-row insert costs as a table's history grows: checkpoints and upkeep on, one process, no Spark.
 
 `python -m benchmarks.growth [--commits 10000] [--partitions 12] [--delay-ms 20] [--columns 3000] [--json]`. At 10 commits, at
-each power of ten and at the end, the median of 21 commits is taken twice: on this disk, and with each storage request `--delay-ms` longer, as on
-an object store. Commits that run upkeep or write a checkpoint are among them; what these cost is in the mean of the last
-hundred. Retention is short, so that upkeep has something to do. With `pip install deltalake`, delta-rs makes the same commits
-beside it. Target: at the end a commit takes at most 1.3 times as long as at ten. Then one row is inserted, updated, read and
-fed from tables of some and of many columns. Target: at most twice as long for each column.
+each power of ten and at the end, the median of 21 commits is taken twice: on this disk, and with each storage request
+`--delay-ms` longer, as on an object store. Commits that run upkeep or write a checkpoint are among them; what these cost is in
+the mean of the last hundred. Retention is short, so that upkeep has something to do. With `pip install deltalake`, delta-rs
+makes the same commits beside it. Target: at the end a commit takes at most 1.3 times as long as at ten. Then one row is
+inserted, updated, read and fed from tables of some and of many columns. Target: at most twice as long for each column.
 """
 
 from __future__ import annotations

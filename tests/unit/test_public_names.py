@@ -17,6 +17,7 @@ OF_OTHERS = {
     "_ensure_initialized": "PySpark: the only way to use a JVM that is there",
     "_exit": "os: the way out of a forked process",
     "_gateway": "PySpark: the JVM of a session, for other processes",
+    "_jdf": "PySpark: the only way to the metrics of a plan",
     "_jsc": "PySpark: the only way to Hadoop's configuration",
     "_jsparkSession": "PySpark: the only way to Java's session",
     "_jvm": "PySpark: the only way to Java's classes",
