@@ -84,6 +84,7 @@ class PollingProvider(LockClient, LockProvider):
         self._settings = opening.settings.lock
         self._held: Lease | None = None
         self._looking: Repeating | None = None
+        self._unanswered: list[_Unanswered] = []
         super().__init__(opening, self._settings)
 
     @abstractmethod
@@ -330,5 +331,5 @@ class PollingProvider(LockClient, LockProvider):
     def _start_afresh(self) -> None:
         super()._start_afresh()
         self._turnstile, self._mutex, self._held = Turnstile(self.runtime), self.runtime.mutex(), None
-        self._list_mutex, self._unanswered, self._looking = self.runtime.mutex(), list[_Unanswered](), None
+        self._list_mutex, self._unanswered, self._looking = self.runtime.mutex(), [], None
         self._rested_at_s = self.runtime.monotonic_s()

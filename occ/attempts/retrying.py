@@ -12,7 +12,16 @@ from dataclasses import replace
 
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.data_locks import Resource
-from lakelock.errors import ConflictError, LakelockError, RolledBackError, TransactionStateError
+from lakelock.errors import (
+    ConflictError,
+    LakelockError,
+    RolledBackError,
+    StorageError,
+    StorageUnavailable,
+    TableError,
+    TransactionStateError,
+    WriteFailed,
+)
 from lakelock.events import EventKind
 from lakelock.occ.attempts.set_aside import SetAside
 from lakelock.occ.attempts.turns import Turns
@@ -21,6 +30,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.early.waiting import wait_for
 from lakelock.occ.locking.nesting import is_open_here, running_on
 from lakelock.occ.locking.targets import Targets, resources_of
+from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.ending import TransactionState
@@ -152,7 +162,23 @@ def _attempts(
             table.runtime.sleep(wait_s)
             if isinstance(error, ConflictError) and error.conflict.early:
                 wait_for(table, error.conflict.other)
+        except (StorageError, WriteFailed) as error:
+            if tx is not None and tx.state is TransactionState.REJECTED:
+                _raise_if_gone(table, error)
+            raise
     raise AssertionError("the last attempt returns or raises")
+
+
+def _raise_if_gone(table: OpenTable, error: LakelockError) -> None:
+    """Raise `TableError` if the work failed because somebody has deleted or moved the table: that says more."""
+    if isinstance(error, StorageUnavailable):
+        return
+    try:
+        table.timeline()
+    except TableError as gone:
+        raise gone from error
+    except LakelockError:
+        return
 
 
 def applied_instead(

@@ -14,6 +14,7 @@ from lakelock.errors import (
     EarlyConflictError,
     ProviderMismatch,
     RolledBackError,
+    TableError,
     TransactionStateError,
 )
 from lakelock.occ.attempts.retrying import with_retries
@@ -414,7 +415,7 @@ def test_old_decisions_are_collected_and_writers_go_on(storage):
 
 
 @pytest.mark.parametrize("others", [0, 1, 20])
-def test_a_table_that_was_made_anew_has_a_log_of_its_own_also_for_those_who_had_the_old_one_open(storage, others):
+def test_a_table_that_was_made_anew_is_not_written_by_those_who_had_the_old_one_open(storage, others):
     from dataclasses import replace
 
     settings = replace(QUICK, decisions=replace(QUICK.decisions, collect_above=4))
@@ -424,12 +425,14 @@ def test_a_table_that_was_made_anew_has_a_log_of_its_own_also_for_those_who_had_
     assert mine.table.log.boundary() > 0
     storage.delete_folder(layout.HOODIE)
     storage.delete([item.key for item in storage.list("")])
-    new_table(storage)
+    anew = LocalStorage(storage.root) if isinstance(storage, LocalStorage) else storage
+    new_table(anew)
     for n in range(others):
-        insert(writer(storage), storage, "month=1", f"g{n}")
-    assert insert(mine, storage, "month=1", "mine").decision == others + 1
-    assert insert(writer(storage), storage, "month=1", "last").decision == others + 2
-    assert len(groups(storage)) == others + 2
+        insert(writer(anew), anew, "month=1", f"g{n}")
+    with pytest.raises(TableError, match="made anew"):
+        insert(mine, storage, "month=1", "mine")
+    assert insert(writer(anew), anew, "month=1", "last").decision == others + 1
+    assert len(groups(anew)) == others + 1
 
 
 def test_decisions_that_a_live_transaction_may_need_are_not_collected(storage):

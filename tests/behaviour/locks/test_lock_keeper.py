@@ -18,6 +18,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
 from lakelock.spark_plugin.data_source.kept_locks import given_back
 from lakelock.storage.location import StorageLocation
+from tests.behaviour.tables import new_table
 from tests.waiting import eventually
 
 # A lease of ten minutes: what is free after seconds was given back.
@@ -30,7 +31,9 @@ BOUND_S = 60.0
 
 @pytest.fixture
 def location(tmp_path: Path) -> StorageLocation:
-    return StorageLocation.of(tmp_path / "t")
+    place = StorageLocation.of(tmp_path / "t")
+    new_table(place.open())
+    return place
 
 
 @pytest.fixture
