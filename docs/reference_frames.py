@@ -126,8 +126,8 @@ All profiles apply a version of an application once, and none lets two transacti
 ## In a table with buckets
 
 An INSERT rewrites the file groups of its buckets, as an UPSERT does, and an UPSERT reads the file groups of its buckets and no
-others. So these pairs have another answer; to make the first file group of one bucket counts as the same file group. A delete or
-merge by key is judged as in a table without buckets."""
+others. So these pairs have another answer. To make the first file group of one bucket counts as the same file group. A delete
+or merge by key is judged as in a table without buckets."""
 
 CONFLICTS_OF_OTHERS = "## What other systems answer"
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -14,7 +15,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.file_tasks import write_new_files
-from lakelock.errors import ConflictError, EarlyConflictError, InputError, StorageError, TableError
+from lakelock.errors import ConcurrentAppendException, ConflictError, EarlyConflictError, InputError, StorageError, TableError
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.create import check_definition, create_table
 from lakelock.occ.transaction import Transaction
@@ -343,3 +344,15 @@ def test_buckets_are_never_joined(storage: LocalStorage) -> None:
     engine = ArrowEngine(writer(storage))
     engine.upsert(many(20))
     assert engine.optimize().commits == []
+
+
+@pytest.mark.parametrize("isolation", ["Serializable", "WriteSerializable"])
+def test_an_upsert_that_makes_the_first_file_of_a_bucket_is_no_blind_append(storage: LocalStorage, isolation: Any) -> None:
+    settings = replace(QUICK, concurrency=ConcurrencySettings(profile="delta", isolation=isolation))
+    engine, other = (ArrowEngine(writer(storage, settings)) for _ in range(2))
+    tx = engine.coordinator.begin("UPSERT")
+    seen = engine.read_in(tx, pc.field("v") >= 0).num_rows
+    other.upsert(rows(("new", 5, "m1")))
+    with pytest.raises(ConcurrentAppendException):
+        engine.upsert_in(tx, rows(("sum", seen, "m2")))
+    assert stored(engine) == [("new", 5, "m1")]

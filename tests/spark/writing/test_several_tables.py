@@ -54,6 +54,19 @@ def test_a_transaction_over_two_tables_is_committed_in_both_and_seen_in_both(
     assert (content(after[orders].read()), content(after[stock].read("id = 1"))) == ([(100, "x", 3)], [(1, "a", 7)])
 
 
+def test_several_writes_to_one_of_the_tables_are_applied_in_turn(
+    spark: SparkSession, shop: tuple[LakeTable, LakeTable]
+) -> None:
+    orders, stock = shop
+    with transaction(orders, stock) as tx:
+        tx[stock].upsert(rows(spark, (1, "a", 7), (3, "a", 30)))
+        tx[orders].insert(rows(spark, (100, "x", 3), (101, "x", 1)))
+        tx[stock].delete(rows(spark, (2, "a", 0), (3, "a", 0)).select("id", "p"))
+        tx[orders].delete("v = 1")
+    assert (content(orders.read()), content(stock.read())) == ([(100, "x", 3)], [(1, "a", 7)])
+    assert [(result.rows_inserted, result.rows_deleted) for result in tx.results] == [(2, 1), (1, 2)]
+
+
 def test_a_conflict_in_one_table_rolls_back_both_and_names_it(spark: SparkSession, shop: tuple[LakeTable, LakeTable]) -> None:
     orders, stock = shop
     with pytest.raises(ConflictError, match="in file://.*stock: "), transaction(orders, stock) as tx:

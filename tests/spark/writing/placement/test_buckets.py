@@ -12,7 +12,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakelock.errors import ConflictError, InputError, SchemaError, TableError
+from lakelock.errors import ConcurrentAppendException, ConflictError, InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import bucketing
 from lakelock.table.buckets import BucketIndex, bucket_of
@@ -84,6 +84,17 @@ def test_two_writes_of_a_transaction_may_meet_in_a_bucket(spark: SparkSession, p
         tx.insert(rows(spark, 2, 2, "c"))
         tx.upsert(rows(spark, 2, 3, "c"))
     assert content(table) == {("a", 0): 9, ("a", 1): 1, ("b", 0): 9, ("c", 3): 3}
+
+
+def test_an_upsert_that_makes_the_first_file_of_a_bucket_is_no_blind_append(spark: SparkSession, path: str) -> None:
+    table_with(spark, path)
+    options = {"concurrency.profile": "delta", "concurrency.isolation": "WriteSerializable"}
+    table = LakeTable.for_path(spark, path, options=options)
+    with pytest.raises(ConcurrentAppendException), table.transaction() as tx:  # noqa: PT012 - a transaction is a block
+        seen = tx.read("v >= 0").count()
+        LakeTable.for_path(spark, path, options=options).upsert(rows(spark, 1, 5))
+        tx.upsert(rows(spark, 1, seen, "b"))
+    assert content(table) == {("a", 5): 1}
 
 
 @pytest.mark.in_ci
