@@ -38,7 +38,7 @@ BUGS_OF_COMMITS = (
         "occ.baseline:begin",
         "timeline, announced = _begun(table, heartbeat, instant, action, new_group)\n",
         "timeline, announced = _begun(table, heartbeat, instant, action, new_group)\n        first = table.log.look().head\n",
-        seed=5,
+        seed=42,
     ),
     Planted(
         "older than what it builds on",
@@ -135,7 +135,7 @@ BUGS_OF_COMMITS = (
         "if len(found) <= page:",
         "if True:",
         among=SCATTERED,
-        seed=4171,
+        seed=3576,
     ),
     Planted(
         "boundary before the listing",
