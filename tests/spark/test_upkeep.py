@@ -10,9 +10,11 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakelock.errors import InputError
+from lakelock.errors import CorruptTableError, InputError
 from lakelock.events import Event, EventKind
 from lakelock.spark_plugin import LakeTable
+from lakelock.storage.local import LocalStorage
+from tests.behaviour.foreign import Peer
 
 COLUMNS = "id long, day date, n int, v string, at timestamp, tags array<string>"
 META = ["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path"]
@@ -156,3 +158,22 @@ def test_vacuum_keeps_what_it_is_asked_to_keep_and_refuses_what_somebody_needs(s
     assert done.files == 8 and stored(table) == before
     with pytest.raises(InputError, match="exclude each other"):
         table.vacuum(keep_versions=1, keep_hours=1)
+
+
+def test_a_commit_that_another_engine_has_undone_is_named_by_reads_and_taken_out_by_a_repair(
+    spark: SparkSession, path: str, table: LakeTable
+) -> None:
+    before, peer = stored(table), Peer(LocalStorage(table.path.removeprefix("file://")))
+    done = table.upsert(rows(spark, 10, 60))
+    peer.roll_back(done.instant)
+    peer.complete(peer.begin(), [])  # the write for which it has rolled back whatever it found pending
+    with pytest.raises(CorruptTableError, match=f"{done.instant}.* was undone by rollback") as caught:
+        table.read()
+    assert "lakelock repair" in caught.value.hint and "hoodie.clean.failed.writes.policy=LAZY" in caught.value.hint
+    with pytest.raises(Exception, match="was undone by rollback"):
+        spark.read.format("lakelock").load(path).collect()
+    mended = table.repair()
+    assert [each.instant for each in mended.undone] == [done.instant] and mended.committed is not None
+    assert stored(table) == before
+    table.upsert(rows(spark, 10, 60))
+    assert table.read().count() == 70
