@@ -95,6 +95,8 @@ def is_undoing(table: OpenTable, timeline: Timeline) -> bool:
 
 
 def _named(table: OpenTable, timeline: Timeline, rollbacks: Sequence[Instant]) -> dict[str, list[Instant]]:
+    if not rollbacks:
+        return {}
     targets = table.runtime.gather([partial(rollback_target, table, r) for r in rollbacks], limit=table.parallel_requests)
     named: dict[str, list[Instant]] = {}
     for target, rollback in zip(targets, rollbacks, strict=True):

@@ -345,23 +345,24 @@ def test_a_missing_file_that_no_rollback_explains_says_what_to_ask_next(storage)
     assert "lakelock doctor" in caught.value.hint
 
 
-def test_a_rollback_of_a_commit_that_is_left_half_done_is_named_and_removed_once_nobody_is_at_work_on_it(peer, storage) -> None:
+def test_a_rollback_of_a_commit_that_is_left_half_done_is_named_and_removed_once_nobody_is_at_work_on_it() -> None:
     """As Java 1.2 leaves it where its rollback fails: then each of its later writes carries it out, or fails, too."""
+    runtime = ManualRuntime()
+    storage = shared(MemoryStorage(runtime.now_ms))
+    peer = Peer(storage.inner)
     told, plans = Recorder(), list[tuple[str, RollbackPlan]]()
     storage.before(publishes, lambda: plans.append(peer.plan_rollback(pending(storage.inner))))
-    engine = opened(storage, told)
+    patient = replace(QUICK, heartbeat=replace(QUICK.heartbeat, tolerable_misses=60))
+    engine = opened(storage, told, runtime=runtime, settings=patient)
     engine.insert(rows(NEW))  # its files are there, so it is committed
     assert len(alerts(told)) == 1 and "its files may be removed at any moment" in alerts(told)[0]
     ((rollback, plan),) = plans
     assert [each.instant for each in audit(engine.coordinator.table, 100).undone] == [plan.target_instant]
     assert content(opened(storage).read()) == [*OLD, NEW]
 
-    age_s = 2 * engine.coordinator.table.settings.heartbeat.limit_s
     young = engine.repair()
     assert (young.plans, young.committed) == ((), None)
-    stored = storage.inner._objects
-    key = layout.timeline(f"{rollback}.rollback.requested")
-    stored[key] = replace(stored[key], modified_ms=stored[key].modified_ms - round(age_s * 1000))
+    runtime.advance(2 * patient.heartbeat.limit_s)
     assert engine.repair().plans == (rollback,)
     assert content(opened(storage).read()) == [*OLD, NEW] and audit(engine.coordinator.table, 100).undone == []
 
