@@ -30,4 +30,4 @@ def test_a_seed_is_the_same_history_with_lines_of_json_as_with_parquet(part: int
 
 
 def test_these_seeds_have_every_foreign_writer() -> None:
-    assert {scenario_of(seed).foreign for seed in SEEDS} == {"none", "lazy", "eager"}
+    assert {scenario_of(seed).foreign for seed in SEEDS} == {"none", "lazy", "eager", "careless"}

@@ -72,7 +72,7 @@ def test_every_promise_is_kept_in_histories_that_are_rich() -> None:
     assert {fault.name for fault in faults} >= {"UNAVAILABLE", "LOST_REPLY", "LATE", "DUPLICATE", "PAUSE", "CRASH"}
     assert answers == {"committed", "rejected", "unknown", "died", "done"}
     assert {result.scenario.lock.name for result in results} == {"STORAGE", "GENEROUS", "FORGETFUL", "SILENT"}
-    assert {result.scenario.foreign for result in results} == {"none", "lazy", "eager"}
+    assert {result.scenario.foreign for result in results} == {"none", "lazy", "eager", "careless"}
     assert {result.scenario.profile for result in results} >= {"strict", "hudi"}
     scenarios = [scenario_of(seed) for seed in range(PARTS[-1].stop)]
     assert {scenario.files for scenario in scenarios} == {"json", "parquet"}
