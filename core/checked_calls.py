@@ -55,7 +55,8 @@ _WORDS: Mapping[type, str] = {
     PurePath: "a path",
 }
 _OWN_CHECK = frozenset({"DataFrame", "SparkSession", "LakeTable", "Table"})
-"""Types of which the methods themselves say better what they take instead."""
+_OWN_NAMES = frozenset({"txn_app_id", "txn_version", "function", "duplicates", "missing_columns"})
+"""Types and parameters of which the methods themselves say better what they take instead."""
 
 
 def checked_calls(cls: C) -> C:
@@ -120,9 +121,9 @@ def _told(parameters: Mapping[str, inspect.Parameter]) -> list[inspect.Parameter
 
 
 def _require_kind(method: str, parameter: inspect.Parameter, hint: Any, value: object) -> None:
-    if value is parameter.default:
-        return
     name = parameter.name
+    if value is parameter.default or name in _OWN_NAMES:
+        return
     told = _HINTS.get(name, f"{name} takes {_words(hint)}")
     if not _fits(hint, value):
         if isinstance(value, date):

@@ -69,7 +69,8 @@ def test_a_table_that_is_there_is_opened_on_demand_unless_it_is_another(spark: S
     ("change", "problem"),
     [
         ({"key": "idd"}, r"key column 'idd'.*did you mean 'id'"),
-        ({"key": [], "order_by": "v"}, "table without a key has no order_by"),
+        ({"key": None, "order_by": "v"}, "table without a key has no order_by"),
+        ({"key": []}, "key is an empty list"),
         ({"partition_by": "q"}, "partition column 'q'"),
         ({"order_by": "t"}, "ordering column 't'"),
         ({"options": {"lock.wait": 5}}, r'unknown setting.*did you mean "lock.wait_s"'),

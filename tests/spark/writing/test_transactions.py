@@ -20,7 +20,7 @@ from pyspark.sql import functions as F
 from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, EarlyConflictError, InputError, TransactionStateError, WriteFailed
 from lakelock.occ.transaction import Transaction
-from lakelock.rule_texts import DECLARE_SCOPE
+from lakelock.rule_texts import DECLARE_SCOPE, about
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.session.job_group import in_task_text
 from lakelock.spark_plugin.transactions import LakeTransaction
@@ -97,7 +97,8 @@ def test_a_read_of_everything_is_broken_by_any_row(spark: SparkSession, table: L
     with pytest.raises(ConflictError) as caught, table.transaction() as tx:
         tx.insert(rows(spark, (100, "n", tx.read().count())))
         other.insert(rows(spark, (4, "z", 1)))
-    assert DECLARE_SCOPE in caught.value.hint and caught.value.explanation.helps[0] == DECLARE_SCOPE
+    declared = about(DECLARE_SCOPE, "p=z")
+    assert declared in caught.value.hint and caught.value.explanation.helps[0] == declared
 
 
 def test_a_rejection_is_recorded_without_the_row_that_was_met(spark: SparkSession, table: LakeTable, other: LakeTable) -> None:
@@ -274,7 +275,7 @@ def test_a_conflict_that_a_task_finds_keeps_its_explanation(spark: SparkSession,
 
     with pytest.raises(ConflictError) as caught:
         table.insert(rows(spark, (5, "a", 1)).withColumn("v", loses("v")))
-    assert caught.value.explanation == error.explanation and caught.value.explanation.helps[0] == DECLARE_SCOPE
+    assert caught.value.explanation == error.explanation and caught.value.explanation.helps[0] == about(DECLARE_SCOPE, "")
 
 
 def _conflict() -> Conflict:
