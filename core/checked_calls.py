@@ -30,6 +30,7 @@ _HINTS: Mapping[str, str] = {
     "partition": 'write for example partition="month=1" or {"month": 1}; leave it out for the whole table',
     "where": 'give a condition, such as "month = 1"; leave it out for all rows',
     "on": 'give a condition, "target.id = source.id", or the columns to be equal, "id" or ["id", "day"]',
+    "query_type": "use snapshot, or read_optimized for base files only (merge-on-read); changes(since) gives changed rows",
     "tag": "give a text for the history, or leave it out",
 }
 """What to type, by the name of the parameter."""
@@ -55,7 +56,7 @@ _WORDS: Mapping[type, str] = {
     PurePath: "a path",
 }
 _OWN_CHECK = frozenset({"DataFrame", "SparkSession", "LakeTable", "Table"})
-_OWN_NAMES = frozenset({"txn_app_id", "txn_version", "function", "duplicates", "missing_columns"})
+_OWN_NAMES = frozenset({"txn_app_id", "txn_version", "function", "duplicates", "missing_columns", "set", "values", "feed"})
 """Types and parameters of which the methods themselves say better what they take instead."""
 
 

@@ -227,8 +227,8 @@ class ReadOptions:
 
 def query_type_of(text: str | None) -> QueryType:
     """The type of a query that somebody named; `SettingsError` for one that there is not."""
-    found: dict[str, QueryType] = {"": "snapshot", "snapshot": "snapshot", "read_optimized": "read_optimized"}
-    given = (text or "").strip().lower()
+    found: dict[str, QueryType] = {"snapshot": "snapshot", "read_optimized": "read_optimized"}
+    given = "snapshot" if text is None else text.strip().lower()
     if given not in found:
         hint = "use snapshot, or read_optimized for the base files of a merge-on-read table; changes(since) gives changed rows"
         raise SettingsError(f"the query type is {text!r}", hint=hint, key="query_type")
