@@ -56,7 +56,7 @@ _WORDS: Mapping[type, str] = {
     PurePath: "a path",
 }
 _OWN_CHECK = frozenset({"DataFrame", "SparkSession", "LakeTable", "Table"})
-_OWN_NAMES = frozenset({"txn_app_id", "txn_version", "function", "duplicates", "missing_columns", "set", "values", "feed"})
+_OWN_NAMES = frozenset({"txn_app_id", "txn_version", "function", "set", "values", "feed"})
 """Types and parameters of which the methods themselves say better what they take instead."""
 
 

@@ -248,6 +248,8 @@ class ArrowEngine:
         It is called again with a new transaction, up to `retry.attempts` times, as long as conflicts reject it. If the
         application has applied its version already, it is not called.
         """
+        if not callable(function):
+            raise InputError(f"{function!r} cannot be called", hint="run takes a function: engine.run(lambda tx: ...)")
         return run(self._coordinator, operation, function, application=application, tag=tag, partition=partition)
 
     def alter(self, alteration: Alteration, *, tag: str = "") -> Committed:
