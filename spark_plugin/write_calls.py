@@ -207,7 +207,7 @@ def _partition_stream(writer: Any) -> None:
 
 
 def _no_clusters() -> InputError:
-    hint = "table.optimize(sort_by=[...]) sorts the rows of files"
+    hint = "table.optimize(sort_by=[...]).execute() sorts the rows of files"
     return InputError(f'format("{FORMAT}") takes no clusterBy', hint=hint)
 
 

@@ -101,7 +101,7 @@ class StatementPlanner:
             )
             for clause in statement.clauses
         )
-        spec = MergeSpec(source, statement.on, target.qualifier, statement.source_alias, clauses, self.merge_schema)
+        spec = MergeSpec(source, statement.on, target.qualifier, statement.source_alias, clauses, merge_schema=self.merge_schema)
         plan = MergePlan.of(spec, self.schema, self.properties)
         return PlannedWrite("MERGE", partial(execution.merge, plan=plan))
 
