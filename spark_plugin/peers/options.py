@@ -74,7 +74,10 @@ _CHANGED_ROWS = (
     '.option("change_feed", "true") tells what was changed and deleted, and .option("skip_change_commits", "true") passes over '
     "commits that did so"
 )
-_SIZES = "leave it out: write.target_file_bytes and write.target_file_rows bound a file, table.optimize().execute() joins small files"
+_SIZES = (
+    "leave it out: write.target_file_bytes and write.target_file_rows bound a file, "
+    "and table.optimize().execute() joins small files"
+)
 
 SPELLINGS: tuple[Spelling, ...] = (
     Spelling(

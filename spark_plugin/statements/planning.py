@@ -101,7 +101,8 @@ class StatementPlanner:
             )
             for clause in statement.clauses
         )
-        spec = MergeSpec(source, statement.on, target.qualifier, statement.source_alias, clauses, merge_schema=self.merge_schema)
+        aliases = target.qualifier, statement.source_alias
+        spec = MergeSpec(source, statement.on, *aliases, clauses, merge_schema=self.merge_schema)
         plan = MergePlan.of(spec, self.schema, self.properties)
         return PlannedWrite("MERGE", partial(execution.merge, plan=plan))
 
