@@ -278,13 +278,16 @@ class Coordinator(TableServices):
             return self._schemas.at(timeline, self.properties)
         return self._schemas.as_of(timeline, self.properties, as_of)
 
-    def known_schemas(self, tx: Transaction) -> Iterator[pa.Schema]:
-        """The columns that whoever opened this can know: those of its first transaction, and those when it was opened."""
+    def known_schemas(self, tx: Transaction | None = None) -> Iterator[pa.Schema]:
+        """The columns that whoever opened this can know: those of its first transaction, and those when it was opened.
+
+        `tx`: the transaction whose baseline tells them; without one the table is looked at.
+        """
         if self._first_schema is not None:
             yield self._first_schema.arrow
         opened = datetime.fromtimestamp(self._opened_ms / 1000, timezone.utc).isoformat()
-        properties = tx.baseline.properties
-        found = self._schemas.before(tx.baseline.timeline, properties, as_of_time(opened, properties.timezone))
+        timeline, properties = self.table.timeline() if tx is None else tx.baseline.timeline, self.properties
+        found = self._schemas.before(timeline, properties, as_of_time(opened, properties.timezone))
         if found is not None:
             yield found.arrow
 

@@ -197,7 +197,7 @@ class LakeTransaction:
         attempt = self._open()
         uri = attempt.storage.uri
         planned = StatementPlanner(
-            attempt.spark, attempt.schema, attempt.properties, uri, in_transaction=True,
+            attempt.spark, attempt.schema, attempt.properties, uri, partial(attempt.known, attempt.tx), in_transaction=True,
             merge_schema=attempt.settings.merge_schema,
         ).plan(statement, args)  # fmt: skip
         if planned.replaces:
@@ -210,7 +210,8 @@ class LakeTransaction:
     def _merge(self, spec: MergeSpec) -> None:
         attempt = self._open()
         spec = replace(spec, merge_schema=spec.merge_schema or attempt.settings.merge_schema)
-        plan = MergePlan.of(with_columns_equated(spec, attempt.schema), attempt.schema, attempt.properties)
+        spec, known = with_columns_equated(spec, attempt.schema), partial(attempt.known, attempt.tx)
+        plan = MergePlan.of(spec, attempt.schema, attempt.properties, known)
         self._write(partial(execution.merge, plan=plan))
 
     def _write(self, write: Write) -> None:

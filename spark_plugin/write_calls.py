@@ -1,18 +1,21 @@
-"""The calls of `df.write`, `df.writeTo` and `df.writeStream` that Spark would refuse, or half obey, before it asks a source.
+"""Calls of `df.write`, `df.writeTo`, `df.writeStream` and `spark.sql` that Spark refuses or half obeys without asking a source.
 
-Spark lets a source in Python only append and overwrite, refuses `partitionBy` in a batch and forgets it in a stream, and keeps
-no path in its catalog. So `register` has these methods of the driver's writers look at the format first: for `lakelock` they do
-what is meant, or say what to type. For every other format they are Spark's own, called as they were. `unregister` puts Spark's
-methods back.
+Spark lets a source in Python only append and overwrite, refuses `partitionBy` in a batch and forgets it in a stream, keeps no
+path in its catalog, and tells no source that an overwrite reads what it replaces. So `register` has these methods of the driver
+look at the format first: for `lakelock` they do what is meant, or say what to type. For every other format they are Spark's
+own, called as they were. `unregister` puts Spark's methods back.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from typing import Any
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrameWriter, DataFrameWriterV2, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -23,10 +26,14 @@ from lakelock.spark_plugin.frames import spark_conf
 from lakelock.spark_plugin.hudi_operations import run_operation
 from lakelock.spark_plugin.peers.uses import Use
 from lakelock.spark_plugin.session.conf import OVERWRITE_MODE
-from lakelock.spark_plugin.session.hadoop import hadoop_settings
+from lakelock.spark_plugin.session.hadoop import hadoop_settings, in_full
+from lakelock.spark_plugin.statements.operations import quoted
+from lakelock.spark_plugin.statements.sources import nodes_of, path_of_view, require_foreign
+from lakelock.storage.location import canonical_uri
 
 FORMAT = "lakelock"
 _SPARKS = "_lakelock_stands_for"
+_OVERWRITES = re.compile(r"\bINSERT\s+OVERWRITE\b", re.IGNORECASE)
 _VIEW = (
     ".save(path), and then LakeTable.for_path(spark, path).read().createOrReplaceTempView({name!r}), or in SQL "
     "CREATE TEMPORARY VIEW {name} USING lakelock OPTIONS (path '...')"
@@ -38,7 +45,7 @@ def teach_writers() -> None:
     for writer, name, instead, where in _TAUGHT:
         spark = getattr(writer, name)
         if not hasattr(spark, _SPARKS):
-            taught = wraps(spark)(_with(spark, instead, where))
+            taught = wraps(spark)(_with(spark, instead, where) if where is not None else _before(spark, instead))
             setattr(taught, _SPARKS, spark)
             setattr(writer, name, taught)
 
@@ -66,6 +73,44 @@ def _with(spark: Callable[..., Any], instead: Callable[..., Any], where: int) ->
         return instead(spark, writer, *args, **kwargs) if ours else spark(writer, *args, **kwargs)
 
     return call
+
+
+def _before(spark: Callable[..., Any], check: Callable[..., Any]) -> Callable[..., Any]:
+    """Spark's own method, after a check of its arguments."""
+
+    def call(session: Any, *args: Any, **kwargs: Any) -> Any:
+        check(session, *args, **kwargs)
+        return spark(session, *args, **kwargs)
+
+    return call
+
+
+def _refuse_own_source(session: SparkSession, sqlQuery: object = "", *_: object, **__: object) -> None:  # noqa: N803 - Spark's word
+    """`InputError` for an INSERT OVERWRITE of a view `USING lakelock` whose query reads the same table.
+
+    Spark would read what the view showed when it was first used, and replace what others have committed since.
+    """
+    if not isinstance(sqlQuery, str) or not _OVERWRITES.search(sqlQuery):
+        return
+    try:
+        plan: Any = session._jsparkSession.sessionState().sqlParser().parsePlan(sqlQuery)  # type: ignore[attr-defined]
+    except (AttributeError, Py4JError, PySparkException):
+        return  # Spark says what is wrong with it
+    nodes = list(nodes_of(plan))
+    targets = [node.table() for node in nodes if node.nodeName() == "InsertIntoStatement" and node.overwrite()]
+    for target in targets:
+        path = path_of_view(session, _name_of(target))
+        if path is None:
+            continue
+        for node in nodes:
+            if node.nodeName() == "UnresolvedRelation":
+                with suppress(PySparkException):  # such as the name of a common table expression
+                    require_foreign(session.table(quoted(_name_of(node))), canonical_uri(in_full(session, path)))
+
+
+def _name_of(relation: Any) -> tuple[str, ...]:
+    parts = relation.multipartIdentifier()
+    return tuple(str(parts.apply(number)) for number in range(parts.size()))
 
 
 def _save(
@@ -136,7 +181,8 @@ def _to_table(spark: Callable[..., Any], writer: Any, tableName: str, *args: Any
     raise _no_catalog(tableName, _VIEW.replace(".save", ".start"))
 
 
-_TAUGHT: tuple[tuple[type, str, Callable[..., Any], int], ...] = (
+_TAUGHT: tuple[tuple[type, str, Callable[..., Any], int | None], ...] = (
+    (SparkSession, "sql", _refuse_own_source, None),
     (DataFrameWriter, "save", _save, 1),
     (DataFrameWriter, "saveAsTable", _save_as_table, 1),
     (DataFrameWriterV2, "using", _using, 0),

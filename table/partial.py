@@ -52,9 +52,11 @@ def refuse_missing(table: pa.Schema, given: Iterable[pa.Field], missing: Missing
         )
 
 
-def missing_since(
-    table: pa.Schema, given: pa.Schema, missing: MissingColumns, known: Callable[[], Iterable[pa.Schema]]
-) -> MissingColumns:
+KnownSchemas = Callable[[], Iterable[pa.Schema]]
+"""Asks for the schemas that whoever opened a table can know."""
+
+
+def missing_since(table: pa.Schema, given: pa.Schema, missing: MissingColumns, known: KnownSchemas) -> MissingColumns:
     """`missing`; "keep" instead of "error" where all that the rows lack came after a schema that their writer has `known`.
 
     Such a writer cannot have the new columns in its rows, and must not write over them either.

@@ -8,7 +8,7 @@ target selects. Clauses about rows that the source does not match read the rows 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from functools import reduce
+from functools import partial, reduce
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame
@@ -36,7 +36,7 @@ from lakelock.table.snapshot import DataFile
 def merge(attempt: Attempt, plan: MergePlan) -> Written:
     """Run a merge. The source is computed once, for all attempts."""
     attempt.memory.keep(plan.source)
-    plan = plan.now(attempt.schema, attempt.properties)
+    plan = plan.now(attempt.schema, attempt.properties, partial(attempt.known, attempt.tx))
     spec, attempt = plan.spec, attempt.growing(plan.schema)
     after = plan.schema if plan.schema != plan.before else None
     if not plan.repeatable:

@@ -31,6 +31,7 @@ from lakelock.spark_plugin.merging.condition import MergeCondition, source_colum
 from lakelock.spark_plugin.writing.attempt import column
 from lakelock.table.columns.canonical import OWN_PREFIX, refuse_own_name
 from lakelock.table.keys.generated import require_key
+from lakelock.table.partial import KnownSchemas
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, require_columns
 
@@ -72,11 +73,17 @@ class MergePlan:
 
     @classmethod
     def of(
-        cls, spec: MergeSpec, schema: TableSchema, properties: TableProperties, source: DataFrame | None = None
+        cls,
+        spec: MergeSpec,
+        schema: TableSchema,
+        properties: TableProperties,
+        known: KnownSchemas,
+        source: DataFrame | None = None,
     ) -> MergePlan:
         """Analyse the merge without any work. `InputError`, `SchemaError` or Spark's AnalysisException say what is wrong.
 
-        `source` are the rows where an earlier analysis has numbered them.
+        A column that came after the schemas that its writer has `known` may be missing in the source of an update or insert of
+        all columns. `source` are the rows where an earlier analysis has numbered them.
         """
         require_sensible(spec.clauses)
         require_key(properties, "a merge")
@@ -117,7 +124,7 @@ class MergePlan:
                 inserts_equated = inserts_equated and _inserts_equated(clause, spec, side, source, on.same, fixed)
                 if not (inserts_equated or _inserts_equated(clause, spec, side, source, on.compared, new_keys)):
                     new_keys = ()
-            values.append(_values(spec, clause, side, source, schema, properties, fixed))
+            values.append(_values(spec, clause, side, source, schema, properties, fixed, known))
             repeatable = repeatable and _is_repeatable(side, clause, values[-1])
         updates = [each for clause, each in zip(spec.clauses, values, strict=True) if clause.then is Then.UPDATE and each]
         changes_all = any(clause.then is Then.UPDATE and clause.values is None for clause in spec.clauses)
@@ -134,11 +141,11 @@ class MergePlan:
         plan.changes(places)
         return plan
 
-    def now(self, schema: TableSchema, properties: TableProperties) -> MergePlan:
+    def now(self, schema: TableSchema, properties: TableProperties, known: KnownSchemas) -> MergePlan:
         """The plan for what the table is now, of the same rows."""
         if (schema, properties) == (self.before, self.properties):
             return self
-        return MergePlan.of(self.spec, schema, properties, self.source)
+        return MergePlan.of(self.spec, schema, properties, known, self.source)
 
     def changes(self, stored: DataFrame) -> DataFrame:
         """The changes to stored rows, which come with their places, and the new rows."""
@@ -241,7 +248,7 @@ def _selected(spark: SparkSession, stored: DataFrame, clause: Clause) -> Conditi
 
 def _values(
     spec: MergeSpec, clause: Clause, side: DataFrame, source: DataFrame, schema: TableSchema, properties: TableProperties,
-    fixed: tuple[str, ...],
+    fixed: tuple[str, ...], known: KnownSchemas,
 ) -> Mapping[str, Column] | None:  # fmt: skip
     """The new values of a clause in the table's types."""
     if clause.then is Then.DELETE:
@@ -249,13 +256,14 @@ def _values(
     names = ColumnNames.of(source.sparkSession, schema)
     if clause.values is None:
         missing = names.missing_in(source.columns)
-        if missing:
+        if missing and not any(set(missing).isdisjoint(columns.names) for columns in known()):
             raise SchemaError(
                 f"{clause.name}: the source has no column {missing[0]!r}",
                 hint=f"{column_hint(missing[0], source.columns)} Or name the columns to set",
                 column=missing[0],
             )
-        every = {name: of(spec.source_alias, name) for name in schema.names if clause.then is Then.INSERT or name not in fixed}
+        there = [name for name in schema.names if name not in missing]
+        every = {name: of(spec.source_alias, name) for name in there if clause.then is Then.INSERT or name not in fixed}
         return fitting_values(side, every, schema, whole=clause.then is Then.INSERT)
     given = as_the_table_spells(_unqualified(clause, spec), names)
     if clause.then is Then.UPDATE:

@@ -38,6 +38,7 @@ from lakelock.spark_plugin.statements.sources import (
 )
 from lakelock.spark_plugin.writing import deleting, inserting, overwriting
 from lakelock.spark_plugin.writing.attempt import Write
+from lakelock.table.partial import KnownSchemas
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 
@@ -60,6 +61,7 @@ class StatementPlanner:
     schema: TableSchema
     properties: TableProperties
     uri: str
+    known: KnownSchemas
     in_transaction: bool = False
     merge_schema: bool = False
 
@@ -103,7 +105,7 @@ class StatementPlanner:
         )
         aliases = target.qualifier, statement.source_alias
         spec = MergeSpec(source, statement.on, *aliases, clauses, merge_schema=self.merge_schema)
-        plan = MergePlan.of(spec, self.schema, self.properties)
+        plan = MergePlan.of(spec, self.schema, self.properties, self.known)
         return PlannedWrite("MERGE", partial(execution.merge, plan=plan))
 
     def _insert(self, statement: Insert) -> PlannedWrite:

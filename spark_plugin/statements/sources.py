@@ -31,18 +31,18 @@ def is_path_of(spark: SparkSession, path: object, uri: str, *, within: bool = Fa
 
 def require_foreign(frame: DataFrame, uri: str) -> None:
     """`InputError` if a frame reads files of the table outside a transaction, such as a view of `table.read()`."""
-    for leaf in _leaves(frame._jdf.queryExecution().analyzed()):
+    leaves = (node for node in nodes_of(frame._jdf.queryExecution().analyzed()) if node.children().isEmpty())
+    for leaf in leaves:
         if any(is_path_of(frame.sparkSession, path, uri, within=True) for path in _paths(leaf)):
             raise InputError("the source reads the table that the statement changes", hint=IN_A_TRANSACTION)
 
 
-def _leaves(plan: Any) -> Iterator[Any]:
-    inner = [plan.subqueries(), plan.children()]
-    if plan.children().isEmpty():
-        yield plan
-    for plans in inner:
+def nodes_of(plan: Any) -> Iterator[Any]:
+    """A plan and all that is in it, subqueries and common table expressions, too."""
+    yield plan
+    for plans in (plan.subqueries(), plan.children(), plan.innerChildren()):
         for number in range(plans.size()):
-            yield from _leaves(plans.apply(number))
+            yield from nodes_of(plans.apply(number))
 
 
 def _paths(leaf: Any) -> Sequence[object]:

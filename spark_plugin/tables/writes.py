@@ -167,7 +167,8 @@ class TableWrites(TableTransactions):
     def _merge(self, spec: MergeSpec, *, partition: Targets, tag: str, txn: AppTransaction | None) -> WriteResult:
         spec = replace(spec, merge_schema=spec.merge_schema or self._settings.merge_schema)
         schema = self._coordinator.schema()
-        plan = MergePlan.of(with_columns_equated(spec, schema), schema, self._coordinator.properties)
+        known = self._coordinator.known_schemas
+        plan = MergePlan.of(with_columns_equated(spec, schema), schema, self._coordinator.properties, known)
         return self._write("MERGE", partial(execution.merge, plan=plan), partition=partition, tag=tag, txn=txn)
 
     @needs_spark
@@ -255,7 +256,7 @@ class TableWrites(TableTransactions):
         coordinator, txn = self._coordinator, numbered(txn_app_id, txn_version)
         planner = StatementPlanner(
             self._spark, coordinator.schema(), coordinator.properties, coordinator.table.storage.uri,
-            merge_schema=self._settings.merge_schema,
+            coordinator.known_schemas, merge_schema=self._settings.merge_schema,
         )  # fmt: skip
         planned = planner.plan(statement, args)
         if planned.operation == "INSERT_OVERWRITE_TABLE":

@@ -9,8 +9,6 @@ from functools import cached_property, reduce
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.dataset as ds
-from pyarrow.fs import LocalFileSystem
 
 from lakelock.table.pruning.derived import sharpened
 from lakelock.table.pruning.partition_values import PartitionValues, Values
@@ -93,6 +91,9 @@ def files_of_expression(
     Arrow compares it with what is certain of all rows of a file; nothing is opened. All files for a condition that does not
     fit the columns: who evaluates it tells what is wrong with it.
     """
+    import pyarrow.dataset as ds  # which imports pandas, for a second, where that is installed
+    from pyarrow.fs import LocalFileSystem
+
     by_partition: dict[str, list[pc.Expression]] = {}
     fragments, form, nowhere = [], ds.ParquetFileFormat(), LocalFileSystem()
     for number, file in enumerate(files):

@@ -264,7 +264,7 @@ def test_without_sqlglot_the_error_says_how_to_install_it(monkeypatch: pytest.Mo
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "sqlglot", None)
     planning = importlib.import_module("lakelock.spark_plugin.statements.planning")
-    planner = planning.StatementPlanner(None, None, None, "file:///t")
+    planner = planning.StatementPlanner(None, None, None, "file:///t", tuple)
     with pytest.raises(InputError, match="needs sqlglot, which is not installed") as caught:
         planner.plan("DELETE FROM goods")
     assert caught.value.hint == "pip install 'lakelock[sql]'"

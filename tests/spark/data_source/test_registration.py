@@ -15,7 +15,8 @@ from lakelock.spark_plugin import LakeTable, register, unregister
 from tests.sizes import in_ci
 
 COLUMNS = "id long, day string, v long"
-METHODS = [
+METHODS: list[tuple[type, str]] = [
+    (SparkSession, "sql"),
     (DataFrameWriter, "save"),
     (DataFrameWriter, "saveAsTable"),
     (DataFrameWriterV2, "using"),
@@ -188,3 +189,29 @@ def test_a_client_of_spark_connect_is_told_that_there_is_nothing_to_register() -
 
     with pytest.raises(InputError, match="Spark Connect client"):
         register(Client())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "INSERT OVERWRITE here SELECT id, day, v + 1 FROM here",
+        "WITH s AS (SELECT * FROM here) INSERT OVERWRITE TABLE here SELECT * FROM s",
+        "insert overwrite here select * from fine where id in (select id from over_it)",
+    ],
+)
+def test_an_overwrite_in_sql_that_reads_its_own_table_is_refused(spark: SparkSession, table: LakeTable, query: str) -> None:
+    table.insert(spark.createDataFrame([(1, "a", 1)], COLUMNS).coalesce(1))
+    rows(spark, (2, "b", 2))._df.createOrReplaceTempView("fine")
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW here USING lakelock OPTIONS (path '{table.path}')")
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW over_it AS SELECT id FROM here")
+    register(spark)
+    try:
+        with pytest.raises(InputError, match="the source reads the table that the statement changes"):
+            spark.sql(query)
+        assert table.read().count() == 1
+        spark.sql("INSERT OVERWRITE here SELECT * FROM fine")
+        assert [row["id"] for row in table.read().collect()] == [2]
+    finally:
+        unregister(spark)
+        for name in ("here", "fine", "over_it"):
+            spark.catalog.dropTempView(name)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
@@ -72,3 +74,36 @@ def test_running_upserts_go_on_when_another_adds_a_column(spark: SparkSession, t
     assert rows(table) == [(1, 7, 9), (2, 2, None), (3, 3, None)]
     with pytest.raises(SchemaError, match="lack a column of the table: extra"):
         owner.upsert(batch)
+
+
+def test_running_merges_go_on_when_another_adds_a_column(spark: SparkSession, table: LakeTable) -> None:
+    batch = spark.createDataFrame([(1, (7,)), (2, (2,))], OLD).coalesce(1)
+    owner = LakeTable.for_path(spark, table.path)
+    owner.add_columns({"extra": "int"})
+    owner.update({"extra": "9"}, "id = 1")
+    table.merge(batch, "id").when_matched_update_all().when_not_matched_insert_all().execute()
+    assert rows(table) == [(1, 7, 9), (2, 2, None), (3, 3, None)]
+    with pytest.raises(SchemaError, match="the source has no column 'extra'"):
+        owner.merge(batch, "id").when_matched_update_all().execute()
+
+
+@pytest.mark.in_ci
+def test_a_stream_of_upserts_goes_on_when_another_adds_a_column(spark: SparkSession, table: LakeTable, tmp_path: Path) -> None:
+    for number in (1, 2):
+        spark.createDataFrame([(number, (number * 10,))], OLD).coalesce(1).write.mode("append").parquet(
+            str(tmp_path / "source")
+        )
+    owner, batches = LakeTable.for_path(spark, table.path), []
+
+    def upsert(batch: DataFrame, number: int) -> None:
+        if number == 1:
+            owner.add_columns({"extra": "int"})
+            owner.update({"extra": "9"}, "true")
+        batches.append(table.upsert_batch(batch, number))
+
+    stream = spark.readStream.schema(OLD).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "source")).writeStream
+    query = stream.foreachBatch(upsert).trigger(availableNow=True).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    started = query.start()
+    assert started.awaitTermination(120) and started.exception() is None and len(batches) == 2
+    assert {row["id"]: row["value"]["a"] for row in table.read().collect()} == {1: 10, 2: 20, 3: 3}
+    assert table.read("extra = 9 and id in (1, 3)").count() == 2
