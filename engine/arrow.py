@@ -43,7 +43,7 @@ from lakelock.table.keys.generated import require_key
 from lakelock.table.layout import FileGroupId
 from lakelock.table.partial import missing_since
 from lakelock.table.partitioning.generated import with_generated
-from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels
+from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels, selected
 from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes.alterations import Alteration
 from lakelock.table.snapshot import DataFile
@@ -300,7 +300,7 @@ class ArrowEngine:
             return found
         merged, storage = shown.merged(shown.schema.arrow), self._coordinator.table.storage
         more = (rows for slice_ in logged for rows in merged.read(slice_, storage))
-        return pa.concat_tables([found, *(rows if where is None else rows.filter(where) for rows in more)])
+        return pa.concat_tables([found, *(rows if where is None else selected(rows, where) for rows in more)])
 
     def changes(self, since: str = "", until: str | None = None, mode: FeedMode = "commits") -> pa.Table:
         """What commits changed that completed after the position `since`, and not after `until`: inserted and deleted rows, and

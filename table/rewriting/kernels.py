@@ -7,6 +7,7 @@ them on rows that cost next to nothing to encode.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import IO, Any, Protocol
 
 import numpy as np
@@ -48,6 +49,27 @@ Condition = Any
 
 _ROW = "number of the row"
 """With spaces, as no column of a table has."""
+
+
+def selected(rows: pa.Table, condition: pc.Expression) -> pa.Table:
+    """The rows that satisfy a condition of Arrow. The two zeros are equal, as in SQL; Arrow's `isin` alone tells them apart."""
+    if not any(_is_float(field) and field.name in str(condition) for field in rows.schema):
+        return rows.filter(condition)
+    return rows.filter(_mask(rows, condition))
+
+
+def _mask(rows: pa.Table, condition: pc.Expression) -> pa.ChunkedArray:
+    for number, field in enumerate(rows.schema):
+        if _is_float(field):
+            rows = rows.set_column(number, field, pc.add(rows.column(number), pa.scalar(0, field.type)))  # of -0.0 it makes 0.0
+    numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+    found = np.zeros(rows.num_rows, np.bool_)
+    found[np.asarray(numbered.filter(condition).column(_ROW))] = True
+    return pa.chunked_array([pa.array(found)])
+
+
+def _is_float(field: pa.Field) -> bool:
+    return bool(pa.types.is_float32(field.type) or pa.types.is_float64(field.type))
 
 
 class NewFile(Protocol):
@@ -215,13 +237,7 @@ class ArrowKernels:
         return keys_among(keyed.keys)
 
     def satisfying(self, condition: pc.Expression) -> DeleteMask:
-        def mask(rows: pa.Table) -> pa.ChunkedArray:
-            numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
-            found = np.zeros(rows.num_rows, np.bool_)
-            found[np.asarray(numbered.filter(condition).column(_ROW))] = True
-            return pa.chunked_array([pa.array(found)])
-
-        return mask
+        return partial(_mask, condition=condition)
 
     def possible(
         self, condition: pc.Expression, files: Sequence[DataFile], schema: TableSchema, values: PartitionValues,
@@ -232,7 +248,7 @@ class ArrowKernels:
     def example(self, file: DataFile, schema: TableSchema, condition: pc.Expression | None, storage: Storage) -> str | None:
         with BaseFile(storage.open_input(file.key), file.key) as base:
             for batch in base.batches(schema):
-                found = batch if condition is None else batch.filter(condition)
+                found = batch if condition is None else selected(batch, condition)
                 if found.num_rows:
                     return str(found.slice(0, 1).to_pylist()[0])
         return None
@@ -243,7 +259,7 @@ class ArrowKernels:
         found = [schema.arrow.empty_table()]
         for file in files:
             with BaseFile(storage.open_input(file.key), file.key) as base:
-                found += [batch if condition is None else batch.filter(condition) for batch in base.batches(schema)]
+                found += [batch if condition is None else selected(batch, condition) for batch in base.batches(schema)]
         return pa.concat_tables(found)
 
     def stored(self, files: Sequence[DataFile], schema: TableSchema, storage: Storage) -> Iterator[pa.Table]:

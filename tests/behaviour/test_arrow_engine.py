@@ -263,3 +263,14 @@ def test_in_the_profile_delta_only_files_that_may_hold_such_rows_conflict(where,
             engine.upsert_in(tx, rows(("y", 1, "3")))
     else:
         engine.upsert_in(tx, rows(("y", 1, "3")))
+
+
+def test_zeros_are_equal_in_every_condition_as_in_sql() -> None:
+    storage, schema = MemoryStorage(), pa.schema([("id", pa.int64()), ("x", pa.float64()), ("y", pa.float32())])
+    new_table(storage, schema, ())
+    engine = ArrowEngine(writer(storage))
+    engine.insert(pa.table([[1, 2, 3], [-0.0, 0.0, 1.0], [0.0, -0.0, None]], schema=schema))
+    for condition in (F("x") == 0.0, F("x") == -0.0, F("x").isin([0.0, 7.0]), F("y").isin([pa.scalar(0, pa.float32())])):
+        assert engine.read(where=condition).column("id").to_pylist() == [1, 2], condition
+    assert engine.delete(F("x").isin([0.0])).rows_deleted == 2
+    assert engine.read().to_pylist() == [{"id": 3, "x": 1.0, "y": None}]
