@@ -71,7 +71,7 @@ class Definition:
         columns = TableSchema.from_arrow(given)
         if told := stored_otherwise(given):
             text = f"{'; '.join(told)}. Hudi's schemas have no smaller integer: the columns come back as int"
-            warnings.warn(text, UserWarning, stacklevel=3)
+            warnings.warn(text, UserWarning, stacklevel=4)
         fields, transforms, arrow = partition_columns(columns.arrow, partition_by)
         columns = TableSchema(arrow)
         columns.require(key, "key")

@@ -198,7 +198,7 @@ def test_a_table_that_is_moved_under_a_writer_has_all_of_the_write_or_nothing(tm
         told = error
     engine.coordinator.close()
     assert left(old) == [], told
-    shown = opened(LocalStorage(new), replace(QUICK, heartbeat=replace(QUICK.heartbeat, interval_s=0.2, tolerable_misses=1)))
+    shown = opened(LocalStorage(new), replace(QUICK, heartbeat=replace(QUICK.heartbeat, interval_s=1.0, tolerable_misses=1)))
     shown.insert(rows(7, "z"))
     found = {row["k"]: row["v"] for row in shown.read().to_pylist()}
     assert found["z"] == 7
@@ -230,7 +230,7 @@ def test_a_transaction_is_in_all_tables_or_none_when_one_is_moved(tmp_path: Path
     for name in "ab":
         opened(made(LocalStorage(tmp_path / name))).insert(rows(0))
     first = moves(LocalStorage(tmp_path / "a"), op, key, tmp_path / moved, tmp_path / "c")
-    quick = replace(QUICK, heartbeat=replace(QUICK.heartbeat, interval_s=0.2, tolerable_misses=1))
+    quick = replace(QUICK, heartbeat=replace(QUICK.heartbeat, interval_s=1.0, tolerable_misses=1))
     a, b = opened(first), opened(LocalStorage(tmp_path / "b"))
     told: object = None
     try:

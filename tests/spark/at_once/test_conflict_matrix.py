@@ -78,7 +78,7 @@ def does(spark: SparkSession, path: Path, operation: str, side: Side) -> None:
         done = merge.when_not_matched_insert_all().execute()
         assert (done.rows_updated, done.rows_inserted) == (1, 2)
     elif operation == "OPTIMIZE":
-        assert table.optimize(partition=f"month={side.month}").commits
+        assert table.optimize(partition=f"month={side.month}").execute().commits
     elif operation == "OVERWRITE":
         table.overwrite_partitions(frame)
     else:

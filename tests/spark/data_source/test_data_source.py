@@ -82,7 +82,7 @@ def test_sql_reaches_tables_through_temporary_views(spark: SparkSession, table: 
         ({"partitionOverwriteMode": "dynamic", "overwrite": "table"}, COLUMNS, "contradict each other"),
         *in_ci(
             ({"lock.wait": "1"}, COLUMNS, r'did you mean "lock.wait_s"'),
-            ({"operation": "upsert"}, COLUMNS, "upsert and delete need the driver"),
+            ({"operation": "upsert"}, COLUMNS, "operation upsert does not run in a data source in Python"),
             ({}, "id long, p string, w long", "w: not a column of the table"),
             ({}, "id string, p string, v long", "id: string does not fit int64"),
             ({"overwrite": "everything"}, COLUMNS, "use table or partitions"),

@@ -49,7 +49,7 @@ def test_an_option_of_the_other_direction_is_told_where_it_belongs(table: LakeTa
 
 def test_a_value_that_asks_for_nothing_is_taken_everywhere(table: LakeTable) -> None:
     nothing = {
-        "as_of": "", "tag": "", "include_meta": "false", "change_feed": "false", "overwrite": "table",
+        "tag": "", "include_meta": "false", "change_feed": "false", "overwrite": "table",
         "partitionOverwriteMode": "static",
     }  # fmt: skip
     for make in (*WRITES.values(), *READS.values(), partial(schema_of, conf={})):

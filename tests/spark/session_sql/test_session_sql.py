@@ -161,7 +161,7 @@ def test_every_other_statement_is_sparks(spark: SparkSession, table: LakeTable) 
         *in_ci(
             ("SELECT * FROM goods TIMESTAMP AS OF 'soon'", "is no time"),
             ("CREATE TABLE t USING lakelock AS SELECT 1 a", "catalog keeps no path"),
-            ("", "the text of one statement"),
+            ("", "statement is an empty text"),
         ),
     ],
 )

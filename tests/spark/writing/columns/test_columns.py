@@ -208,7 +208,7 @@ def test_a_change_of_names_that_a_table_cannot_have_is_refused_before_any_work(
 
 
 def test_types_are_named_as_in_sql_and_columns_by_a_mapping(table: LakeTable) -> None:
-    with pytest.raises(InputError, match="is not a mapping"):
+    with pytest.raises(InputError, match="columns is 'note string', of the type str"):
         table.add_columns("note string")  # type: ignore[arg-type]
     with pytest.raises(SchemaError, match="cannot become string") as refused:
         table.widen_columns({"n": "string"})
