@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Literal
 
-from lakelock.cli.arguments import APPLICATION, Next, location_of
+from lakelock.cli.arguments import APPLICATION, Next
 from lakelock.clock import Runtime
 from lakelock.errors import LakelockError
 from lakelock.occ.coordinator import Coordinator
@@ -16,6 +16,7 @@ from lakelock.occ.foreign.undone import Undone, unrepaired
 from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved
 from lakelock.storage import Storage
+from lakelock.storage.location import StorageLocation
 from lakelock.table.layout_one.storage import shown_as_layout_two
 from lakelock.table.properties import read_properties
 
@@ -59,7 +60,7 @@ class DoctorContext:
     def undone(self) -> list[Undone]:
         """Commits of which another engine's rollback has removed files, and which no repair has taken out; reads only."""
         settings = replace(self.settings, concurrency=replace(self.settings.concurrency, mode="SINGLE_WRITER"))
-        location = location_of(self.path, settings)
+        location = StorageLocation(self.storage.uri, settings.storage)
         with Coordinator.open(location, settings, application=APPLICATION, runtime=self.runtime, storage=self.storage) as found:
             return unrepaired(found.table, found.table.timeline())
 

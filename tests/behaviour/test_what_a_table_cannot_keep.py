@@ -203,8 +203,8 @@ class TestConditionsAndRows:
             (pc.field("x") == 1, "No match for FieldRef"),
             (pc.field("id") == "a", "no kernel matching input types"),
             (pc.field("id") + 1, "must evaluate to bool"),
-            ("id = 1", "is of the type str"),
-            ([1], "is of the type list"),
+            ("id = 1", "of the type str"),
+            ([1], "of the type list"),
         ],
     )
     def test_what_is_no_condition_is_refused(self, engine: ArrowEngine, condition: pc.Expression, problem: str) -> None:

@@ -52,7 +52,6 @@ class TestTwoOperations:
         ("mine", "says"),
         [
             ("DELTE month=1", 'did you mean "DELETE"'),
-            ("", "empty"),
             ("DELETE mnth=1", 'did you mean "month"'),
             ("DELETE mnth > 1", 'did you mean "month"'),
             ("DELETE 1", "not a partition of this table"),

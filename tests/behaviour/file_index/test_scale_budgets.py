@@ -18,6 +18,8 @@ from tests.faulty_storage import PagedStorage
 from tests.sizes import examples
 
 NOW_MS = 1_900_000_000_000
+RETAINED = 10
+"""Commits that the timeline of a long history has more than that of a short one, however long it is."""
 FILES = 10
 """Files of each commit of the history; they are in a partition of their own."""
 SETTINGS = Settings.resolve(
@@ -82,9 +84,9 @@ def tables() -> tuple[Table, Table]:
 
 
 def insert(mine: Coordinator) -> None:
-    """A transaction that adds one file, as an insert does."""
+    """A transaction that adds one file, as an insert does. Beside another engine it looks once more, at timeline and file."""
     with mine.begin("INSERT") as tx:
-        assert tx.commit([new_file(tx, mine.table.storage, f"new-{tx.instant}")]).lock_requests <= 6
+        assert tx.commit([new_file(tx, mine.table.storage, f"new-{tx.instant}")]).lock_requests <= 8
 
 
 def one_partition(mine: Coordinator) -> None:
@@ -127,4 +129,5 @@ def test_a_long_history_and_many_files_cost_an_operation_at_most_two_requests(
     tables: tuple[Table, Table], action: Callable[[Coordinator], None], before: Callable[[Coordinator], None] | None
 ) -> None:
     few, many = (table.cost(action, before) for table in tables)
-    assert many <= few + 2
+    # Beside another engine a process reads each commit that upkeep has left on the timeline, once.
+    assert many <= few + 2 + (0 if action is clean else RETAINED)

@@ -36,8 +36,9 @@ BUGS_OF_COMMITS = (
         "head noted after the baseline",
         "`first` is read after the instant exists and the timeline was listed",
         "occ.baseline:begin",
-        "timeline, announced = _begun(table, heartbeat, instant, action, new_group)\n",
-        "timeline, announced = _begun(table, heartbeat, instant, action, new_group)\n        first = table.log.look().head\n",
+        "timeline, announced = _begun(table, heartbeat, instant, action, new_group, has_decided=bool(view.decisions))\n",
+        "timeline, announced = _begun(table, heartbeat, instant, action, new_group, has_decided=bool(view.decisions))\n"
+        "        first = table.log.look().head\n",
         seed=42,
     ),
     Planted(
