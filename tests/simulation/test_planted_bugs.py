@@ -27,7 +27,7 @@ from tests.behaviour.upkeep import test_archive, test_optimize
 from tests.simulation.planted import careless
 from tests.simulation.planted.bugs import BY_AN_OLD_TIMELINE, PLANTED, Edit, Planted, first_seed
 from tests.simulation.planted.profiles import ON_THE_BASELINE, ROWS_OF_NOBODY, UNREAD_BUCKETS
-from tests.simulation.planted.reservations import ON_THEIR_WAY, OVERRULED
+from tests.simulation.planted.reservations import ADDITIONS, ON_THEIR_WAY, OVERRULED
 from tests.simulation.planted.seeds_table import table, with_seeds
 from tests.simulation.planted.upkeep import OVER_LEFTOVERS, OVER_SAVED, TAKEN_OVER
 from tests.sizes import but_in_ci
@@ -102,6 +102,14 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
             ),
         ),
         (ON_THEIR_WAY, lambda: test_reservations.test_a_claim_that_is_on_its_way_is_waited_for(test_reservations.Table())),
+        (
+            ADDITIONS,
+            lambda: (
+                test_reservations.test_a_write_that_will_add_rows_is_waited_for_in_their_partition_before_they_are_announced(
+                    test_reservations.Table()
+                )
+            ),
+        ),
     ],
     ids=lambda value: value.name if isinstance(value, Planted) else "",
 )

@@ -77,16 +77,6 @@ BUGS_OF_RESERVATIONS = (
         seed=98,
     ),
     Planted(
-        "additions on their way",
-        "claims do not tell the partitions that get new file groups, so the holder of a reservation does not wait for these",
-        "engine.batch:Batch.claim",
-        "self.tx.writes_to(new_in)",
-        "pass",
-        within=1_500,
-        among=RESERVING,
-        seed=3249,
-    ),
-    Planted(
         "set aside and waited for",
         "the holder waits for the end of a transaction that was set aside, which waits for the holder",
         "occ.reserving.making:Claimant.is_over",
@@ -135,3 +125,12 @@ ON_THEIR_WAY = Planted(
     '.rpartition("/")[0]}',
 )
 """So with this: a reservation has to be made while the claims of one transaction are."""
+
+ADDITIONS = Planted(
+    "additions on their way",
+    "claims do not tell the partitions that get new file groups, so the holder of a reservation does not wait for these",
+    "engine.batch:Batch.claim",
+    "self.tx.writes_to(new_in)",
+    "pass",
+)
+"""So with this: the reservation has to be made between the other claims of a write and its new files."""
