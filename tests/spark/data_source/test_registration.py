@@ -201,7 +201,7 @@ def test_a_client_of_spark_connect_is_told_that_there_is_nothing_to_register() -
 )
 def test_an_overwrite_in_sql_that_reads_its_own_table_is_refused(spark: SparkSession, table: LakeTable, query: str) -> None:
     table.insert(spark.createDataFrame([(1, "a", 1)], COLUMNS).coalesce(1))
-    rows(spark, (2, "b", 2))._df.createOrReplaceTempView("fine")
+    spark.createDataFrame([(2, "b", 2)], COLUMNS).coalesce(1).createOrReplaceTempView("fine")
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW here USING lakelock OPTIONS (path '{table.path}')")
     spark.sql("CREATE OR REPLACE TEMPORARY VIEW over_it AS SELECT id FROM here")
     register(spark)
