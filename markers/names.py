@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lakelock.errors import CorruptTableError
+from lakelock.storage.keys import is_text
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
 
@@ -65,7 +66,7 @@ def parse_marker(text: str, source: str) -> Marker:
     """The marker that `str` wrote as `text`; `CorruptTableError`, naming `source`, for anything else."""
     path, infix, kind = text.rpartition(_INFIX)
     partition, name = layout.split_path(path)
-    if not infix or kind not in MarkerKind.__members__ or path.startswith("/"):
+    if not infix or kind not in MarkerKind.__members__ or path.startswith("/") or not is_text(path):
         raise CorruptTableError(
             f"{source}: {text!r} is not a marker", hint="lakelock markers ls shows what it belongs to", file=source
         )

@@ -304,7 +304,7 @@ PARSERS: dict[str, Parser] = {
         Parser("timeline-name", _timeline_name, (), (f"{AT}_{AT}.commit".encode(), f"{AT}.clustering.inflight".encode())),
         Parser("instant", _instant, (InputError, CorruptTableError), (AT.encode(), b"2026-11-21T09:27:37.397+01:00")),
         Parser("data-file", _data_file, (), (f"p=1/a-0_0-0-0_{AT}.parquet".encode(),)),
-        Parser("marker", _marker, (*_TORN, StorageError), (f"p=1/a-0_0-0-0_{AT}.parquet.marker.CREATE".encode(),)),
+        Parser("marker", _marker, _TORN, (f"p=1/a-0_0-0-0_{AT}.parquet.marker.CREATE".encode(),)),
         Parser("marker-batch", _batch, (), (b"p/a.parquet.marker.MERGE\nb.parquet.marker.CREATE\n",)),
         Parser("claim", Claim.from_bytes, (), (Claim(AT, WRITER, "UPSERT").to_bytes(),)),
         Parser("heartbeat", HeartbeatRecord.from_bytes, (), (

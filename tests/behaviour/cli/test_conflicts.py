@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from lakelock.cli.output import Exit
@@ -139,3 +141,9 @@ class TestRejected:
     def test_a_question_that_is_not_whole_is_a_usage_error(self, path: str, given: list[str]) -> None:
         ended = run("conflicts", "explain", path, *given)
         assert (ended.code, ended.out) == (Exit.USAGE, "") and "next: lakelock conflicts" in ended.err
+
+
+def test_an_operation_that_is_an_empty_text_is_a_usage_error(tmp_path: Path) -> None:
+    ended = run("conflicts", "explain", str(tmp_path), "--mine", "", "--theirs", "INSERT")
+    assert (ended.code, ended.out) == (Exit.USAGE, "")
+    assert "--mine is an empty" in " ".join(ended.err.split())
