@@ -102,10 +102,11 @@ def _refuse_own_source(session: SparkSession, sqlQuery: object = "", *_: object,
         path = path_of_view(session, _name_of(target))
         if path is None:
             continue
+        uri = canonical_uri(in_full(session, path))
         for node in nodes:
             if node.nodeName() == "UnresolvedRelation":
                 with suppress(PySparkException):  # such as the name of a common table expression
-                    require_foreign(session.table(quoted(_name_of(node))), canonical_uri(in_full(session, path)))
+                    require_foreign(session.table(quoted(_name_of(node))), uri)
 
 
 def _name_of(relation: Any) -> tuple[str, ...]:

@@ -179,9 +179,7 @@ def ensure_readable(table: OpenTable, snapshot: Snapshot, timeline: Timeline) ->
 
     No request where only lakelock writes; elsewhere each rollback is read once.
     """
-    if not table.observed.foreign_writers or not rolled_back_commits(table, timeline):
-        return
-    for found in undone_commits(table, timeline):
+    for found in undone_commits(table, timeline) if table.observed.foreign_writers else ():
         if any(file.key in found.gone for file in snapshot.files):
             raise _unreadable(table, found)
 

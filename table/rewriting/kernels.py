@@ -7,7 +7,6 @@ them on rows that cost next to nothing to encode.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import IO, Any, Protocol
 
 import numpy as np
@@ -53,23 +52,25 @@ _ROW = "number of the row"
 
 def selected(rows: pa.Table, condition: pc.Expression) -> pa.Table:
     """The rows that satisfy a condition of Arrow. The two zeros are equal, as in SQL; Arrow's `isin` alone tells them apart."""
-    if not any(_is_float(field) and field.name in str(condition) for field in rows.schema):
-        return rows.filter(condition)
-    return rows.filter(_mask(rows, condition))
+    floats = _floats_in(rows.schema, condition)
+    return rows.filter(_mask(rows, condition, floats) if floats else condition)
 
 
-def _mask(rows: pa.Table, condition: pc.Expression) -> pa.ChunkedArray:
-    for number, field in enumerate(rows.schema):
-        if _is_float(field):
-            rows = rows.set_column(number, field, pc.add(rows.column(number), pa.scalar(0, field.type)))  # of -0.0 it makes 0.0
+def _mask(rows: pa.Table, condition: pc.Expression, floats: Sequence[int]) -> pa.ChunkedArray:
+    for number in floats:
+        field = rows.schema.field(number)
+        rows = rows.set_column(number, field, pc.add(rows.column(number), pa.scalar(0, field.type)))  # of -0.0 it makes 0.0
     numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
     found = np.zeros(rows.num_rows, np.bool_)
     found[np.asarray(numbered.filter(condition).column(_ROW))] = True
     return pa.chunked_array([pa.array(found)])
 
 
-def _is_float(field: pa.Field) -> bool:
-    return bool(pa.types.is_float32(field.type) or pa.types.is_float64(field.type))
+def _floats_in(schema: pa.Schema, condition: pc.Expression) -> list[int]:
+    """Which columns of floating-point numbers the condition names; perhaps some more."""
+    text = str(condition)
+    kinds = (pa.float32(), pa.float64())
+    return [number for number, field in enumerate(schema) if field.type in kinds and field.name in text]
 
 
 class NewFile(Protocol):
@@ -237,7 +238,7 @@ class ArrowKernels:
         return keys_among(keyed.keys)
 
     def satisfying(self, condition: pc.Expression) -> DeleteMask:
-        return partial(_mask, condition=condition)
+        return lambda rows: _mask(rows, condition, _floats_in(rows.schema, condition))
 
     def possible(
         self, condition: pc.Expression, files: Sequence[DataFile], schema: TableSchema, values: PartitionValues,
