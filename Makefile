@@ -23,9 +23,9 @@ export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
 # all that it imports.
 export PYTHONDONTWRITEBYTECODE :=
 
-FOLDERS := admin catalogs cli configs core data_locks demo engine markers occ providers simulator spark_plugin table testing
+FOLDERS := configs markers occ providers spark_plugin src
 # The folders themselves are in the list because a file that was deleted changes nothing but its folder; they end in
-# "/." because plain `demo` is also a target.
+# "/." as `find` does not enter the links below `src` otherwise.
 SOURCES := pyproject.toml README.md $(shell find $(addsuffix /.,$(FOLDERS)) -name __pycache__ -prune -o \( -type d -o -name '*.py' \
              -o -name '*.toml' -o -name py.typed \) -print)
 
@@ -39,7 +39,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: java $(VENV)/.demo ## writers of one real table and of two, four of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, STORE=s3|hdfs, ARGS="--size ..."
-	$(BIN)/python -m lakelock.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(if $(STORE),--store $(STORE)) $(ARGS)
+	$(BIN)/python -m tests.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(if $(STORE),--store $(STORE)) $(ARGS)
 
 test: java $(VENV)/.test ## lint, types, layers, then tests; ends with what failed; CI=1 for all that CI runs, FULL=1 for the long forms, too
 	@$(RUN_STAGES) lint types layers servers classes -- $(ARGS)
@@ -50,6 +50,7 @@ lint: $(VENV)/.test ## ruff: rules and format
 
 types: $(VENV)/.test ## mypy --strict of the installed packages
 	$(BIN)/mypy -p lakelock -p pyspark_lakelock
+	$(BIN)/mypy -p tests.simulator -p tests.servers -p tests.demo
 	$(BIN)/mypy tests/typing
 
 layers: $(VENV)/.test ## who may import whom
@@ -70,7 +71,7 @@ interop: java $(VENV)/.test ## with Java Hudi 1.2 on the same tables; makes an e
 	FULL=$(FULL) $(BIN)/pytest tests/interop --durations=10 $(ARGS)
 
 simulate: $(VENV)/.test ## simulated histories with faults, on all cores; SEEDS=n, FIRST=seed, PARQUET=1 or SEVERAL=1 for other kinds
-	$(BIN)/lakelock simulate --seed $(FIRST) --seeds $(SEEDS) $(if $(PARQUET),--parquet) $(if $(SEVERAL),--several-tables)
+	$(BIN)/python -m tests.simulator --seed $(FIRST) --seeds $(SEEDS) $(if $(PARQUET),--parquet) $(if $(SEVERAL),--several-tables)
 
 soak: $(VENV)/.test ## processes of mixed load, killed and paused now and then; MINUTES=30, WRITERS=8
 	$(BIN)/python -m tests.faults.soak.run --minutes $(MINUTES) --writers $(WRITERS)

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import TypeVar
 
 import pyarrow as pa
+from tests.interop.shared import ASKED, QUICK
+from tests.interop.witness import JavaError, Witness, witness
+from tests.servers.fetched.java_hudi import java_hudi
 
 from benchmarks.contention import EVERY, WAYS, Job, make_table, rows
 from benchmarks.measuring import arguments, scratch, show
 from lakelock.errors import LakelockError
-from lakelock.testing.servers.fetched.java_hudi import java_hudi
-from tests.interop.shared import ASKED, QUICK
-from tests.interop.witness import JavaError, Witness, witness
 
 T = TypeVar("T")
 SAME = "t.part = s.part and t.id = s.id"

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pyarrow as pa
+from tests.faulty_storage import CountingStorage
 
 from benchmarks.measuring import arguments, scratch, show
 from benchmarks.requests import SCHEMA, make_table, new_writer
@@ -22,7 +23,6 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.transaction import Transaction
 from lakelock.storage.location import StorageLocation
 from lakelock.table.snapshot import DataFile
-from tests.faulty_storage import CountingStorage
 
 LIVE = (1, 10, 100, 1000)
 

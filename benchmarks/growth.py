@@ -20,6 +20,7 @@ from statistics import mean, median
 from typing import TypeVar
 
 import pyarrow as pa
+from tests.faulty_storage import Wrapped
 
 from benchmarks.measuring import arguments, scratch, show, timed, verdict
 from lakelock.clock import SystemRuntime
@@ -31,7 +32,6 @@ from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from tests.faulty_storage import Wrapped
 
 T = TypeVar("T")
 

@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from uuid import uuid4
 
+from tests.servers import S3_OPTIONS
+
 from lakelock.clock import SystemRuntime
 from lakelock.providers.hive_metastore.thrift_calls import Calls
 from lakelock.providers.hive_metastore.wire import Address, Wire
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.storage.local import LocalStorage
-from lakelock.testing.servers import S3_OPTIONS
 
 if TYPE_CHECKING:
     from obstore.store import S3Config

@@ -9,6 +9,10 @@ from functools import partial
 from itertools import count
 from pathlib import Path
 
+from tests.servers import S3_OPTIONS, SERVICES, Service, containers, s3_server
+from tests.servers.locks.hive_metastore import PATIENT_URL, hive_metastore_server
+from tests.servers.locks.zookeeper import ENVIRONMENT, zookeeper_server
+
 from benchmarks.lock_clients import LEASE_MS
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
@@ -17,10 +21,7 @@ from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import LockSettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
-from lakelock.testing.servers import S3_OPTIONS, SERVICES, Service, containers, s3_server
-from lakelock.testing.servers.locks.hive_metastore import PATIENT_URL, hive_metastore_server
-from lakelock.testing.servers.locks.zookeeper import ENVIRONMENT, zookeeper_server
-from lakelock.testing.servers.proxy import Proxy
+from lakelock.testing.proxy import Proxy
 
 OPTIONS = {"hive_metastore": {"hive_metastore.socket_timeout_s": "30"}, "storage": {"lock.poll_s": str(LockSettings().poll_s)}}
 """What differs from the tests: the metastore has its locks in Derby, which is slow; nobody polls faster than usual."""

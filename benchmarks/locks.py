@@ -20,14 +20,15 @@ from functools import partial
 from pathlib import Path
 from time import perf_counter, sleep
 
+from tests.faulty_storage import CountingStorage
+
 from benchmarks.data_lock_requests import data_locks
 from benchmarks.lock_clients import BARE, CORRECT, Round, local
 from benchmarks.lock_places import PLACES, Place, running
 from benchmarks.measuring import arguments, scratch, show, timed, verdict
 from lakelock.providers import LockProvider
 from lakelock.storage.local import LocalStorage
-from lakelock.testing.servers.proxy import Proxy
-from tests.faulty_storage import CountingStorage
+from lakelock.testing.proxy import Proxy
 
 TRIPS, TIME = 1.1, 1.2
 BLOCKS = 5

@@ -16,6 +16,7 @@ from statistics import median
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from tests.faulty_storage import CountingStorage
 
 from benchmarks.measuring import Cost, arguments, measured, scratch, show, spark_session, timed, verdict
 from lakelock.engine.arrow import ArrowEngine
@@ -26,7 +27,6 @@ from lakelock.spark_plugin.scans import by_name
 from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
 from lakelock.table.commit_metadata import WriteStat
-from tests.faulty_storage import CountingStorage
 
 TARGETS_S = {10_000: 2.0, 100_000: 15.0}
 BY_NAMES_UP_TO = 10_000

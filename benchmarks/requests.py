@@ -17,6 +17,8 @@ from contextlib import contextmanager
 from itertools import count
 
 import pyarrow as pa
+from tests.faulty_storage import DATA_OPERATIONS, CountingStorage
+from tests.round_trips import RoundTrips, SideBySide
 
 from benchmarks.measuring import arguments, scratch, show
 from lakelock.clock import SystemRuntime
@@ -30,8 +32,6 @@ from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from tests.faulty_storage import DATA_OPERATIONS, CountingStorage
-from tests.round_trips import RoundTrips, SideBySide
 
 TARGET, ROUND_TRIPS = 24, 8
 SCHEMA = pa.schema([("id", pa.string()), ("value", pa.int64()), ("month", pa.string())])

@@ -15,6 +15,10 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pyarrow as pa
+from tests.servers import S3_OPTIONS, s3_server
+from tests.servers.stores.azure import CONTAINER, azure_server
+from tests.servers.stores.gcs import BUCKET, gcs_server
+from tests.servers.stores.hdfs import hdfs_server
 
 from benchmarks.measuring import arguments, scratch, show
 from lakelock.clock import SystemRuntime
@@ -24,11 +28,7 @@ from lakelock.occ.create import create_table
 from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from lakelock.testing.servers import S3_OPTIONS, s3_server
-from lakelock.testing.servers.proxy import Proxy
-from lakelock.testing.servers.stores.azure import CONTAINER, azure_server
-from lakelock.testing.servers.stores.gcs import BUCKET, gcs_server
-from lakelock.testing.servers.stores.hdfs import hdfs_server
+from lakelock.testing.proxy import Proxy
 
 SCHEMA = pa.schema([("id", pa.string()), ("writer", pa.string())])
 PROPERTIES = TableProperties.new(

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import ast
-import re
+import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-_PACKAGE = re.compile(r'^"?(lakelock[\w.]*|pyspark_lakelock)"?\s*=\s*"([\w/]+)"$', re.MULTILINE)
+SOURCES = ROOT / "src"
 _CORE = "lakelock"
+_IN_CORE = ("metrics", "settings", "storage")
+"""Folders that are as low as the modules beside them."""
 
 
 def folders() -> dict[str, Path]:
-    """Each package and its folder, as `pyproject.toml` maps them."""
-    text = (ROOT / "pyproject.toml").read_text()
-    table = text[text.index("[tool.setuptools.package-dir]") : text.index("[tool.setuptools.package-data]")]
-    return {package: ROOT / folder for package, folder in _PACKAGE.findall(table)}
+    """Each package and its folder below `src`. The links to the folders at the top are followed."""
+    found = {}
+    for place, below, files in os.walk(SOURCES, followlinks=True):
+        below[:] = sorted(name for name in below if name.isidentifier() and name != "__pycache__")
+        if "__init__.py" in files:
+            found[".".join(Path(place).relative_to(SOURCES).parts)] = Path(place)
+    return found
 
 
 def purpose(folder: Path) -> str:
@@ -29,8 +34,7 @@ def purpose(folder: Path) -> str:
 def top(module: str, homes: Mapping[str, Path]) -> str:
     """The top-level package of a module: `lakelock.occ` for `lakelock.occ.recovery.reaper`, `lakelock` for the core."""
     name = ".".join(module.split(".")[:2])
-    folder = homes.get(name)
-    return name if folder is not None and folder.parent == ROOT else _CORE
+    return name if name in homes and name.removeprefix("lakelock.") not in _IN_CORE else _CORE
 
 
 def imported(path: Path) -> Iterator[str]:
@@ -101,8 +105,7 @@ def picture() -> str:
 def packages() -> list[tuple[str, str, str]]:
     """Each package: folder, import name, purpose."""
     return [
-        (f"`{folder.relative_to(ROOT)}/`", f"`{package}`", purpose(folder))
-        for package, folder in sorted(folders().items(), key=lambda item: str(item[1]))
+        (f"`{folder.resolve().relative_to(ROOT)}/`", f"`{package}`", purpose(folder)) for package, folder in folders().items()
     ]
 
 

@@ -13,7 +13,7 @@ from html import unescape
 from pathlib import Path
 from typing import Any
 
-from lakelock.testing.servers import ServerMissing
+from tests.servers import ServerMissing
 
 _NAMES = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 _PACKAGE = "chromium-headless-shell"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from lakelock.testing.servers import ServerMissing
+from lakelock.testing.service import ServerMissing
 
 _SPARK_FOLDER = Path(__file__).parent / "spark"
 _INTEROP_FOLDER = Path(__file__).parent / "interop"

@@ -20,10 +20,10 @@ from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 from xml.sax.saxutils import unescape
 
-from lakelock.testing.servers import S3_OPTIONS
-from lakelock.testing.servers.http_front import Answer, Front, in_threads
-from lakelock.testing.servers.stores.s3 import AUTHORIZATION
 from tests.certificates import new_certificate
+from tests.servers import S3_OPTIONS
+from tests.servers.http_front import Answer, Front, in_threads
+from tests.servers.stores.s3 import AUTHORIZATION
 
 REGION = S3_OPTIONS["region"]
 BUCKET = "lake--use1-az4--x-s3"

@@ -12,15 +12,15 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
-from lakelock.testing.servers import ServerMissing, kerberos
-from lakelock.testing.servers.fetched.hadoop_jars import GCS_CONNECTOR, hadoop_aws
-from lakelock.testing.servers.fetched.hudi_jars import HUDI, HUDI_DYNAMODB, HUDI_SPARK_1_0
-from lakelock.testing.servers.fetched.java_hudi import java_hudi
-from lakelock.testing.servers.fetched.npm import NpmPackage
-from lakelock.testing.servers.locks.dynamodb import DYNALITE
-from lakelock.testing.servers.stores import hdfs
-from lakelock.testing.servers.stores.azure import AZURITE
 from tests.browser import browser
+from tests.servers import ServerMissing, kerberos
+from tests.servers.fetched.hadoop_jars import GCS_CONNECTOR, hadoop_aws
+from tests.servers.fetched.hudi_jars import HUDI, HUDI_DYNAMODB, HUDI_SPARK_1_0
+from tests.servers.fetched.java_hudi import java_hudi
+from tests.servers.fetched.npm import NpmPackage
+from tests.servers.locks.dynamodb import DYNALITE
+from tests.servers.stores import hdfs
+from tests.servers.stores.azure import AZURITE
 
 Fetch = Callable[[], object]
 

@@ -8,17 +8,17 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.behaviour.tables import new_table
+from tests.directory_bucket import BUCKET as EXPRESS_BUCKET
+from tests.directory_bucket import DirectoryBucket, directory_bucket
+from tests.servers import S3_OPTIONS, s3_server
+from tests.servers.stores.azure import CONTAINER, azure_server
+from tests.servers.stores.gcs import BUCKET, gcs_server
+from tests.servers.stores.hdfs import Hdfs, hdfs_server
 
 from lakelock.storage.hdfs.store import HdfsStorage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.objects.store import ObjectStorage
-from lakelock.testing.servers import S3_OPTIONS, s3_server
-from lakelock.testing.servers.stores.azure import CONTAINER, azure_server
-from lakelock.testing.servers.stores.gcs import BUCKET, gcs_server
-from lakelock.testing.servers.stores.hdfs import Hdfs, hdfs_server
-from tests.behaviour.tables import new_table
-from tests.directory_bucket import BUCKET as EXPRESS_BUCKET
-from tests.directory_bucket import DirectoryBucket, directory_bucket
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.cli.command_line import run
+from tests.golden_tables import unpack
 
 from lakelock.admin.adopt import adopt, java_options, plan_adoption
 from lakelock.admin.audit import read_audit
@@ -20,8 +22,6 @@ from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import read_properties
-from tests.behaviour.cli.command_line import run
-from tests.golden_tables import unpack
 
 ZONE, METADATA = "hoodie.table.timeline.timezone", "hoodie.table.metadata.partitions"
 

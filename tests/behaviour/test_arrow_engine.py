@@ -9,6 +9,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
+from tests.faulty_storage import CountingStorage
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConcurrentAppendException, ConflictError, DuplicateKeyError, InputError, SchemaError
@@ -16,8 +18,6 @@ from lakelock.settings import ConcurrencySettings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.rewriting.kernels import ArrowKernels
-from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
-from tests.faulty_storage import CountingStorage
 
 
 def rows(*values: tuple[str, int, str]) -> pa.Table:

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import SCHEMA, memory_table, writer
+from tests.golden_tables import unpack
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, SnapshotTooOld, TableError
@@ -22,9 +25,6 @@ from lakelock.table.instants import Action, Instant, State
 from lakelock.table.schema import TableSchema
 from lakelock.table.services import RollbackMetadata, RollbackPlan
 from lakelock.table.timeline import read_timeline
-from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import SCHEMA, memory_table, writer
-from tests.golden_tables import unpack
 
 Told = tuple[str, str, int, str]
 

@@ -10,6 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import Party
@@ -34,7 +35,6 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
-from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 GROUP = FileGroupId("month=1", "f1-0")
 MINE, THEIRS = "20261121093515486", "20261121093515485"

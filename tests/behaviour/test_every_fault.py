@@ -13,6 +13,9 @@ from itertools import count
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.tables import QUICK, SCHEMA, new_table, put_file
+from tests.faulty_storage import Call, Fault, FaultyStorage, Rule, Wrapped
+from tests.sizes import but_in_ci, in_ci
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
@@ -24,9 +27,6 @@ from lakelock.table import layout
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import QUICK, SCHEMA, new_table, put_file
-from tests.faulty_storage import Call, Fault, FaultyStorage, Rule, Wrapped
-from tests.sizes import but_in_ci, in_ci
 
 SETTINGS = replace(QUICK, retry=replace(QUICK.retry, attempts=1))
 LAST_REQUEST = 45

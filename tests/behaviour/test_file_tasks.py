@@ -11,6 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hudi import HudiTable
+from tests.faulty_storage import FaultyStorage, Rule
 
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import StorageError, TransactionStateError
@@ -31,7 +32,6 @@ from lakelock.table.rewriting import kernels
 from lakelock.table.rewriting.merge import keys_among
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
-from tests.faulty_storage import FaultyStorage, Rule
 
 FIRST, SECOND = "20260101000000000", "20260102000000000"
 SCHEMA = TableSchema.from_arrow(pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())]))

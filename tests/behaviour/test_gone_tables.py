@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.tables import QUICK
+from tests.behaviour.upkeep.upkeep_tables import AgingTable
+from tests.faulty_storage import FaultyStorage, Rule
 
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
@@ -27,9 +30,6 @@ from lakelock.table import layout
 from lakelock.table.change_feed.offsets import StreamOffset
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from tests.behaviour.tables import QUICK
-from tests.behaviour.upkeep.upkeep_tables import AgingTable
-from tests.faulty_storage import FaultyStorage, Rule
 
 KV = pa.schema([("k", pa.string()), ("v", pa.int64())])
 OTHER = pa.schema([("name", pa.string()), ("v", pa.int64())])

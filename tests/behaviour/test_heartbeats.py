@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 from lakelock.clock import Repeating, SystemRuntime
 from lakelock.errors import RolledBackError, StorageUnavailable
@@ -22,7 +23,6 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State
 from lakelock.testing import ManualRuntime
-from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 INSTANT, OTHER, THIRD = "20261121093515485", "20261121093515486", "20261121093515487"
 SETTINGS = HeartbeatSettings(interval_s=60, tolerable_misses=2)

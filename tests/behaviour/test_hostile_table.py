@@ -11,6 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.behaviour.tables import insert, new_table, visible, writer
+from tests.sizes import in_ci
 
 from lakelock.errors import LakelockError
 from lakelock.occ.coordinator import Coordinator
@@ -21,8 +23,6 @@ from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.schema import META_COLUMNS, TableSchema
 from lakelock.table.services import RollbackPlan
-from tests.behaviour.tables import insert, new_table, visible, writer
-from tests.sizes import in_ci
 
 DEAD, ROLLBACK = "20200101000000000", "20200101000000001"
 OUTSIDE = f"a-0_0-1-0_{DEAD}.parquet"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.faulty_storage import CountingStorage
 
 from lakelock.clock import SystemRuntime
 from lakelock.identity import WriterIdentity
@@ -16,7 +17,6 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
-from tests.faulty_storage import CountingStorage
 
 DEAD, ALIVE = "20261121093515485", "20261121093515486"
 WRITER = WriterIdentity("w", "a", "h", 1, "u")

@@ -10,6 +10,9 @@ from itertools import count
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, insert, leftovers, memory_table, new_table, put_file, writer
+from tests.behaviour.test_every_fault import World
+from tests.faulty_storage import Call, FaultyStorage, Rule
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import RolledBackError, WriteFailed
@@ -18,9 +21,6 @@ from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, roll_back
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.instants import Action
-from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, insert, leftovers, memory_table, new_table, put_file, writer
-from tests.behaviour.test_every_fault import World
-from tests.faulty_storage import Call, FaultyStorage, Rule
 
 LAST_REQUEST = 40
 NO_LOCK = replace(QUICK, concurrency=replace(QUICK.concurrency, mode="SINGLE_WRITER"))

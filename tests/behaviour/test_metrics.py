@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.tables import QUICK, SCHEMA, memory_table, put_file
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, LockTimeout
@@ -21,7 +22,6 @@ from lakelock.occ.transaction import Transaction
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
-from tests.behaviour.tables import QUICK, SCHEMA, memory_table, put_file
 
 prometheus_client = pytest.importorskip("prometheus_client")
 metrics_sdk = pytest.importorskip("opentelemetry.sdk.metrics")

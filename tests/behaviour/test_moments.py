@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.behaviour.tables import new_table, writer
 
 from lakelock.errors import InputError
 from lakelock.occ.moments import AHEAD_MS, ensure_come, ensure_in_order
@@ -10,7 +11,6 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State, format_instant
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import new_table, writer
 
 
 def test_a_moment_has_come_unless_it_is_later_than_this_clock_and_than_every_instant_of_the_table() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.tables import new_table
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import InputError, TableError
@@ -17,7 +18,6 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from tests.behaviour.tables import new_table
 
 COLUMNS = pa.schema([("id", pa.string()), ("v", pa.int64()), ("month", pa.string())])
 GIVEN = TableProperties.new("t", ("id",), ("month",), "v")

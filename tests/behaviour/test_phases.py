@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pyarrow as pa
+from tests.behaviour.tables import SCHEMA, Recorder, memory_table, writer
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.metrics.commit_report import commit_report
 from lakelock.occ.phases import Phase, Phases
 from lakelock.testing.runtime import ManualRuntime
-from tests.behaviour.tables import SCHEMA, Recorder, memory_table, writer
 
 
 def test_the_time_of_an_inner_phase_is_not_that_of_the_outer_one() -> None:

@@ -8,6 +8,10 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.tables import SCHEMA, insert, leftovers, memory_table, new_file, new_table, put_file, writer
+from tests.faulty_storage import CountingStorage, FaultyStorage, Rule, Wrapped
+from tests.round_trips import RoundTrips, SideBySide
+from tests.servers import S3_OPTIONS
 
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
@@ -18,11 +22,7 @@ from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.objects.store import ObjectStorage
 from lakelock.table import layout
-from lakelock.testing.servers import S3_OPTIONS
-from lakelock.testing.servers.proxy import Proxy
-from tests.behaviour.tables import SCHEMA, insert, leftovers, memory_table, new_file, new_table, put_file, writer
-from tests.faulty_storage import CountingStorage, FaultyStorage, Rule, Wrapped
-from tests.round_trips import RoundTrips, SideBySide
+from lakelock.testing.proxy import Proxy
 
 T = TypeVar("T")
 

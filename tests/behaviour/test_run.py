@@ -15,6 +15,8 @@ from threading import Barrier
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.tables import QUICK, SCHEMA, Recorder, leftovers, memory_table, new_table, writer
+from tests.faulty_storage import Call, Fault, FaultyStorage, Rule
 
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.engine.arrow import ArrowEngine
@@ -26,8 +28,6 @@ from lakelock.settings import ConcurrencySettings, HeartbeatSettings, Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from tests.behaviour.tables import QUICK, SCHEMA, Recorder, leftovers, memory_table, new_table, writer
-from tests.faulty_storage import Call, Fault, FaultyStorage, Rule
 
 CALM = replace(QUICK, heartbeat=HeartbeatSettings(), lock=replace(QUICK.lock, lease_s=60, renew_s=15, wait_s=120))
 """On a busy machine nobody is taken for dead, so that only conflicts are reasons for another attempt."""

@@ -6,6 +6,20 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from tests.behaviour.tables import (
+    HUDI,
+    QUICK,
+    Recorder,
+    ScriptedRead,
+    groups,
+    insert,
+    leftovers,
+    new_table,
+    put_file,
+    visible,
+    writer,
+)
+from tests.faulty_storage import FaultyStorage, Rule
 
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
@@ -28,20 +42,6 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import (
-    HUDI,
-    QUICK,
-    Recorder,
-    ScriptedRead,
-    groups,
-    insert,
-    leftovers,
-    new_table,
-    put_file,
-    visible,
-    writer,
-)
-from tests.faulty_storage import FaultyStorage, Rule
 
 
 @pytest.fixture(params=["memory", "local"])

@@ -15,6 +15,9 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import writer
+from tests.sizes import in_ci
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, LakelockError, SchemaError, StorageError
@@ -26,9 +29,6 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes.alterations import Alteration
 from lakelock.testing import ManualRuntime
-from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import writer
-from tests.sizes import in_ci
 
 COLUMNS = pa.schema([("id", pa.int64()), ("p", pa.string())])
 

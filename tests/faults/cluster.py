@@ -17,14 +17,14 @@ import pyspark
 from pyspark.java_gateway import launch_gateway
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.faults.attempts import Trouble, troubled
+from tests.faults.world import PERSISTENT
 
 from lakelock.errors import LakelockError
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.data_source.sink import BatchSink, TaskDone
 from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
 from lakelock.spark_plugin.writing import upserting
-from tests.faults.attempts import Trouble, troubled
-from tests.faults.world import PERSISTENT
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 CONF = {

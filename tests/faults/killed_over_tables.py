@@ -6,11 +6,11 @@ import sys
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from tests.behaviour.tables import SCHEMA, writer
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import transaction
 from lakelock.storage.local import LocalStorage
-from tests.behaviour.tables import SCHEMA, writer
 
 
 def main(orders_path: str, stock_path: str) -> None:

@@ -9,9 +9,10 @@ import json
 import sys
 from pathlib import Path
 
+from tests.faults.cluster import rows, start
+
 from lakelock.errors import WriteFailed
 from lakelock.spark_plugin import LakeTable
-from tests.faults.cluster import rows, start
 
 
 def main(folder: str, path: str, conf: str = "{}") -> None:

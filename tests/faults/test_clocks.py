@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 
 import pytest
-
 from tests.faults.clocks import Clock
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import (

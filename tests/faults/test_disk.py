@@ -7,9 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-
-from lakelock.errors import CommitOutcomeUnknown, StorageError
-from lakelock.occ.outcomes.history import Outcome
 from tests.faults.disk import SmallDisk, allow_writing, small_disk
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import (
@@ -25,6 +22,9 @@ from tests.faults.world import (
     read,
 )
 from tests.sizes import in_ci
+
+from lakelock.errors import CommitOutcomeUnknown, StorageError
+from lakelock.occ.outcomes.history import Outcome
 
 FULL_FROM_TO = range(0, 48, 2)
 """Free pages: with none not even a heartbeat fits, with the most everything does."""

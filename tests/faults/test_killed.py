@@ -5,10 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
-from lakelock.occ.steps import Step
-from lakelock.storage.local import LocalStorage
-from lakelock.table.timeline import read_timeline
 from tests.faults import test_several_tables
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import (
@@ -26,6 +22,10 @@ from tests.faults.world import (
     read_by_all,
 )  # fmt: skip
 from tests.sizes import but_in_ci, in_ci
+
+from lakelock.occ.steps import Step
+from lakelock.storage.local import LocalStorage
+from lakelock.table.timeline import read_timeline
 
 # step -> whether the commit was decided when the writer died
 COMMIT_STEPS = {

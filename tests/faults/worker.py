@@ -15,6 +15,7 @@ from dataclasses import asdict
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from tests.behaviour.tables import SCHEMA
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LakelockError
@@ -22,7 +23,6 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation
-from tests.behaviour.tables import SCHEMA
 
 
 def open_engine(uri: str, options: dict[str, object], name: str = "writer") -> ArrowEngine:

@@ -7,10 +7,10 @@ from contextlib import ExitStack
 
 import pytest
 from kazoo.client import KazooClient
-
-from lakelock.testing.servers.locks.hive_metastore import hive_metastore_server
-from lakelock.testing.servers.service import Service
 from tests.integration.matrix import SERVICES_OF_ROWS, Services
+from tests.servers.locks.hive_metastore import hive_metastore_server
+
+from lakelock.testing.service import Service
 
 collect_ignore = ["third_party"]
 """Run by `test_third_party` as their authors would, with their own pytest."""

@@ -13,8 +13,8 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage.location import open_storage
-from lakelock.testing.servers.proxy import Proxy
-from lakelock.testing.servers.service import ServerMissing, Service
+from lakelock.testing.proxy import Proxy
+from lakelock.testing.service import ServerMissing, Service
 
 Start = Callable[[Path], AbstractContextManager[Service]]
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-SUITE = "testing/lock_suite"
+SUITE = "src/lakelock/testing/lock_suite"
 IN = "tests/integration"
 STORAGE = "tests/behaviour/locks/test_storage_lock"
 

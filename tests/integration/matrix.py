@@ -14,10 +14,10 @@ from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
 import pytest
+from tests.servers import SERVICES, Service
+from tests.servers.locks.s3_storage import s3_storage_service
 
 from lakelock.testing.lock_suite import COLUMNS, NOT_FOR_THIS
-from lakelock.testing.servers import SERVICES, Service
-from lakelock.testing.servers.locks.s3_storage import s3_storage_service
 
 _PROPERTY = "lock_matrix"
 _BETWEEN = ": "

@@ -10,6 +10,10 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
+from tests.integration.matrix import Services
+from tests.servers import Service
+from tests.sizes import but_in_ci
+from tests.waiting import eventually
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, Resource, lock_request
@@ -20,10 +24,6 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers import Service
-from tests.integration.matrix import Services
-from tests.sizes import but_in_ci
-from tests.waiting import eventually
 
 SERVICES = ("redis", "zookeeper", "dynamodb", "hive_metastore")
 REQUEST = lock_request(exclusive=[Resource(("month=1",))])

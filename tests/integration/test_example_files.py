@@ -5,6 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.integration.matrix import IN_PROCESS, START_SOON, Services
+from tests.servers import SERVICES
+from tests.sizes import but_in_ci
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import LockTimeout
@@ -12,9 +15,6 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
-from lakelock.testing.servers import SERVICES
-from tests.integration.matrix import IN_PROCESS, START_SOON, Services
-from tests.sizes import but_in_ci
 
 
 @pytest.mark.parametrize("name", [IN_PROCESS, *but_in_ci(SERVICES, START_SOON)])

@@ -11,6 +11,10 @@ from itertools import count
 from time import sleep
 
 import pytest
+from tests.integration.matrix import Services
+from tests.servers import Service
+from tests.sizes import but_in_ci
+from tests.waiting import Stopwatch
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import LakelockError, LockTimeout, ProviderUnavailable
@@ -18,10 +22,6 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers import Service
-from tests.integration.matrix import Services
-from tests.sizes import but_in_ci
-from tests.waiting import Stopwatch
 
 LEASE_S = 6.0
 LATE_S = 0.75

@@ -7,16 +7,16 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.behaviour.data_locks.hive_model_suite import HiveModelSuite, Warehouse
+from tests.integration.matrix import Services
+from tests.servers import SERVICES, Service
+from tests.sizes import but_in_ci
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
 from lakelock.storage.location import open_storage
-from lakelock.testing.servers import SERVICES, Service
-from tests.behaviour.data_locks.hive_model_suite import HiveModelSuite, Warehouse
-from tests.integration.matrix import Services
-from tests.sizes import but_in_ci
 
 RUNTIME = SystemRuntime()
 warehouses = count()

@@ -9,6 +9,12 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.behaviour.cli.command_line import Ended, run
+from tests.behaviour.tables import groups, insert, new_table, writer
+from tests.integration.matrix import START_SOON, Services
+from tests.servers import SERVICES, Service
+from tests.sizes import but_in_ci
+from tests.waiting import eventually
 
 from lakelock.admin.audit import read_audit
 from lakelock.cli.output import Exit
@@ -17,12 +23,6 @@ from lakelock.errors import LeaseLost, ProviderMismatch
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
-from lakelock.testing.servers import SERVICES, Service
-from tests.behaviour.cli.command_line import Ended, run
-from tests.behaviour.tables import groups, insert, new_table, writer
-from tests.integration.matrix import START_SOON, Services
-from tests.sizes import but_in_ci
-from tests.waiting import eventually
 
 tables = count()
 

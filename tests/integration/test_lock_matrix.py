@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.integration.matrix import IN_PROCESS, SERVICES_OF_ROWS, Services, mark
+from tests.servers import Service
+from tests.sizes import but_in_ci
 
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.testing.lock_suite import LockedTable, LockProviderSuite, OneProcessPromises, column_of
-from lakelock.testing.servers import Service
-from tests.integration.matrix import IN_PROCESS, SERVICES_OF_ROWS, Services, mark
-from tests.sizes import but_in_ci
 
 
 @pytest.fixture(autouse=True)

@@ -10,6 +10,11 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from tests.faulty_storage import CountingStorage
+from tests.integration.matrix import Services
+from tests.servers import Service
+from tests.sizes import in_ci
+from tests.waiting import Stopwatch
 
 from lakelock.clock import SystemRuntime
 from lakelock.identity import WriterIdentity
@@ -18,12 +23,7 @@ from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers import Service
-from lakelock.testing.servers.proxy import Proxy
-from tests.faulty_storage import CountingStorage
-from tests.integration.matrix import Services
-from tests.sizes import in_ci
-from tests.waiting import Stopwatch
+from lakelock.testing.proxy import Proxy
 
 LEASE_S = 60.0
 """Long, so that nothing but the lock itself is a reason to ask."""

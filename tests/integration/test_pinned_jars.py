@@ -7,9 +7,9 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.servers.fetched.maven import REPOSITORY, Jars
 
-from lakelock.testing.servers.fetched.maven import REPOSITORY, Jars
-from lakelock.testing.servers.service import ServerMissing
+from lakelock.testing.service import ServerMissing
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>org.example</groupId><artifactId>thing</artifactId><version>1.0</version></project>

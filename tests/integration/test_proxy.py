@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from lakelock.testing.servers.proxy import Proxy
+from lakelock.testing.proxy import Proxy
 
 
 class Echo(socketserver.BaseRequestHandler):

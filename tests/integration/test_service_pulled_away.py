@@ -19,6 +19,12 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
+from tests.faulty_storage import Fault, FaultyStorage, Rule
+from tests.integration.matrix import SERVICES_OF_ROWS, Services, mark
+from tests.servers import SERVICES, Service
+from tests.sizes import but, but_in_ci, in_ci, long
+from tests.waiting import Stopwatch, eventually
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
@@ -31,13 +37,7 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import open_storage
 from lakelock.table import layout
 from lakelock.testing.lock_suite.arena import STORE_RETRIES_S
-from lakelock.testing.servers import SERVICES, Service
-from lakelock.testing.servers.proxy import Proxy
-from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
-from tests.faulty_storage import Fault, FaultyStorage, Rule
-from tests.integration.matrix import SERVICES_OF_ROWS, Services, mark
-from tests.sizes import but, but_in_ci, in_ci, long
-from tests.waiting import Stopwatch, eventually
+from lakelock.testing.proxy import Proxy
 
 WAIT_S, LEASE_S, REQUEST_S = 1.0, 2.0, 1.0
 PATIENT_S = 40.0

@@ -14,10 +14,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.integration.matrix import SERVICES_OF_ROWS, Services
+from tests.servers import Service
 
 from lakelock.testing.lock_suite import LockedTable, LockProviderSuite
-from lakelock.testing.servers import Service
-from tests.integration.matrix import SERVICES_OF_ROWS, Services
 
 STOPS_S, RUNS_S = 0.2, 0.8
 STOPPED_ROWS = sorted(SERVICES_OF_ROWS.keys() - {"storage", "storage on S3"})

@@ -12,7 +12,6 @@ from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
-
 from tests.sizes import long
 
 ROOT = Path(__file__).parents[2]

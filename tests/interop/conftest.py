@@ -15,13 +15,14 @@ import pytest
 
 pytest.importorskip("hudi")
 
-from lakelock.testing.servers.fetched.java_hudi import JavaHudi, java_hudi
-from lakelock.testing.servers.locks.dynamodb import REGION, TABLE, dynamodb_server
-from lakelock.testing.servers.locks.hive_metastore import hive_metastore_server
-from lakelock.testing.servers.locks.zookeeper import zookeeper_server
-from lakelock.testing.servers.service import Service
 from tests.interop.shared import HIVE_STYLE, LOCKS, Layout, Shared
 from tests.interop.witness import Witness, witness
+from tests.servers.fetched.java_hudi import JavaHudi, java_hudi
+from tests.servers.locks.dynamodb import REGION, TABLE, dynamodb_server
+from tests.servers.locks.hive_metastore import hive_metastore_server
+from tests.servers.locks.zookeeper import zookeeper_server
+
+from lakelock.testing.service import Service
 
 CI = bool(os.environ.get("CI"))
 FULL = bool(os.environ.get("FULL"))

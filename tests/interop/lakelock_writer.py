@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from tests.interop.shared import rows
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import transaction
@@ -29,7 +30,6 @@ from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation
-from tests.interop.shared import rows
 
 COUNTER = "counter"
 

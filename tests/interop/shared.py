@@ -11,6 +11,9 @@ from typing import Any
 
 import pyarrow as pa
 from hudi import HudiTableBuilder
+from tests.interop.witness import Pending, Witness
+from tests.servers.fetched.hudi_jars import HUDI_DYNAMODB
+from tests.servers.locks import dynamodb
 
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
@@ -22,10 +25,7 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from lakelock.testing.servers.fetched.hudi_jars import HUDI_DYNAMODB
-from lakelock.testing.servers.locks import dynamodb
-from lakelock.testing.servers.service import Service
-from tests.interop.witness import Pending, Witness
+from lakelock.testing.service import Service
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())])
 Row = tuple[Any, ...]

@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from tests.interop.shared import Layout, Shared
+from tests.interop.witness import JavaError
+from tests.sizes import in_ci
 
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
@@ -17,9 +20,6 @@ from lakelock.table.buckets import BucketIndex, bucket_of
 from lakelock.table.index.bucket_hash import buckets_of_keys
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
-from tests.interop.shared import Layout, Shared
-from tests.interop.witness import JavaError
-from tests.sizes import in_ci
 
 Share = Callable[..., Shared]
 

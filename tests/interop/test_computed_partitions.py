@@ -8,10 +8,10 @@ from datetime import date, datetime, timezone
 
 import pyarrow as pa
 import pytest
+from tests.interop.shared import Layout, Shared, rows
 
 from lakelock.table.properties import TRANSFORMS, TableProperties, read_properties
 from lakelock.table.transforms import parsed_transforms
-from tests.interop.shared import Layout, Shared, rows
 
 GIVEN = pa.schema([("id", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])
 WHOLE = GIVEN.append(pa.field("at_day", pa.date32()))

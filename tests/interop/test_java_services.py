@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-
 from tests.interop.shared import Shared
 
 Share = Callable[..., Shared]

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
-from lakelock.testing.servers.fetched.java_hudi import java_hudi
-from lakelock.testing.servers.service import Service
 from tests.integration.catalogs.catalog_world import NamedTable, orders
+from tests.servers.fetched.java_hudi import java_hudi
+
+from lakelock.testing.service import Service
 
 PROGRAM = Path(__file__).with_name("names_session.py")
 

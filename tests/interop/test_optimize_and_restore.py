@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pyarrow.compute as pc
 import pytest
+from tests.interop.shared import Shared, as_rows
 
 from lakelock.errors import LakelockError
-from tests.interop.shared import Shared, as_rows
 
 Share = Callable[..., Shared]
 INCREMENT = {"hoodie__datasource__query__type": "incremental"}

@@ -7,10 +7,10 @@ import subprocess
 from pathlib import Path
 
 import pytest
-
-from lakelock.testing.servers.fetched.java_hudi import JavaHudi, java_hudi, lakelock_for
-from lakelock.testing.servers.service import Service
 from tests.interop.shared import ASKED, HIVE_STYLE, LOCKS, QUICK
+from tests.servers.fetched.java_hudi import JavaHudi, java_hudi, lakelock_for
+
+from lakelock.testing.service import Service
 
 ROOT = Path(__file__).parents[2]
 WITHIN_S = 1200

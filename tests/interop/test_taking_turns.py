@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 import pyarrow.compute as pc
 import pytest
-
 from tests.interop.conftest import FULL
 from tests.interop.shared import HIVE_STYLE, Layout, Shared
 from tests.sizes import in_ci

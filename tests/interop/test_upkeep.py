@@ -8,6 +8,9 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from tests.behaviour.test_every_fault import Dying, Killed
+from tests.faulty_storage import CountingStorage
+from tests.interop.shared import Shared
 
 from lakelock.occ.coordinator import Coordinator
 from lakelock.storage import Storage
@@ -15,9 +18,6 @@ from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
 from lakelock.table.timeline import read_timeline
 from lakelock.table.upkeep.cleaning import CleanMetadata
-from tests.behaviour.test_every_fault import Dying, Killed
-from tests.faulty_storage import CountingStorage
-from tests.interop.shared import Shared
 
 Share = Callable[..., Shared]
 

@@ -16,8 +16,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
-
-from lakelock.testing.servers.fetched.java_hudi import JavaHudi
+from tests.servers.fetched.java_hudi import JavaHudi
 
 PROGRAM = Path(__file__).with_name("java_session.py")
 START_WITHIN_S = 180.0

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-HOMES = {
-    folder: package.replace(".", "/")
-    for package, folder in re.findall(r'^"?([\w.]+)"? = "([\w/]+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
-    if package.startswith(("lakelock", "pyspark_lakelock"))
-}
-"""Each folder and its place in the wheel, as the map of packages says it."""
+SOURCES = ROOT / "src"
+LINKED = ("configs", "markers", "occ", "providers", "spark_plugin")
+"""The folders at the top that `src/lakelock` has links to."""
 _PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check")
 # What would lead a process out of its environment: other packages, another Python for Spark's workers, another Spark.
 _LEADS_OUT = ("PYTHON", "PYSPARK", "SPARK", "VIRTUAL_ENV", "COV_", "AWS_")
@@ -37,9 +33,8 @@ def run(*command: str | Path, cwd: Path, code: int | None = 0, **more: str) -> s
 
 def build_wheel(tree: Path, out: Path) -> Path:
     """The wheel, built from a copy so that nothing of an earlier build gets in and nothing is left in the tree."""
-    for folder in HOMES:
-        if "/" not in folder:
-            shutil.copytree(ROOT / folder, tree / folder, ignore=shutil.ignore_patterns("__pycache__", ".*"))
+    for folder in ("src", *LINKED):
+        shutil.copytree(ROOT / folder, tree / folder, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", ".*"))
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tree)
     run(*_PIP, "wheel", "--quiet", "--no-deps", "--wheel-dir", out, tree, cwd=out)

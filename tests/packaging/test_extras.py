@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
-
 from tests.packaging.environments import ROOT, extended, run
 from tests.sizes import but
 from tests.spark.class_archive import SHORT_LIVED
@@ -79,13 +78,6 @@ def test_a_catalog_says_which_extra_brings_its_client(clean_python: Path, tmp_pa
 def test_hdfs_says_which_extra_brings_its_client(clean_python: Path, tmp_path: Path) -> None:
     said = run(clean_python, "-m", "lakelock.cli", "doctor", f"hdfs://{_NOWHERE}/t", "--json", cwd=tmp_path, code=None)
     assert "pip install 'lakelock[hdfs]'" in said
-
-
-@pytest.mark.in_ci
-def test_the_simulator_runs_with_its_extra(wheel: Path, clean_python: Path, tmp_path: Path) -> None:
-    assert "pip install 'lakelock[simulator]'" in run(clean_python, "-m", "lakelock.cli", "simulate", cwd=tmp_path, code=None)
-    python = extended(tmp_path / "env", clean_python.parents[1], f"lakelock[simulator] @ {wheel.as_uri()}")
-    assert "none failed" in run(python, "-m", "lakelock.cli", "simulate", "--seeds", "3", cwd=tmp_path)
 
 
 @pytest.mark.in_ci

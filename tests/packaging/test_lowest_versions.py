@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-
 from tests.packaging.environments import new_environment, run
 from tests.packaging.test_extras import SERVICES, asked_of
 

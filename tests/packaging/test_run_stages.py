@@ -10,7 +10,6 @@ import sys
 from pathlib import Path
 
 import pytest
-
 from tests.sizes import in_ci
 
 ROOT = Path(__file__).parents[2]

@@ -37,5 +37,5 @@ def test_the_shim_imports_with_every_optional_package_missing(tmp_path: Path) ->
 
 def test_the_shim_brings_in_nothing_heavy(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    heavy = ("lakelock.cli", "lakelock.demo", "lakelock.providers.", "lakelock.occ.transaction")
+    heavy = ("lakelock.cli", "tests.demo", "lakelock.providers.", "lakelock.occ.transaction")
     assert [name for name in imported_by_the_shim(tmp_path) if name.startswith(heavy)] == []

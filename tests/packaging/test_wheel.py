@@ -2,38 +2,38 @@
 
 from __future__ import annotations
 
+import os
 import re
 import zipfile
 from pathlib import Path
 
 import pytest
-
-from tests.packaging.environments import HOMES, ROOT, run
+from tests.packaging.environments import LINKED, ROOT, SOURCES, run
 
 # What needs an extra, and what is a program and would run.
-_NOT_ALONE = re.compile(r"lakelock.(spark_plugin|demo|simulator|testing)|pyspark_lakelock|.*__main__")
+_NOT_ALONE = re.compile(r"lakelock.(spark_plugin|testing)|pyspark_lakelock|.*__main__")
 _IMPORT = (
     "import importlib, sys, lakelock; [importlib.import_module(name) for name in sys.argv[1:]]; print(lakelock.__version__)"
 )
 
 
 def expected_files() -> set[str]:
+    """The modules below `src`, with those of the folders that it links to."""
     files: set[str] = set()
-    for folder, home in HOMES.items():
-        for path in (ROOT / folder).iterdir():
-            if path.suffix in (".py", ".java") or path.name == "py.typed" or (folder == "configs" and path.suffix == ".toml"):
-                files.add(f"{home}/{path.name}")
+    for place, below, names in os.walk(SOURCES, followlinks=True):
+        below[:] = [name for name in below if name.isidentifier() and name != "__pycache__"]
+        home = Path(place).relative_to(SOURCES)
+        packed = (name for name in names if name.endswith((".py", ".java", ".toml")) or name == "py.typed")
+        files |= {(home / name).as_posix() for name in packed}
     return files
 
 
 def test_every_folder_with_python_files_is_a_package_of_the_wheel() -> None:
-    hidden = {"tests", "benchmarks", "docs", "build", "dist"}
-    folders = {
-        path.parent.relative_to(ROOT).as_posix()
-        for path in ROOT.rglob("*.py")
-        if not any(part.startswith(".") or part in hidden for part in path.relative_to(ROOT).parts)
+    files = expected_files()
+    assert {str(Path(name).parent / "__init__.py") for name in files if name.endswith(".py")} <= files
+    assert {link.name: link.resolve() for link in (SOURCES / "lakelock").iterdir() if link.is_symlink()} == {
+        name: ROOT / name for name in LINKED
     }
-    assert folders - {"."} == set(HOMES)
 
 
 @pytest.mark.in_ci

@@ -15,6 +15,8 @@ from tempfile import gettempdir
 from typing import NamedTuple
 
 import pyarrow as pa
+from tests.golden_tables import golden_table
+from tests.property import base_files
 
 from lakelock.admin.audit import read_audit
 from lakelock.conflict import Conflict, ConflictRule, Party
@@ -65,8 +67,6 @@ from lakelock.table.snapshot import DataFile
 from lakelock.table.upkeep.cleaned_until import CleanedUntil
 from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
 from lakelock.table.upkeep.savepoints import SavepointMetadata
-from tests.golden_tables import golden_table
-from tests.property import base_files
 
 CRASHES = Path(__file__).parent / "crashes"
 """Inputs that once made a parser fail, in a folder for each parser."""

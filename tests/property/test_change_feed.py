@@ -10,6 +10,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import QUICK, SCHEMA, new_table
+from tests.sizes import examples
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.change_feed.streaming import TableStream
@@ -22,9 +25,6 @@ from lakelock.table.change_feed.rows import COMMIT_TIMESTAMP, COMMIT_VERSION, Fe
 from lakelock.table.change_feed.units import FeedMode
 from lakelock.table.instants import Action, format_instant, later_than, parse_instant
 from lakelock.testing import ManualRuntime
-from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import QUICK, SCHEMA, new_table
-from tests.sizes import examples
 
 Row = tuple[str, int, str]
 KEPT = replace(QUICK, upkeep=UpkeepSettings(auto=False))

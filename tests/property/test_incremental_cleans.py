@@ -8,6 +8,12 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import put_file
+from tests.behaviour.test_every_fault import Dying, Killed
+from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, AgingTable
+from tests.faulty_storage import CountingStorage
+from tests.sizes import examples
 
 from lakelock.errors import LakelockError
 from lakelock.occ.transaction import Transaction
@@ -16,12 +22,6 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.layout import FileGroupId
-from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import put_file
-from tests.behaviour.test_every_fault import Dying, Killed
-from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, AgingTable
-from tests.faulty_storage import CountingStorage
-from tests.sizes import examples
 
 PARTITIONS = 6
 HOURS, VERSIONS = "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"

@@ -18,6 +18,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.property.parsers import CRASHES, PARSERS, Parser
+from tests.sizes import examples
 
 from lakelock.errors import CorruptTableError, LakelockError, LockError, SettingsError, StorageError
 from lakelock.json_object import JsonObject
@@ -26,8 +28,6 @@ from lakelock.providers.dynamodb.item import LockItem
 from lakelock.settings import Settings
 from lakelock.storage.keys import checked
 from lakelock.table.instants import parse_file_name
-from tests.property.parsers import CRASHES, PARSERS, Parser
-from tests.sizes import examples
 
 SECONDS = examples(4, 8)
 KEPT = sorted(path for path in CRASHES.glob("*/*") if path.is_file())

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.property.test_rewritten_schema import SCHEMAS, as_table, keyed, rows_of
 
 from lakelock.settings import WriteSettings
 from lakelock.table.base_files.reader import BaseFile
@@ -21,7 +22,6 @@ from lakelock.table.base_files.writer import BaseFileWriter, Stamp
 from lakelock.table.keys.keyed import Keyed
 from lakelock.table.rewriting.merge import rewrite
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, TableSchema
-from tests.property.test_rewritten_schema import SCHEMAS, as_table, keyed, rows_of
 
 OLDEST, OLD, NEW = "20261121092737397", "20261121092737398", "20261121092739001"
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")

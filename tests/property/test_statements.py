@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hypothesis import given, settings
+from tests.property.statements import gaps, statements, written
+from tests.sizes import examples
 
 from lakelock.spark_plugin.statements.grammar import statement_of
 from lakelock.spark_plugin.statements.operations import Insert, Merge, Statement
-from tests.property.statements import gaps, statements, written
-from tests.sizes import examples
 
 
 @given(statements, gaps)

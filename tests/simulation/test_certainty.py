@@ -6,13 +6,13 @@ from collections import Counter
 from itertools import chain, islice, product
 
 import pytest
+from tests.simulation.planted.kinds import ANY, family
+from tests.simulator.run import run
+from tests.simulator.scenarios.swarm import scenario_of
+from tests.sizes import examples
 
 from lakelock.occ import certainty
 from lakelock.occ.certainty import TRANSITIONS, Certainty, IllegalTransition, News, OwnDecision
-from lakelock.simulator.run import run
-from lakelock.simulator.scenarios.swarm import scenario_of
-from tests.simulation.planted.kinds import ANY, family
-from tests.sizes import examples
 
 LEAST, MOST = examples(12, 25), 150
 """How many seeds of each kind: of any, of those whose decisions often get no reply, of twins, and of paused collectors. At most

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakelock.simulator.checking.cycles import Seen, anomalies, edges, find_cycle
+from tests.simulator.checking.cycles import Seen, anomalies, edges, find_cycle
 
 ALL = frozenset(range(1, 10))
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-
-from lakelock.simulator.run import run
-from lakelock.simulator.scenarios.swarm import scenario_of
-from lakelock.simulator.scheduler import Hub
+from tests.simulator.run import run
+from tests.simulator.scenarios.swarm import scenario_of
+from tests.simulator.scheduler import Hub
 
 
 class TimeIsUp(BaseException):

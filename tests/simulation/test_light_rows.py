@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-
-from lakelock.simulator.run import run
-from lakelock.simulator.scenarios.swarm import scenario_of
+from tests.simulator.run import run
+from tests.simulator.scenarios.swarm import scenario_of
 from tests.sizes import but
 
 SEEDS = (*range(24), 51, 64)

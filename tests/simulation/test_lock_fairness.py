@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.simulator.faults import Weather
+from tests.simulator.scenarios.scenario import Scenario
+from tests.simulator.scheduler import Process
+from tests.simulator.world import World
 
 from lakelock.settings import LockSettings
-from lakelock.simulator.faults import Weather
-from lakelock.simulator.scenarios.scenario import Scenario
-from lakelock.simulator.scheduler import Process
-from lakelock.simulator.world import World
 
 WRITERS, HELD_S, THINKS_S, LATENCY_S, LASTS_S, WAIT_S = 8, 0.2, 1.0, 0.02, 600.0, 60.0
 

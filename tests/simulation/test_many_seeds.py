@@ -7,10 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-
-from lakelock.simulator.campaign import run_batch
-from lakelock.simulator.run import run
-from lakelock.simulator.scenarios.swarm import scenario_of
+from tests.simulator.campaign import run_batch
+from tests.simulator.run import run
+from tests.simulator.scenarios.swarm import scenario_of
 from tests.sizes import but, in_ci
 
 FIRST, SIZE = 60, 20
@@ -31,8 +30,8 @@ The bugs are kept by `planted.py`, or by small tests in `tests/behaviour` (docs/
 WITHIN_S = 800
 """For a process at the lowest priority, beside others that compute."""
 _DIGEST = """
-from lakelock.simulator.run import run
-from lakelock.simulator.scenarios.swarm import scenario_of
+from tests.simulator.run import run
+from tests.simulator.scenarios.swarm import scenario_of
 print(run(scenario_of({})).digest)
 """
 

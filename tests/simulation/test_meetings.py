@@ -6,12 +6,12 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
+from tests.simulator.foreign import ForeignClustering
+from tests.simulator.operations import Insert, Overwrite, Tally
+from tests.simulator.run import Result, run
+from tests.simulator.scenarios.swarm import scenario_of
 
 from lakelock.events import EventKind
-from lakelock.simulator.foreign import ForeignClustering
-from lakelock.simulator.operations import Insert, Overwrite, Tally
-from lakelock.simulator.run import Result, run
-from lakelock.simulator.scenarios.swarm import scenario_of
 
 
 def meetings(result: Result) -> Counter[str]:

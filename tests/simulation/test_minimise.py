@@ -5,12 +5,11 @@ from __future__ import annotations
 import xml.etree.ElementTree as ElementTree
 
 import pytest
-
-from lakelock.simulator.minimise import minimise, smallest
-from lakelock.simulator.picture import picture
-from lakelock.simulator.run import run
-from lakelock.simulator.scenarios.swarm import scenario_of
 from tests.simulation.planted.bugs import PLANTED, first_seed
+from tests.simulator.minimise import minimise, smallest
+from tests.simulator.picture import picture
+from tests.simulator.run import run
+from tests.simulator.scenarios.swarm import scenario_of
 
 
 def test_only_what_is_needed_stays() -> None:

@@ -6,15 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from lakelock.conflict import Party
-from lakelock.errors import LakelockError
-from lakelock.occ.conflicts.footprint import Footprint
-from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.layout import FileGroupId
-from lakelock.testing import ManualRuntime
 from tests.behaviour.beside_java import test_undone_commits as undone_commits
 from tests.behaviour.conflicts import test_profiles
 from tests.behaviour.foreign import Peer
@@ -31,6 +22,15 @@ from tests.simulation.planted.reservations import ADDITIONS, ON_THEIR_WAY, OVERR
 from tests.simulation.planted.seeds_table import table, with_seeds
 from tests.simulation.planted.upkeep import OVER_LEFTOVERS, OVER_SAVED, TAKEN_OVER
 from tests.sizes import but_in_ci
+
+from lakelock.conflict import Party
+from lakelock.errors import LakelockError
+from lakelock.occ.conflicts.footprint import Footprint
+from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.storage.memory import MemoryStorage
+from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.layout import FileGroupId
+from lakelock.testing import ManualRuntime
 
 
 def _by_an_old_timeline() -> None:

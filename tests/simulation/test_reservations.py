@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from tests.simulator.faults import Weather
+from tests.simulator.operations import DeleteBelow, Insert
+from tests.simulator.rows import Row
+from tests.simulator.run import Result, run
+from tests.simulator.scenarios.scenario import ActorPlan, Scenario
+from tests.simulator.scenarios.swarm import scenario_of
+from tests.simulator.trace import Answer
+from tests.sizes import but_in_ci
 
 from lakelock.events import EventKind
-from lakelock.simulator.faults import Weather
-from lakelock.simulator.operations import DeleteBelow, Insert
-from lakelock.simulator.rows import Row
-from lakelock.simulator.run import Result, run
-from lakelock.simulator.scenarios.scenario import ActorPlan, Scenario
-from lakelock.simulator.scenarios.swarm import scenario_of
-from lakelock.simulator.trace import Answer
-from tests.sizes import but_in_ci
 
 HOLDER_WAIT_S = 30.0
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
-
-from lakelock.simulator.several_tables.run import run_several
-from lakelock.simulator.several_tables.scenario import several_of
 from tests.simulation.planted.planting import Planted
 from tests.simulation.planted.several_tables import BUGS_OF_SEVERAL_TABLES, first_seed_of_several
+from tests.simulator.several_tables.run import run_several
+from tests.simulator.several_tables.scenario import several_of
 from tests.sizes import but
 
 SEEDS, PARTS, IN_CI = 200, 10, 4

@@ -12,7 +12,6 @@ import pytest
 pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
-
 from tests.golden_tables import unpack
 from tests.spark.known_classes import remember_classes
 from tests.spark.preloaded_daemon import __name__ as PRELOADED_DAEMON

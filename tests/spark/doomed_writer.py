@@ -16,11 +16,11 @@ from pathlib import Path
 
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
+from tests.spark.writer_process import frame, gate, session
+from tests.waiting import eventually
 
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import upserting
-from tests.spark.writer_process import frame, gate, session
-from tests.waiting import eventually
 
 cloudpickle.register_pickle_by_value(sys.modules["tests.spark.writer_process"])
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.sizes import but_in_ci
 
 from lakelock.spark_plugin import LakeTable
-from tests.sizes import but_in_ci
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
-
-from lakelock.errors import InputError, TableError
-from lakelock.spark_plugin import LakeTable
 from tests.golden_tables import MERGE_ON_READ, VERSION_6, golden_table, seen_by_java
 from tests.sizes import but
 from tests.spark.sparks import since_spark_4
+
+from lakelock.errors import InputError, TableError
+from lakelock.spark_plugin import LakeTable
 
 NAME = "java12_mor_compaction"
 """Two file groups, one with log files and a plan for their compaction, one of which a log file deletes the last row."""

@@ -17,12 +17,12 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-
-from lakelock.demo.session import SHARED_JVM, session_in_the_shared_jvm
-from lakelock.errors import LakelockError
-from lakelock.spark_plugin import LakeTable
+from tests.demo.session import SHARED_JVM, session_in_the_shared_jvm
 from tests.spark.preloaded_daemon import __name__ as PRELOADED_DAEMON
 from tests.spark.sparks import register_without_confs
+
+from lakelock.errors import LakelockError
+from lakelock.spark_plugin import LakeTable
 
 COLUMNS = "id string, v bigint, month string"
 ATTEMPTS = 20

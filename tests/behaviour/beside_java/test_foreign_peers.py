@@ -3,16 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
-from lakelock.clock import SystemRuntime
-from lakelock.conflict import ConflictRule
-from lakelock.errors import ConflictError, RolledBackError, TableError
-from lakelock.occ.coordinator import Coordinator
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table.instants import Action, format_instant
-from lakelock.table.layout import FileGroupId
-from lakelock.testing import ManualRuntime
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import (
     HUDI,
@@ -26,6 +16,16 @@ from tests.behaviour.tables import (
     visible,
     writer,
 )
+
+from lakelock.clock import SystemRuntime
+from lakelock.conflict import ConflictRule
+from lakelock.errors import ConflictError, RolledBackError, TableError
+from lakelock.occ.coordinator import Coordinator
+from lakelock.storage.location import StorageLocation
+from lakelock.storage.memory import MemoryStorage
+from lakelock.table.instants import Action, format_instant
+from lakelock.table.layout import FileGroupId
+from lakelock.testing import ManualRuntime
 
 A, B = FileGroupId("month=1", "a"), FileGroupId("month=1", "b")
 

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable
 
 import pytest
+from tests.behaviour.tables import QUICK, Recorder, insert, memory_table, new_table, put_file, writer
+from tests.faulty_storage import Wrapped
 from typer.testing import CliRunner
 
 from lakelock.cli.main import app
@@ -25,8 +27,6 @@ from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Instant, State, format_instant, parse_instant
 from lakelock.table.snapshot import DataFile
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import QUICK, Recorder, insert, memory_table, new_table, put_file, writer
-from tests.faulty_storage import Wrapped
 
 
 def after(instant: str, ms: int) -> str:

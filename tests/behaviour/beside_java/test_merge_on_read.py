@@ -10,11 +10,11 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
+from tests.golden_tables import MERGE_ON_READ, golden_table, opened, rows, seen_by_java, unpack
 
 from lakelock.engine import multi_table
 from lakelock.errors import CorruptTableError, StorageError, TableError
 from lakelock.table.log_files.names import LogFile
-from tests.golden_tables import MERGE_ON_READ, golden_table, opened, rows, seen_by_java, unpack
 
 LOGS = ".*.log.*"
 

@@ -10,14 +10,14 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hudi import HudiTableBuilder
+from tests.behaviour.tables import writer
+from tests.golden_tables import unpack
 
 from lakelock.occ.recovery.rollback import RollbackOutcome
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
 from lakelock.table.services import RollbackMetadata
-from tests.behaviour.tables import writer
-from tests.golden_tables import unpack
 
 
 def unpacked(name: str, folder: Path) -> LocalStorage:

@@ -6,6 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.behaviour.cli.command_line import run
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import QUICK, Recorder, leftovers, new_table, writer
+from tests.behaviour.upkeep.test_optimize import content, rows
+from tests.faulty_storage import Wrapped
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitUndone, CorruptTableError, RolledBackError, StorageError
@@ -21,11 +26,6 @@ from lakelock.table.services import RollbackPlan
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
-from tests.behaviour.cli.command_line import run
-from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import QUICK, Recorder, leftovers, new_table, writer
-from tests.behaviour.upkeep.test_optimize import content, rows
-from tests.faulty_storage import Wrapped
 
 OLD = [("a", 1, "1"), ("b", 2, "1")]
 NEW = ("c", 3, "1")

@@ -16,6 +16,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.behaviour import tables
+from tests.behaviour.tables import put_file
 from typer.testing import CliRunner
 
 from lakelock.cli.main import app
@@ -25,8 +27,6 @@ from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
-from tests.behaviour import tables
-from tests.behaviour.tables import put_file
 
 
 @dataclass
@@ -49,12 +49,12 @@ def run(*arguments: str, stdin: str | None = None) -> Ended:
     return Ended(result.exit_code, result.stdout, result.stderr)
 
 
-def on_terminal(*arguments: str, columns: int) -> str:
+def on_terminal(*arguments: str, columns: int, module: str = "lakelock.cli") -> str:
     """What a command shows on a terminal of so many columns, before the terminal wraps it."""
     mine, its = pty.openpty()
     fcntl.ioctl(its, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
     kept = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES", "FORCE_COLOR")}
-    command = [sys.executable, "-m", "lakelock.cli", *arguments]
+    command = [sys.executable, "-m", module, *arguments]
     shown = b""
     with subprocess.Popen(command, stdin=its, stdout=its, stderr=its, env={**kept, "NO_COLOR": "1", "TERM": "xterm"}):
         os.close(its)

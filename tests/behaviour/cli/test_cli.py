@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
+from tests.behaviour.tables import collided_writers, insert
 
 from lakelock.amounts import counted, size_text
 from lakelock.cli.output import Exit, exit_of
@@ -28,8 +30,6 @@ from lakelock.errors import (
 from lakelock.occ.records.rejections import rejected_instants
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
-from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
-from tests.behaviour.tables import collided_writers, insert
 
 
 class TestConfig:

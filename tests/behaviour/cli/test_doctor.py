@@ -10,6 +10,9 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
+from tests.behaviour.tables import SCHEMA, insert, new_table
+from tests.faulty_storage import Fault, FaultyStorage, Rule, Wrapped
 
 from lakelock.cli.doctor.checks import examine
 from lakelock.cli.doctor.context import Check, DoctorContext
@@ -29,9 +32,6 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.testing import ManualRuntime
-from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
-from tests.behaviour.tables import SCHEMA, insert, new_table
-from tests.faulty_storage import Fault, FaultyStorage, Rule, Wrapped
 
 
 def fill(storage: Storage, month: str, *keys: str) -> None:

@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.behaviour.cli.command_line import run
+from tests.behaviour.data_locks.data_lock_suite import Later
+from tests.behaviour.tables import insert, new_table, writer
 
 from lakelock.admin.audit import audited, read_audit
 from lakelock.cli.output import Exit
@@ -19,9 +22,6 @@ from lakelock.occ.reserving.making import reserve
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
-from tests.behaviour.cli.command_line import run
-from tests.behaviour.data_locks.data_lock_suite import Later
-from tests.behaviour.tables import insert, new_table, writer
 
 MONTH = Resource.of("month=1")
 QUICK = Settings.resolve({"data_locks.lease_s": 1, "data_locks.renew_s": 0.3, "data_locks.sleep_s": 0.05}).settings

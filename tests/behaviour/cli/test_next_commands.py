@@ -7,14 +7,14 @@ import shlex
 from pathlib import Path
 
 import pytest
+from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
+from tests.behaviour.tables import insert, new_table
 
 from lakelock.admin.executor_archive import ExecutorArchive
 from lakelock.cli import package
 from lakelock.cli.output import Exit
 from lakelock.errors import LockTimeout
 from lakelock.storage.local import LocalStorage
-from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
-from tests.behaviour.tables import insert, new_table
 
 NAME = "two words; and 'more' größe"
 

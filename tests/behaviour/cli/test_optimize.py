@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from tests.behaviour.cli.command_line import everything, run, writer
+from tests.behaviour.upkeep.test_optimize import content, rows
+
 from lakelock.cli.output import Exit, moment
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
-from tests.behaviour.cli.command_line import everything, run, writer
-from tests.behaviour.upkeep.test_optimize import content, rows
 
 
 def test_small_files_are_joined_and_a_dry_run_changes_nothing(storage: LocalStorage, path: str) -> None:

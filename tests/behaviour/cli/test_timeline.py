@@ -6,13 +6,13 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
+from tests.behaviour.cli.command_line import run, writer
+from tests.behaviour.tables import insert, put_file
 
 from lakelock.admin.timeline_bars import Bar, lanes_of
 from lakelock.admin.timeline_page import timeline_page
 from lakelock.errors import ConflictError
 from lakelock.storage.local import LocalStorage
-from tests.behaviour.cli.command_line import run, writer
-from tests.behaviour.tables import insert, put_file
 
 SVG = "{http://www.w3.org/2000/svg}"
 

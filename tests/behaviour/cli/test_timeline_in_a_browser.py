@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from tests.browser import seen
 
 from lakelock.admin.timeline_bars import Bar, in_order
 from lakelock.admin.timeline_page import timeline_page
-from tests.browser import seen
 
 pytestmark = pytest.mark.waits
 

@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
+from tests.behaviour.cli.command_line import run
 
 from lakelock.cli.output import Exit
-from tests.behaviour.cli.command_line import run
 
 INTERRUPTED_WHILE_LOADING = """
 import os, signal, sys

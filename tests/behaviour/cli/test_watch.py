@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.behaviour.cli.command_line import everything, left_by_a_dead_writer, run, writer
+from tests.behaviour.tables import insert, put_file
+
 from lakelock.admin.watch import Watch
 from lakelock.admin.watched import view_of
 from lakelock.storage.counted import Tally, counting
 from lakelock.storage.local import LocalStorage
 from lakelock.table.layout import FileGroupId
-from tests.behaviour.cli.command_line import everything, left_by_a_dead_writer, run, writer
-from tests.behaviour.tables import insert, put_file
 
 
 def refreshes(path: str, *options: str) -> list[Any]:

@@ -12,6 +12,8 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hudi import HudiTableBuilder
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import QUICK, writer
 
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
@@ -26,8 +28,6 @@ from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes.alterations import Alteration
-from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import QUICK, writer
 
 ADDRESS = pa.struct([("street", pa.string()), ("floor", pa.int32())])
 OLD = pa.schema(

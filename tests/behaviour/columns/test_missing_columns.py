@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.tables import QUICK, leftovers, writer
 
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
@@ -17,7 +18,6 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting.kernels import ARROW
 from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes.alterations import Alteration
-from tests.behaviour.tables import QUICK, leftovers, writer
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("w", pa.int64())])
 STORED = [{"id": "a", "p": "1", "ts": 5, "v": 1, "w": 10}, {"id": "b", "p": "1", "ts": 5, "v": 2, "w": 20}]

@@ -7,6 +7,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import HUDI, QUICK, SCHEMA, leftovers, new_table, writer
 
 from lakelock.conflict import ConflictRule
 from lakelock.engine.arrow import ArrowEngine
@@ -17,8 +19,6 @@ from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes.alterations import Alteration
-from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import HUDI, QUICK, SCHEMA, leftovers, new_table, writer
 
 NOTED = SCHEMA.append(pa.field("note", pa.string()))
 COUNTED = SCHEMA.append(pa.field("count", pa.int64()))

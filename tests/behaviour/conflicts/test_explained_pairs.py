@@ -7,6 +7,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.tables import HUDI, QUICK, SCHEMA, insert, memory_table, new_table, put_file, writer
+from tests.faulty_storage import CountingStorage
+from tests.sizes import in_ci
 
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
@@ -25,9 +28,6 @@ from lakelock.table.buckets import BucketIndex
 from lakelock.table.index_choice import GlobalIndex
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from tests.behaviour.tables import HUDI, QUICK, SCHEMA, insert, memory_table, new_table, put_file, writer
-from tests.faulty_storage import CountingStorage
-from tests.sizes import in_ci
 
 COLLIDES, DEPENDS, PASSES = Verdict.COLLIDES, Verdict.DEPENDS, Verdict.PASSES
 

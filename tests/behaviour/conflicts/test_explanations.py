@@ -7,6 +7,7 @@ import pickle
 from dataclasses import replace
 
 import pytest
+from tests.behaviour.tables import HUDI, QUICK, ScriptedRead, groups, insert, memory_table, put_file, writer
 
 from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule, Party
 from lakelock.errors import ConcurrentAppendException, ConflictError, EarlyConflictError
@@ -19,7 +20,6 @@ from lakelock.rule_texts import DECLARE_SCOPE, IN_DELTA, REMEDIES, RULES, WEAKER
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.layout import FileGroupId
-from tests.behaviour.tables import HUDI, QUICK, ScriptedRead, groups, insert, memory_table, put_file, writer
 
 
 def delta(level: str) -> Settings:

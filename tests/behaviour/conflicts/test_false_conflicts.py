@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from tests.sizes import but_in_ci
 
 with pytest.MonkeyPatch.context() as patch:  # benchmarks are programs of the source tree, and not installed

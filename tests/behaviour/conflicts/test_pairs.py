@@ -6,14 +6,14 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+from tests import conflict_pairs
+from tests.behaviour.tables import writer
+from tests.conflict_pairs import Side
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.transaction import Transaction
 from lakelock.storage.local import LocalStorage
-from tests import conflict_pairs
-from tests.behaviour.tables import writer
-from tests.conflict_pairs import Side
 
 OPERATIONS = ["INSERT", "UPSERT", "UPDATE", "MERGE", "OVERWRITE"]
 

@@ -11,6 +11,18 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.tables import (
+    QUICK,
+    SCHEMA,
+    ScriptedRead,
+    insert,
+    leftovers,
+    memory_table,
+    new_table,
+    put_file,
+    writer,
+)
+from tests.conflict_pairs import matrix
 from typer.testing import CliRunner
 
 from lakelock import errors
@@ -31,18 +43,6 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.schema import TableSchema
-from tests.behaviour.tables import (
-    QUICK,
-    SCHEMA,
-    ScriptedRead,
-    insert,
-    leftovers,
-    memory_table,
-    new_table,
-    put_file,
-    writer,
-)
-from tests.conflict_pairs import matrix
 
 
 def with_profile(profile: str, isolation: str = "Serializable") -> Settings:

@@ -6,6 +6,8 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.behaviour.tables import QUICK, Recorder, ScriptedRead, groups, insert, leftovers, memory_table, put_file, writer
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConcurrentAppendException, ConflictError, CorruptTableError, EarlyConflictError
@@ -26,8 +28,6 @@ from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.table import layout
 from lakelock.table.instants import format_instant
 from lakelock.table.layout import FileGroupId
-from tests.behaviour.tables import QUICK, Recorder, ScriptedRead, groups, insert, leftovers, memory_table, put_file, writer
-from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 ME = WriterIdentity("id", "app", "host", 1, "user")
 GROUP = FileGroupId("month=1", "a")

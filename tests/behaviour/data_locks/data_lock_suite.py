@@ -11,10 +11,10 @@ from random import Random
 from time import monotonic, sleep
 
 import pytest
+from tests.waiting import Stopwatch, eventually
 
 from lakelock.data_locks import DataLease, DataLocks, LockRequest, Resource, lock_request
 from lakelock.errors import InputError, LeaseLost, LockError, LockTimeout
-from tests.waiting import Stopwatch, eventually
 
 LEASE_S = 1.5
 SLACK_S = 5.0

@@ -11,6 +11,7 @@ from threading import Barrier
 from time import monotonic
 
 import pytest
+from tests.behaviour.data_locks.data_lock_suite import SLACK_S, Later, granted
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import TABLE, DataLocks, LockRequest, Mode, Resource, lock_request
@@ -18,7 +19,6 @@ from lakelock.data_locks.operations import locks_of
 from lakelock.data_locks.several import Wanted, holding_several
 from lakelock.errors import InputError, LockTimeout
 from lakelock.settings.data_locks import DataLockSettings
-from tests.behaviour.data_locks.data_lock_suite import SLACK_S, Later, granted
 
 RUNTIME = SystemRuntime()
 P1, P2 = Resource.of("p=1"), Resource.of("p=2")

@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.behaviour.data_locks.data_lock_suite import P1, DataLockSuite, Writers, granted, own
+from tests.integration.matrix import mark
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
@@ -23,8 +25,6 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.testing import ManualRuntime
-from tests.behaviour.data_locks.data_lock_suite import P1, DataLockSuite, Writers, granted, own
-from tests.integration.matrix import mark
 
 RUNTIME = SystemRuntime()
 

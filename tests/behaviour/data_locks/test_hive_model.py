@@ -6,13 +6,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.behaviour.data_locks.hive_model_suite import HiveModelSuite, Warehouse
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
-from tests.behaviour.data_locks.hive_model_suite import HiveModelSuite, Warehouse
 
 RUNTIME = SystemRuntime()
 

@@ -14,6 +14,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, leftovers, memory_table, new_table, put_file, writer
+from tests.waiting import eventually
 
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.data_locks import Resource
@@ -26,8 +28,6 @@ from lakelock.settings.data_locks import DataLockSettings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
-from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, leftovers, memory_table, new_table, put_file, writer
-from tests.waiting import eventually
 
 LOCKED = replace(
     QUICK,

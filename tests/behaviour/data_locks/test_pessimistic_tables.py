@@ -8,6 +8,8 @@ from threading import Barrier
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.tables import QUICK, SCHEMA, Recorder, new_table, writer
+from tests.waiting import eventually
 
 from lakelock.data_locks import Resource
 from lakelock.engine.arrow import ArrowEngine
@@ -17,8 +19,6 @@ from lakelock.occ.locking.data_locking import holding_together
 from lakelock.settings import ConcurrencySettings
 from lakelock.settings.data_locks import DataLockSettings
 from lakelock.storage.memory import MemoryStorage
-from tests.behaviour.tables import QUICK, SCHEMA, Recorder, new_table, writer
-from tests.waiting import eventually
 
 LOCKED = replace(
     QUICK,

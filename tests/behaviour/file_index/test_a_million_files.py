@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.tables import light_commits, new_table
 
 from lakelock.storage.location import open_storage
 from lakelock.table import layout
@@ -15,7 +16,6 @@ from lakelock.table.file_index.checkpoint import Checkpoint
 from lakelock.table.file_index.coverage import Coverage
 from lakelock.table.file_index.rows import ROWS, LoadedRows
 from lakelock.table.timeline import read_timeline
-from tests.behaviour.tables import light_commits, new_table
 
 FILES, PARTITIONS = 1_000_000, 1_000
 MOST_BYTES = 500_000_000

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import Recorder, insert, light_commits, new_table, put_file, writer
+from tests.faulty_storage import CountingStorage, Wrapped
 
 from lakelock.errors import StorageError
 from lakelock.events import EventKind
@@ -17,9 +20,6 @@ from lakelock.table.instants import Action, Instant, State
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
-from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import Recorder, insert, light_commits, new_table, put_file, writer
-from tests.faulty_storage import CountingStorage, Wrapped
 
 EVERY = 3
 OFTEN = Settings.resolve({"checkpoint.every_commits": EVERY}).settings

@@ -8,6 +8,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.tables import writer
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.create import create_table
@@ -20,7 +21,6 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.statistics import ColumnRange, FileStatistics
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import writer
 
 SCHEMA = pa.schema(
     [

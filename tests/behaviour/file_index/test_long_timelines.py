@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tests.behaviour.tables import insert, new_table, put_file, writer
+from tests.faulty_storage import Wrapped
+
 from lakelock.settings import Settings
 from lakelock.storage import Listed, Storage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from tests.behaviour.tables import insert, new_table, put_file, writer
-from tests.faulty_storage import Wrapped
 
 
 class _InPages(Wrapped):

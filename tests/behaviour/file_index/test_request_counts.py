@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.behaviour.tables import Recorder, insert, memory_table, new_file, new_table, put_file, writer
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, PagedStorage, Rule
 
 from lakelock.errors import ConflictError, EarlyConflictError, StorageUnavailable
 from lakelock.events import EventKind
@@ -19,8 +21,6 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
 from lakelock.testing.runtime import ManualRuntime
-from tests.behaviour.tables import Recorder, insert, memory_table, new_file, new_table, put_file, writer
-from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, PagedStorage, Rule
 
 IN_2030_MS = 1_900_000_000_000
 LIMIT = 24

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.sizes import in_ci
 
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
@@ -16,7 +17,6 @@ from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
-from tests.sizes import in_ci
 
 LEASE_S = 15.0
 PLACES = ("in memory", "on local disk", "on S3", *in_ci("on Azure"))

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.behaviour.tables import QUICK, groups, insert, memory_table, new_table
+from tests.faulty_storage import Wrapped
 
 from lakelock.clock import Repeating
 from lakelock.errors import StorageError
@@ -16,8 +18,6 @@ from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import QUICK, groups, insert, memory_table, new_table
-from tests.faulty_storage import Wrapped
 
 NO_THREAD = "can't start new thread"
 PESSIMISTIC = Settings(

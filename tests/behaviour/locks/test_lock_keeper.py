@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.behaviour.tables import new_table
+from tests.waiting import eventually
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, Resource, lock_request, open_data_locks
@@ -18,8 +20,6 @@ from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
 from lakelock.spark_plugin.data_source.kept_locks import given_back
 from lakelock.storage.location import StorageLocation
-from tests.behaviour.tables import new_table
-from tests.waiting import eventually
 
 # A lease of ten minutes: what is free after seconds was given back.
 SLOW_LEASE = {"data_locks.lease_s": 600, "data_locks.renew_s": 0.2, "data_locks.sleep_s": 0.05}

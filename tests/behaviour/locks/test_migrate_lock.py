@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.behaviour.tables import QUICK, groups, insert, leftovers, memory_table, put_file, writer
+from tests.faulty_storage import FaultyStorage, Rule
 
 from lakelock.admin.audit import read_audit
 from lakelock.admin.migrate_lock import migrate, plan_migration
@@ -18,8 +20,6 @@ from lakelock.settings.data_locks import DataLockSettings
 from lakelock.storage import Storage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from tests.behaviour.tables import QUICK, groups, insert, leftovers, memory_table, put_file, writer
-from tests.faulty_storage import FaultyStorage, Rule
 
 OLD = "storage:.hoodie/.locks/table_lock.json"
 ELSEWHERE = replace(QUICK, lock=replace(QUICK.lock, provider="redis://127.0.0.1:1/0"))

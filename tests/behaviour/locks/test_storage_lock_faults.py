@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.behaviour.locks.storage_lock_world import LEASE_S, PLACES, World, make_storage, prepared, take
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable, StorageUnavailable
 from lakelock.events import EventKind, Events
 from lakelock.providers import renewing
 from lakelock.storage import Storage
 from lakelock.testing import ManualRuntime
-from tests.behaviour.locks.storage_lock_world import LEASE_S, PLACES, World, make_storage, prepared, take
-from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 
 @pytest.fixture(params=PLACES)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from tests.behaviour.tables import QUICK, Recorder, new_table, put_file
+
 from lakelock.errors import StorageUnavailable
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.multi_table.transaction import MultiTableTransaction
@@ -18,7 +20,6 @@ from lakelock.table import layout
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import QUICK, Recorder, new_table, put_file
 
 SETTINGS = replace(QUICK, retry=replace(QUICK.retry, attempts=1))
 NAMES = ("orders", "stock")

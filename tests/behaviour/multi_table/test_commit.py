@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.behaviour.multi_table.shop import SETTINGS, Shop
+from tests.behaviour.tables import ScriptedRead, light_commits, put_file
+from tests.faulty_storage import CountingStorage
 
 from lakelock.errors import ConflictError, InputError, TableError, TransactionStateError
 from lakelock.occ.records import commit_keys as keys
@@ -15,9 +18,6 @@ from lakelock.settings import TransactionSettings
 from lakelock.table import layout
 from lakelock.table.archive import read_commit
 from lakelock.table.timeline import read_timeline
-from tests.behaviour.multi_table.shop import SETTINGS, Shop
-from tests.behaviour.tables import ScriptedRead, light_commits, put_file
-from tests.faulty_storage import CountingStorage
 
 
 @pytest.mark.parametrize("names", [("orders", "stock"), ("bills", "orders", "stock")], ids=["two", "three"])

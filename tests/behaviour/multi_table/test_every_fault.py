@@ -6,13 +6,13 @@ import contextlib
 from itertools import permutations
 
 import pytest
+from tests.behaviour.multi_table.shop import Shop
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule, Wrapped
+from tests.sizes import but_in_ci, in_ci
 
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
 from lakelock.occ.outcomes.history import Outcome
 from lakelock.table import layout
-from tests.behaviour.multi_table.shop import Shop
-from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule, Wrapped
-from tests.sizes import but_in_ci, in_ci
 
 LAST_REQUEST = 95
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import transaction
@@ -13,7 +14,6 @@ from lakelock.occ.multi_table.retrying import run_over
 from lakelock.occ.multi_table.transaction import CUT_ROUNDS, MultiTableTransaction
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.storage.memory import MemoryStorage
-from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 
 BATCH = AppTransaction("stream", 7)
 

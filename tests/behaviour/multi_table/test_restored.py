@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.behaviour.multi_table.shop import Shop
+from tests.behaviour.multi_table.test_settling import OUTCOME, prepare_of, stopped_at
+from tests.behaviour.tables import QUICK, put_file
 
 from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.services.restore import restore
 from lakelock.table import layout
-from tests.behaviour.multi_table.shop import Shop
-from tests.behaviour.multi_table.test_settling import OUTCOME, prepare_of, stopped_at
-from tests.behaviour.tables import QUICK, put_file
 
 
 def restored(shop: Shop, name: str, as_of: str) -> None:

@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.behaviour.multi_table.shop import SETTINGS, Shop
+from tests.behaviour.tables import new_table
+from tests.faulty_storage import FaultyStorage, Rule
 
 from lakelock.errors import InputError, LockTimeout, RolledBackError, StorageUnavailable, TableError
 from lakelock.occ.multi_table.lost_home import settle_without_home
@@ -15,9 +18,6 @@ from lakelock.occ.records.outcomes import Verdict, read_outcome
 from lakelock.occ.recovery.outcomes import collect_outcomes
 from lakelock.settings import HeartbeatSettings
 from lakelock.table import layout
-from tests.behaviour.multi_table.shop import SETTINGS, Shop
-from tests.behaviour.tables import new_table
-from tests.faulty_storage import FaultyStorage, Rule
 
 OUTCOME = f"{layout.OUTCOMES}/*"
 BORN_TO_LIVE = replace(SETTINGS, heartbeat=HeartbeatSettings(interval_s=60.0, tolerable_misses=3))

@@ -11,6 +11,8 @@ from random import Random
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
+from tests.sizes import but_in_ci
 
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
@@ -24,8 +26,6 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table.buckets import BucketIndex
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
-from tests.sizes import but_in_ci
 
 INDEXES = [None, BucketIndex(3, ("id",))]
 Rows = list[tuple[str, int, str]]

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.tables import QUICK, SCHEMA, writer
 
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
@@ -29,7 +30,6 @@ from lakelock.table.buckets import BucketIndex, bucket_group, bucket_of
 from lakelock.table.index.bucket_hash import buckets_of_keys
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
-from tests.behaviour.tables import QUICK, SCHEMA, writer
 
 INDEX = BucketIndex(4, ("id",))
 ONCE = Settings(lock=QUICK.lock, heartbeat=QUICK.heartbeat, retry=RetrySettings(attempts=1))

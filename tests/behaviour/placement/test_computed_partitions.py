@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hudi import HudiTableBuilder
+from tests.behaviour.tables import writer
 
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
@@ -17,7 +18,6 @@ from lakelock.storage.local import LocalStorage
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.transforms import partition_columns
-from tests.behaviour.tables import writer
 
 ROWS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])
 FIRST, SECOND = datetime(2026, 1, 31, 23, 30, tzinfo=timezone.utc), datetime(2026, 2, 1, 0, 30, tzinfo=timezone.utc)

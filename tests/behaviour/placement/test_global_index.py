@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.tables import QUICK, SCHEMA, writer
 
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
@@ -17,7 +18,6 @@ from lakelock.table import layout
 from lakelock.table.index_choice import GlobalIndex, index_from_bytes, parsed_index
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
-from tests.behaviour.tables import QUICK, SCHEMA, writer
 
 ROWS = pa.table([pa.array(["k"]), pa.array([1], SCHEMA.field(1).type), pa.array(["m1"])], schema=SCHEMA)
 

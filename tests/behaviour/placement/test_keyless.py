@@ -8,6 +8,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hudi import HudiTableBuilder
+from tests.behaviour.tables import SCHEMA, writer
+from tests.behaviour.test_arrow_engine import content, rows
 
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
@@ -18,8 +20,6 @@ from lakelock.storage.local import LocalStorage
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from tests.behaviour.tables import SCHEMA, writer
-from tests.behaviour.test_arrow_engine import content, rows
 
 TWICE = rows(("a", 1, "1"), ("a", 1, "1"), ("b", 2, "2"))
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.tables import QUICK, leftovers, writer
 
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
@@ -20,7 +21,6 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table.buckets import BucketIndex
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from tests.behaviour.tables import QUICK, leftovers, writer
 
 COLUMNS = pa.schema([("id", pa.string()), ("v", pa.int64()), ("ts", pa.int64()), ("p", pa.string())])
 

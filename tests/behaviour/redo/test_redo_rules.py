@@ -7,6 +7,9 @@ from threading import Thread
 
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.redo.test_redo import EARLY, MONTHS, Watched, base, content, engine, rows
+from tests.behaviour.tables import SCHEMA, Recorder, leftovers, new_table, writer
+from tests.sizes import in_ci
 
 from lakelock.clock import SystemRuntime
 from lakelock.occ.create import create_table
@@ -17,9 +20,6 @@ from lakelock.table.buckets import BucketIndex, bucket_of
 from lakelock.table.index.bucket_hash import buckets_of_keys
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from tests.behaviour.redo.test_redo import EARLY, MONTHS, Watched, base, content, engine, rows
-from tests.behaviour.tables import SCHEMA, Recorder, leftovers, new_table, writer
-from tests.sizes import in_ci
 
 
 @pytest.fixture

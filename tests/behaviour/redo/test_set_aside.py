@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.behaviour.redo.test_redo import EARLY, MONTHS, Watched, base, content, engine, everywhere, rows
+from tests.behaviour.tables import Recorder, leftovers, new_table, writer
+from tests.faulty_storage import Wrapped
 
 from lakelock.conflict import Party
 from lakelock.errors import ConflictError, StorageUnavailable
@@ -17,9 +20,6 @@ from lakelock.occ.transaction import Transaction
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
-from tests.behaviour.redo.test_redo import EARLY, MONTHS, Watched, base, content, engine, everywhere, rows
-from tests.behaviour.tables import Recorder, leftovers, new_table, writer
-from tests.faulty_storage import Wrapped
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, insert, new_table, put_file, writer
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule, Wrapped
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, EarlyConflictError
@@ -24,8 +26,6 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, insert, new_table, put_file, writer
-from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule, Wrapped
 
 HOLDER_WAIT_S = QUICK.retry.holder_wait_s
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.behaviour.tables import new_table
 
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import new_table
 
 
 @pytest.fixture

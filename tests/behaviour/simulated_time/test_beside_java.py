@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.behaviour.foreign import Peer
+from tests.behaviour.simulated_time.writers import writer
+from tests.behaviour.tables import QUICK, new_table, put_file
+from tests.faulty_storage import Wrapped
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, CorruptTableError
@@ -15,10 +19,6 @@ from lakelock.table import layout
 from lakelock.table.instants import Action, format_instant
 from lakelock.table.services import RollbackPlan
 from lakelock.table.timeline import read_timeline
-from tests.behaviour.foreign import Peer
-from tests.behaviour.simulated_time.writers import writer
-from tests.behaviour.tables import QUICK, new_table, put_file
-from tests.faulty_storage import Wrapped
 
 LIMIT_S = QUICK.heartbeat.interval_s * QUICK.heartbeat.tolerable_misses
 

@@ -6,6 +6,9 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from tests.behaviour.simulated_time.writers import writer
+from tests.behaviour.tables import QUICK, Recorder, put_file
+from tests.faulty_storage import Wrapped
 
 from lakelock.errors import CommitOutcomeUnknown, InputError, ProviderUnavailable, RolledBackError, StorageUnavailable
 from lakelock.markers.claims import Claim
@@ -24,9 +27,6 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
-from tests.behaviour.simulated_time.writers import writer
-from tests.behaviour.tables import QUICK, Recorder, put_file
-from tests.faulty_storage import Wrapped
 
 
 def test_two_actions_never_share_an_instant(storage, runtime):

@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.behaviour.simulated_time.writers import commit, writer
+from tests.behaviour.tables import put_file
+from tests.faulty_storage import Wrapped
 
 from lakelock.errors import CommitOutcomeUnknown, LockTimeout, StorageUnavailable
 from lakelock.occ.records.decisions import Decision, DecisionKind
@@ -16,9 +19,6 @@ from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Action, later_than
 from lakelock.table.timeline import read_timeline
-from tests.behaviour.simulated_time.writers import commit, writer
-from tests.behaviour.tables import put_file
-from tests.faulty_storage import Wrapped
 
 
 def roll_back_without_lock(storage, runtime, tx: Transaction) -> RollbackOutcome:

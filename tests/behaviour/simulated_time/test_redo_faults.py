@@ -10,6 +10,11 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.redo.test_redo import Watched
+from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table
+from tests.behaviour.test_every_fault import Dying, Killed
+from tests.faulty_storage import Call, Fault, FaultyStorage, Rule
+from tests.sizes import but_in_ci
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
@@ -19,11 +24,6 @@ from lakelock.settings import ConcurrencySettings
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
-from tests.behaviour.redo.test_redo import Watched
-from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table
-from tests.behaviour.test_every_fault import Dying, Killed
-from tests.faulty_storage import Call, Fault, FaultyStorage, Rule
-from tests.sizes import but_in_ci
 
 SETTINGS = replace(
     QUICK,

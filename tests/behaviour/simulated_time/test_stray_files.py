@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.behaviour.foreign import Peer
+from tests.behaviour.simulated_time.writers import writer
+from tests.behaviour.tables import QUICK, Recorder, groups, leftovers, put_file
+from tests.faulty_storage import CountingStorage, Wrapped
 
 from lakelock.errors import StorageUnavailable
 from lakelock.markers import direct
@@ -13,10 +17,6 @@ from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import read_timeline
-from tests.behaviour.foreign import Peer
-from tests.behaviour.simulated_time.writers import writer
-from tests.behaviour.tables import QUICK, Recorder, groups, leftovers, put_file
-from tests.faulty_storage import CountingStorage, Wrapped
 
 LIMIT_S = QUICK.heartbeat.interval_s * QUICK.heartbeat.tolerable_misses + CLOCK_GRAIN_MS / 1000
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from tests.behaviour.tables import QUICK, insert
+
 from lakelock.clock import Runtime
 from lakelock.events import Listener
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
-from tests.behaviour.tables import QUICK, insert
 
 
 def writer(storage: Storage, runtime: Runtime, settings: Settings = QUICK, *listeners: Listener) -> Coordinator:

@@ -9,6 +9,9 @@ from typing import Any
 import obstore
 import pytest
 from obstore.store import S3Store
+from tests.behaviour.tables import insert, new_table, writer
+from tests.directory_bucket import BUCKET, DirectoryBucket
+from tests.directory_bucket import PAGE as EXPRESS_PAGE
 
 from lakelock.errors import SettingsError, StorageUnavailable
 from lakelock.occ.records.decisions import DecisionLog
@@ -17,9 +20,6 @@ from lakelock.storage.objects import listing
 from lakelock.storage.objects.listing import of_one_moment
 from lakelock.storage.objects.store import ObjectStorage
 from lakelock.table import layout
-from tests.behaviour.tables import insert, new_table, writer
-from tests.directory_bucket import BUCKET, DirectoryBucket
-from tests.directory_bucket import PAGE as EXPRESS_PAGE
 
 KEYS = ["!first", "-1/f", "_late/f", "month=1/a", "month=1/b", "month=10/a", "month=2/a", "zero"]
 

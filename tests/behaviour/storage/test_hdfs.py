@@ -10,6 +10,7 @@ from threading import Thread
 from time import monotonic
 
 import pytest
+from tests.servers.stores.hdfs import Hdfs, hdfs_server
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import SettingsError, StorageError, StorageUnavailable, StorageUnsafe
@@ -17,7 +18,6 @@ from lakelock.storage.hdfs.cluster import Cluster, Status, inode
 from lakelock.storage.hdfs.options import HdfsOptions, from_hadoop
 from lakelock.storage.hdfs.store import HdfsStorage
 from lakelock.storage.location import open_storage
-from lakelock.testing.servers.stores.hdfs import Hdfs, hdfs_server
 
 Make = Callable[[], HdfsStorage]
 

@@ -12,12 +12,12 @@ from typing import Any
 
 import obstore
 import pytest
+from tests.servers import S3_OPTIONS, S3_PAGE
 
 from lakelock.errors import SettingsError, StorageError, StorageUnavailable, StorageUnsafe
 from lakelock.storage.objects import listing
 from lakelock.storage.objects.files import PART_BYTES
 from lakelock.storage.objects.store import ObjectStorage
-from lakelock.testing.servers import S3_OPTIONS, S3_PAGE
 
 
 def test_a_table_listing_skips_a_big_metadata_folder_without_paging_through_it(

@@ -8,6 +8,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.behaviour.tables import collided_writers, insert, leftovers, new_table
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
+from tests.sizes import in_ci
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import StorageError, StorageUnavailable
@@ -15,9 +18,6 @@ from lakelock.storage import Created, Storage, create, probe
 from lakelock.storage.hdfs.store import HdfsStorage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
-from tests.behaviour.tables import collided_writers, insert, leftovers, new_table
-from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
-from tests.sizes import in_ci
 
 ODD_NAMES = ["plain", "with space", "per%20cent", "a=b", "ümlaut-日本", "hash#mark", "question?", "plus+", "a:b", "it's"]
 

@@ -6,6 +6,11 @@ from dataclasses import replace
 
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import Recorder, put_file
+from tests.behaviour.upkeep.test_optimize import rows
+from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
+from tests.faulty_storage import CountingStorage, FaultyStorage, RepeatingStorage, Rule
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError
@@ -20,11 +25,6 @@ from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.layout import FileGroupId
 from lakelock.table.services import RollbackPlan
 from lakelock.table.upkeep.history import read_history
-from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import Recorder, put_file
-from tests.behaviour.upkeep.test_optimize import rows
-from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
-from tests.faulty_storage import CountingStorage, FaultyStorage, RepeatingStorage, Rule
 
 
 def active(table: AgingTable) -> list[str]:

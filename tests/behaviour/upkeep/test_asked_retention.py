@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.behaviour.foreign import Peer
+from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
 
 from lakelock.errors import InputError, SettingsError
 from lakelock.occ.upkeep.asked_retention import asked_retention
 from lakelock.occ.upkeep.clean import Cleaned
 from lakelock.settings import CleanSettings
 from lakelock.table.layout import FileGroupId
-from tests.behaviour.foreign import Peer
-from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
 
 SETTINGS = replace(KEEPING_TWO, clean=CleanSettings(readers_s=0))
 """They keep a week."""

@@ -7,6 +7,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import Recorder, put_file
+from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
+from tests.faulty_storage import CountingStorage, FaultyStorage, Rule
 
 from lakelock.errors import InputError, SnapshotTooOld, StorageUnavailable
 from lakelock.occ.coordinator import Coordinator
@@ -17,10 +21,6 @@ from lakelock.table.instants import Action, format_instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
 from lakelock.testing import ManualRuntime
-from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import Recorder, put_file
-from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
-from tests.faulty_storage import CountingStorage, FaultyStorage, Rule
 
 
 def keeping(**clean: object) -> AgingTable:

@@ -5,6 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import put_file
+from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
+from tests.faulty_storage import CountingStorage, FaultyStorage, Rule
 
 from lakelock.occ.upkeep.clean import Cleaned
 from lakelock.occ.upkeep.clean_scope import MOST_COMMITS, WHOLE_EACH_MS
@@ -15,10 +19,6 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.upkeep.cleaned_until import CleanedUntil
 from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
 from lakelock.table.upkeep.savepoints import SavepointMetadata
-from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import put_file
-from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
-from tests.faulty_storage import CountingStorage, FaultyStorage, Rule
 
 EVERYTHING = ""
 OTHER = "month=2"

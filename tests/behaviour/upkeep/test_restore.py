@@ -7,6 +7,9 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.tables import QUICK, leftovers, new_table, writer
+from tests.behaviour.upkeep.test_optimize import content, rows, stored
+from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, StorageError
@@ -16,9 +19,6 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.rewriting.kernels import ArrowKernels
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import QUICK, leftovers, new_table, writer
-from tests.behaviour.upkeep.test_optimize import content, rows, stored
-from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO
 
 
 @pytest.fixture

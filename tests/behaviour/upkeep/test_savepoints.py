@@ -5,6 +5,9 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from tests.behaviour.tables import put_file
+from tests.behaviour.upkeep.upkeep_tables import PARTITION, AgingTable
+from tests.faulty_storage import FaultyStorage, RepeatingStorage, Rule
 
 from lakelock.errors import CorruptTableError, InputError, LeaseLost
 from lakelock.occ.coordinator import Coordinator
@@ -12,9 +15,6 @@ from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State
 from lakelock.table.upkeep.cleaning import SAVEPOINTS, CleanMetadata, CleanPlan
 from lakelock.table.upkeep.savepoints import SavepointMetadata
-from tests.behaviour.tables import put_file
-from tests.behaviour.upkeep.upkeep_tables import PARTITION, AgingTable
-from tests.faulty_storage import FaultyStorage, RepeatingStorage, Rule
 
 
 def test_a_savepoint_keeps_its_files_until_it_is_deleted() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tests.behaviour.tables import QUICK, Recorder, new_table, put_file
+
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import ArchiveSettings, CleanSettings, Settings, UpkeepSettings
 from lakelock.storage import Storage
@@ -13,7 +15,6 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import Timeline, read_timeline
 from lakelock.testing import ManualRuntime
-from tests.behaviour.tables import QUICK, Recorder, new_table, put_file
 
 KEEPING_TWO = replace(
     QUICK,

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from tests.behaviour.tables import SCHEMA
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.transaction import Transaction
-from tests.behaviour.tables import SCHEMA
 
 Model = dict[tuple[str, str], int]
 """The rows: (partition, key) -> value."""

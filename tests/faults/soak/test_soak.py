@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from tests.faults.soak.load import first_rows, operations, replay
 from tests.faults.soak.run import Soak
 from tests.faults.soak.usage import FILES, LONG_ENOUGH, MEMORY_MB, Usage, growth

@@ -9,9 +9,10 @@ import json
 import sys
 import time
 
-from lakelock.errors import CommitOutcomeUnknown, LakelockError
 from tests.faults.soak.load import carry_out, operations
 from tests.faults.worker import open_engine
+
+from lakelock.errors import CommitOutcomeUnknown, LakelockError
 
 
 def main() -> None:

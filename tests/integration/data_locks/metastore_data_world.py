@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from tests.behaviour.data_locks.data_lock_suite import LEASE_S
+
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
 from lakelock.events import Event, Events
@@ -19,8 +21,7 @@ from lakelock.settings import Settings
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.lock_processes import Worker
-from lakelock.testing.servers.service import Service
-from tests.behaviour.data_locks.data_lock_suite import LEASE_S
+from lakelock.testing.service import Service
 
 TIMEOUT_S = 60
 """hive.txn.timeout of the service in the matrix: above all leases, so that no lock is gone before its lease is over."""

@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.behaviour.data_locks.data_lock_suite import P1, P2, Later, own
+from tests.integration.data_locks.test_data_locks import open_one, tables
+from tests.servers import Service
+from tests.servers.locks.dynamodb_proxy import proxy_to
+from tests.servers.locks.redis import RedisServer
 
 from lakelock.data_locks import DataLocks, Resource
 from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLocks
 from lakelock.providers.zookeeper.session import ZooKeeperSession
-from lakelock.testing.servers import Service
-from lakelock.testing.servers.locks.dynamodb_proxy import proxy_to
-from lakelock.testing.servers.locks.redis import RedisServer
-from tests.behaviour.data_locks.data_lock_suite import P1, P2, Later, own
-from tests.integration.data_locks.test_data_locks import open_one, tables
 
 MANY = [Resource.of(f"day={day}") for day in range(200)]
 

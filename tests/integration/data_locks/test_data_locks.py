@@ -7,6 +7,9 @@ from itertools import count
 from typing import Any, ClassVar
 
 import pytest
+from tests.behaviour.data_locks.data_lock_suite import DataLockSuite, Writers
+from tests.integration.matrix import Services, mark
+from tests.servers import Service
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
@@ -16,9 +19,6 @@ from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.location import open_storage
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers import Service
-from tests.behaviour.data_locks.data_lock_suite import DataLockSuite, Writers
-from tests.integration.matrix import Services, mark
 
 RUNTIME = SystemRuntime()
 tables = count()

@@ -7,6 +7,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.behaviour.data_locks.data_lock_suite import P1, TABLE, Later, granted, own, share
+from tests.integration.data_locks.test_data_locks import RUNTIME, open_one, options, tables
+from tests.integration.matrix import Services
+from tests.servers import Service
+from tests.servers.locks.redis import RedisServer
+from tests.servers.process import free_port
+from tests.waiting import Stopwatch, eventually
 
 from lakelock.data_locks import DataLocks, Resource
 from lakelock.errors import (
@@ -22,13 +29,6 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers import Service
-from lakelock.testing.servers.locks.redis import RedisServer
-from lakelock.testing.servers.process import free_port
-from tests.behaviour.data_locks.data_lock_suite import P1, TABLE, Later, granted, own, share
-from tests.integration.data_locks.test_data_locks import RUNTIME, open_one, options, tables
-from tests.integration.matrix import Services
-from tests.waiting import Stopwatch, eventually
 
 SECRET = "hunter2"
 Open = Callable[..., DataLocks]

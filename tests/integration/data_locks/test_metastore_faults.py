@@ -5,18 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.behaviour.data_locks.data_lock_suite import P1, P2, SLACK_S, Later, granted, own
+from tests.integration.data_locks.metastore_data_world import DataWorld, data_world
+from tests.integration.matrix import mark
+from tests.servers.locks.metastore_proxy import MetastoreProxy, metastore_proxy
+from tests.waiting import Stopwatch, eventually
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import Resource
 from lakelock.errors import ProviderUnavailable
 from lakelock.events import EventKind
 from lakelock.providers import renewing
-from lakelock.testing.servers.locks.metastore_proxy import MetastoreProxy, metastore_proxy
-from lakelock.testing.servers.service import Service
-from tests.behaviour.data_locks.data_lock_suite import P1, P2, SLACK_S, Later, granted, own
-from tests.integration.data_locks.metastore_data_world import DataWorld, data_world
-from tests.integration.matrix import mark
-from tests.waiting import Stopwatch, eventually
+from lakelock.testing.service import Service
 
 pytestmark = pytest.mark.in_ci
 

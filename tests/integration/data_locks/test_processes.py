@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.behaviour.data_locks.data_lock_suite import LEASE_S, P1, P2, SLACK_S, granted, own, share
+from tests.integration.data_locks.test_data_locks import RUNTIME, open_one, options, tables
+from tests.integration.matrix import Services, mark
+from tests.servers import Service
+from tests.sizes import but_in_ci
+from tests.waiting import Stopwatch, eventually
 
 from lakelock.data_locks import DataLease, DataLocks
 from lakelock.data_locks.document.redis import SWAP
 from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
 from lakelock.providers import renewing
 from lakelock.testing.lock_processes import Worker
-from lakelock.testing.servers import Service
-from lakelock.testing.servers.proxy import Proxy
-from tests.behaviour.data_locks.data_lock_suite import LEASE_S, P1, P2, SLACK_S, granted, own, share
-from tests.integration.data_locks.test_data_locks import RUNTIME, open_one, options, tables
-from tests.integration.matrix import Services, mark
-from tests.sizes import but_in_ci
-from tests.waiting import Stopwatch, eventually
+from lakelock.testing.proxy import Proxy
 
 PROGRAM = Path(__file__).parents[2] / "behaviour" / "data_locks" / "data_lock_worker.py"
 RESTART_S = 60.0

@@ -8,19 +8,19 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from tests.behaviour.data_locks.data_lock_suite import LEASE_S, P1, P2, SLACK_S, Later, own
+from tests.integration.data_locks.test_data_locks import RUNTIME, open_one
+from tests.integration.data_locks.zookeeper_data_world import Queues, queues_in
+from tests.integration.zookeeper.zookeeper_world import after_a_change_of_sessions, before_a_watch, expire
+from tests.servers.locks.zookeeper import zookeeper_ensemble
+from tests.waiting import Stopwatch, eventually
 
 from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLease
 from lakelock.data_locks.zookeeper.nodes import node_data
 from lakelock.data_locks.zookeeper.waiter import DataWaiter
 from lakelock.errors import LeaseLost, ProviderUnavailable, SettingsError
-from lakelock.testing.servers.locks.zookeeper import zookeeper_ensemble
-from lakelock.testing.servers.proxy import Proxy
-from lakelock.testing.servers.service import Service
-from tests.behaviour.data_locks.data_lock_suite import LEASE_S, P1, P2, SLACK_S, Later, own
-from tests.integration.data_locks.test_data_locks import RUNTIME, open_one
-from tests.integration.data_locks.zookeeper_data_world import Queues, queues_in
-from tests.integration.zookeeper.zookeeper_world import after_a_change_of_sessions, before_a_watch, expire
-from tests.waiting import Stopwatch, eventually
+from lakelock.testing.proxy import Proxy
+from lakelock.testing.service import Service
 
 pytestmark = pytest.mark.in_ci
 

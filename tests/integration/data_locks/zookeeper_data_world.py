@@ -7,11 +7,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.integration.data_locks.test_data_locks import open_one, tables
+
 from lakelock.data_locks import DataLocks
 from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLocks
 from lakelock.events import Listener
-from lakelock.testing.servers.service import Service
-from tests.integration.data_locks.test_data_locks import open_one, tables
+from lakelock.testing.service import Service
 
 
 @dataclass

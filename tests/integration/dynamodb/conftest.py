@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
-from lakelock.testing.servers.service import Service
 from tests.integration.dynamodb.dynamodb_world import World, new_world, troubling
+
+from lakelock.testing.service import Service
 
 
 @pytest.fixture

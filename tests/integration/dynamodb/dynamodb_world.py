@@ -10,6 +10,9 @@ from functools import cache
 from itertools import count
 from typing import Any
 
+from tests.servers.locks.dynamodb import REGION, TABLE
+from tests.servers.locks.dynamodb_proxy import Proxy, proxy_to
+
 from lakelock.clock import Runtime
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
@@ -17,9 +20,7 @@ from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
-from lakelock.testing.servers.locks.dynamodb import REGION, TABLE
-from lakelock.testing.servers.locks.dynamodb_proxy import Proxy, proxy_to
-from lakelock.testing.servers.service import Service
+from lakelock.testing.service import Service
 
 LEASE_S = 15.0
 UUID = r"[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}"

@@ -6,14 +6,6 @@ import re
 from contextlib import suppress
 
 import pytest
-
-from lakelock.errors import (
-    LeaseLost,
-    LockError,
-    LockTimeout,
-)
-from lakelock.providers import LockProvider
-from lakelock.testing.servers.locks.dynamodb_proxy import Proxy, Rule, operation, updates
 from tests.integration.dynamodb.dynamodb_world import (
     JAVA_OWNER,
     LEASE_S,
@@ -23,6 +15,14 @@ from tests.integration.dynamodb.dynamodb_world import (
     java_takes,
     take,
 )
+from tests.servers.locks.dynamodb_proxy import Proxy, Rule, operation, updates
+
+from lakelock.errors import (
+    LeaseLost,
+    LockError,
+    LockTimeout,
+)
+from lakelock.providers import LockProvider
 
 
 def test_the_item_has_the_attributes_that_java_reads_in_every_state(world: World) -> None:

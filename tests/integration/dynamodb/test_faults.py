@@ -10,6 +10,12 @@ from random import Random
 from threading import Thread
 
 import pytest
+from tests.integration.dynamodb.dynamodb_world import (
+    LEASE_S,
+    World,
+    take,
+)
+from tests.servers.locks.dynamodb_proxy import Rule, Trouble, operation, updates
 
 from lakelock.errors import (
     LeaseLost,
@@ -19,12 +25,6 @@ from lakelock.errors import (
 )
 from lakelock.events import EventKind
 from lakelock.providers import Lease
-from lakelock.testing.servers.locks.dynamodb_proxy import Rule, Trouble, operation, updates
-from tests.integration.dynamodb.dynamodb_world import (
-    LEASE_S,
-    World,
-    take,
-)
 
 
 @pytest.mark.parametrize("lost", ["REMOVE #ir, #tk", "ADD #tk :n", "SET #rvn = :rvn, #tk = :tk"])

@@ -6,17 +6,17 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
-
-from lakelock.errors import LockTimeout, ProviderUnavailable
-from lakelock.events import EventKind, Events
-from lakelock.providers import renewing
-from lakelock.testing.lock_processes import Worker
-from lakelock.testing.servers.service import Service
 from tests.integration.dynamodb.dynamodb_world import (
     LEASE_S,
     World,
     take,
 )
+
+from lakelock.errors import LockTimeout, ProviderUnavailable
+from lakelock.events import EventKind, Events
+from lakelock.providers import renewing
+from lakelock.testing.lock_processes import Worker
+from lakelock.testing.service import Service
 
 
 def test_a_service_that_is_gone_is_unreachable_within_the_wait_and_the_lease_is_lost_at_its_deadline(

@@ -8,6 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.integration.dynamodb.dynamodb_world import (
+    World,
+    take,
+)
+from tests.servers.locks.dynamodb import TABLE
+from tests.servers.stores.s3 import S3_OPTIONS
 
 from lakelock.errors import LockError, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.identity import WriterIdentity
@@ -18,12 +24,6 @@ from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import open_storage
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers.locks.dynamodb import TABLE
-from lakelock.testing.servers.stores.s3 import S3_OPTIONS
-from tests.integration.dynamodb.dynamodb_world import (
-    World,
-    take,
-)
 
 
 def named(world: World, **given: Any) -> DynamodbLockProvider:

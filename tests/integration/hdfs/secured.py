@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakelock.testing.servers.kerberos import REALM, Realm, kerberos_realm
-from lakelock.testing.servers.stores.hdfs import Hdfs, hdfs_server
+from tests.servers.kerberos import REALM, Realm, kerberos_realm
+from tests.servers.stores.hdfs import Hdfs, hdfs_server
 
 
 @dataclass(frozen=True)

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.behaviour.tables import collided_writers, new_table
+from tests.integration.hdfs.secured import Secured, secured_cluster
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import StorageError
 from lakelock.storage.hdfs.cluster import Cluster
 from lakelock.storage.hdfs.options import HdfsOptions
 from lakelock.storage.hdfs.store import HdfsStorage
-from tests.behaviour.tables import collided_writers, new_table
-from tests.integration.hdfs.secured import Secured, secured_cluster
 
 pytestmark = pytest.mark.timeout(600)  # the first time on a machine includes an installation
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from py4j.java_gateway import JavaGateway
+from tests.behaviour.tables import insert, new_table, writer
+from tests.servers.stores.hdfs import JAVA_OPTIONS, class_path
 
 from lakelock.storage.hdfs.store import HdfsStorage
-from lakelock.testing.servers.stores.hdfs import JAVA_OPTIONS, class_path
-from tests.behaviour.tables import insert, new_table, writer
 
 
 @dataclass(frozen=True)

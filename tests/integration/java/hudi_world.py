@@ -12,17 +12,18 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from tests.integration.zookeeper.zookeeper_world import Worker
+from tests.servers.jvm import java
+from tests.servers.locks.dynamodb import REGION, TABLE
+from tests.servers.locks.zookeeper import JVM
+
 from lakelock.clock import SystemRuntime
 from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers.jvm import java
-from lakelock.testing.servers.locks.dynamodb import REGION, TABLE
-from lakelock.testing.servers.locks.zookeeper import JVM
-from lakelock.testing.servers.service import Service
-from tests.integration.zookeeper.zookeeper_world import Worker
+from lakelock.testing.service import Service
 
 ROOT = Path(__file__).parents[3]
 LEASE_S = 3.0

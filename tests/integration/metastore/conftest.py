@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
-from lakelock.testing.servers.locks.metastore_proxy import MetastoreProxy
-from lakelock.testing.servers.service import Service
 from tests.integration.metastore.metastore_world import World, new_world, proxied
+from tests.servers.locks.metastore_proxy import MetastoreProxy
+
+from lakelock.testing.service import Service
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
+from tests.servers.locks.metastore_proxy import MetastoreProxy, metastore_proxy
+
 from lakelock.clock import SystemRuntime
 from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
@@ -18,8 +20,7 @@ from lakelock.providers.hive_metastore.wire import Address, Wire
 from lakelock.settings import Settings
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers.locks.metastore_proxy import MetastoreProxy, metastore_proxy
-from lakelock.testing.servers.service import LOOPBACK, Service
+from lakelock.testing.service import LOOPBACK, Service
 
 LEASE_S = 1.5
 

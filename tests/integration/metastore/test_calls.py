@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.integration.metastore.metastore_world import World, take
+from tests.servers.locks.metastore_proxy import MetastoreProxy
 
 from lakelock.errors import ProviderUnavailable
 from lakelock.events import EventKind
@@ -17,8 +19,6 @@ from lakelock.providers.hive_metastore.messages import ServerError
 from lakelock.providers.hive_metastore.thrift_calls import Calls, LockRow
 from lakelock.providers.hive_metastore.wire import Address
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
-from lakelock.testing.servers.locks.metastore_proxy import MetastoreProxy
-from tests.integration.metastore.metastore_world import World, take
 
 _BREAKS_IT = "it's"
 

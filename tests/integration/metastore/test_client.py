@@ -15,18 +15,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.certificates import new_certificate
+from tests.integration.metastore.metastore_world import World, closed_port, new_world, take
+from tests.servers.locks import hive_metastore as hive_servers
+from tests.servers.locks.hive_metastore import hive_metastore_server
+from tests.servers.locks.metastore_proxy import MetastoreProxy, metastore_proxy
+from tests.waiting import eventually
 
 from lakelock.errors import LeaseLost, LockTimeout, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.providers import renewing
 from lakelock.providers.hive_metastore.messages import ServerError
-from lakelock.testing.servers.locks import hive_metastore as hive_servers
-from lakelock.testing.servers.locks.hive_metastore import hive_metastore_server
-from lakelock.testing.servers.locks.metastore_proxy import MetastoreProxy, metastore_proxy
-from lakelock.testing.servers.proxy import Proxy
-from lakelock.testing.servers.service import Service
-from tests.certificates import new_certificate
-from tests.integration.metastore.metastore_world import World, closed_port, new_world, take
-from tests.waiting import eventually
+from lakelock.testing.proxy import Proxy
+from lakelock.testing.service import Service
 
 
 @dataclass

@@ -5,13 +5,13 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.integration.metastore.metastore_world import World, take
+from tests.servers.locks.metastore_proxy import MetastoreProxy
+from tests.waiting import Stopwatch, eventually
 
 from lakelock.errors import ProviderUnavailable
 from lakelock.providers import renewing
-from lakelock.testing.servers.locks.metastore_proxy import MetastoreProxy
-from lakelock.testing.servers.service import Service
-from tests.integration.metastore.metastore_world import World, take
-from tests.waiting import Stopwatch, eventually
+from lakelock.testing.service import Service
 
 
 def test_a_lock_request_that_got_lost_is_sent_again(world: World, proxy: MetastoreProxy, metastore: Service) -> None:

@@ -6,23 +6,23 @@ import time
 from pathlib import Path
 
 import pytest
-
-from lakelock.errors import LeaseLost, LockTimeout, SettingsError
-from lakelock.events import EventKind, Events
-from lakelock.providers import renewing
-from lakelock.providers.hive_metastore.thrift_calls import WAITING
-from lakelock.testing.lock_processes import Worker
-from lakelock.testing.servers.locks.hive_metastore import (
+from tests.integration.given import Start, check_given
+from tests.integration.metastore.metastore_world import LEASE_S, World, take
+from tests.servers.locks.hive_metastore import (
     ENVIRONMENT_URL,
     LOCK_TIMEOUT_S,
     PATIENT_URL,
     hive_metastore_server,
     patient_metastore_server,
 )
-from lakelock.testing.servers.service import Service
-from tests.integration.given import Start, check_given
-from tests.integration.metastore.metastore_world import LEASE_S, World, take
 from tests.waiting import Stopwatch, eventually
+
+from lakelock.errors import LeaseLost, LockTimeout, SettingsError
+from lakelock.events import EventKind, Events
+from lakelock.providers import renewing
+from lakelock.providers.hive_metastore.thrift_calls import WAITING
+from lakelock.testing.lock_processes import Worker
+from lakelock.testing.service import Service
 
 
 def test_a_killed_waiter_does_not_hold_up_those_behind_it(world: World, metastore: Service, tmp_path: Path) -> None:

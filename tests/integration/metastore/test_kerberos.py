@@ -9,15 +9,15 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.integration.metastore.metastore_world import World, take
+from tests.servers.kerberos import REALM, Realm, kerberos_realm
+from tests.servers.locks.hive_metastore import MetastoreProcess
+from tests.waiting import eventually
 
 from lakelock.errors import LockTimeout, ProviderRefused, ProviderUnavailable
 from lakelock.providers.hive_metastore.client import MetastoreClient
 from lakelock.providers.hive_metastore.wire import Address
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
-from lakelock.testing.servers.kerberos import REALM, Realm, kerberos_realm
-from lakelock.testing.servers.locks.hive_metastore import MetastoreProcess
-from tests.integration.metastore.metastore_world import World, take
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.timeout(600)  # the first time on a machine includes an installation
 _numbers = count(1)

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
-from lakelock.testing.servers.locks.redis import RedisServer
 from tests.integration.redis.redis_world import World
+from tests.servers.locks.redis import RedisServer
 
 
 @pytest.fixture(scope="module")

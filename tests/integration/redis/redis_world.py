@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from tests.servers.locks.redis import RedisServer
+
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks
 from lakelock.data_locks.opening import open_data_locks
@@ -14,7 +16,6 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers.locks.redis import RedisServer
 
 LEASE_S = 1.0
 OPTIONS = {"redis.socket_timeout_s": "0.3", "redis.connect_timeout_s": "0.3", "lock.lease_s": LEASE_S, "lock.renew_s": 0.2}

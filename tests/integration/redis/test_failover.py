@@ -10,6 +10,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from redis import exceptions
+from tests.behaviour.tables import SCHEMA, new_table
+from tests.servers.locks.redis import RedisServer
+from tests.servers.process import free_port
+from tests.waiting import eventually
 
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
@@ -22,11 +26,7 @@ from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers.locks.redis import RedisServer
-from lakelock.testing.servers.process import free_port
-from lakelock.testing.servers.proxy import Proxy
-from tests.behaviour.tables import SCHEMA, new_table
-from tests.waiting import eventually
+from lakelock.testing.proxy import Proxy
 
 SENTINEL = """port {sentinel}
 bind 127.0.0.1

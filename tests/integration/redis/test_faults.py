@@ -7,15 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.integration.redis.redis_world import World, take, waiting
+from tests.servers.locks.redis import RedisServer
+from tests.waiting import Stopwatch, eventually
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable
 from lakelock.events import EventKind, Events
 from lakelock.providers import Lease, LockProvider, renewing
-from lakelock.testing.servers.locks.redis import RedisServer
-from lakelock.testing.servers.proxy import Proxy
-from tests.integration.redis.redis_world import World, take, waiting
-from tests.waiting import Stopwatch, eventually
+from lakelock.testing.proxy import Proxy
 
 
 @pytest.fixture

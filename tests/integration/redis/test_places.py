@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.certificates import new_certificate
+from tests.servers.locks.redis import RedisServer, executable
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import LakelockError, LeaseLost, LockTimeout, ProviderRefused, ProviderUnavailable, SettingsError
@@ -18,9 +20,7 @@ from lakelock.providers.redis.address import RedisAddress
 from lakelock.providers.redis.lock import key_of
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers.locks.redis import RedisServer, executable
-from lakelock.testing.servers.proxy import Proxy
-from tests.certificates import new_certificate
+from lakelock.testing.proxy import Proxy
 
 SECRET = "open-sesame"
 KEY_PASSWORD = "open-the-key"

@@ -8,9 +8,9 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-from lakelock.testing.servers.locks.redis import RedisServer
 from tests.integration.redis.redis_py_adapter import SKIPPED
 from tests.integration.sources import source_file
+from tests.servers.locks.redis import RedisServer
 
 _ADAPTER = Path(__file__).with_name("redis_py_adapter.py")
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.integration.redis.redis_world import World, take
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import LockError, LockTimeout
-from tests.integration.redis.redis_world import World, take
 
 
 def test_tokens_grow_over_a_lost_counter(world: World) -> None:

@@ -10,10 +10,10 @@ from time import monotonic
 from typing import Any
 
 import pytest
-
-from lakelock.testing.lock_processes import Worker
 from tests.integration.redis.redis_world import LEASE_S, World, take, waiting
 from tests.waiting import eventually
+
+from lakelock.testing.lock_processes import Worker
 
 
 def test_a_waiter_that_died_or_froze_does_not_stop_the_others(world: World, workers: Callable[..., Worker]) -> None:

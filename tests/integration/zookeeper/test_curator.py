@@ -8,11 +8,11 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.integration.zookeeper.zookeeper_world import World, workers
+from tests.servers.locks.zookeeper import jars
+from tests.waiting import eventually
 
 from lakelock.errors import LockTimeout
-from lakelock.testing.servers.locks.zookeeper import jars
-from tests.integration.zookeeper.zookeeper_world import World, workers
-from tests.waiting import eventually
 
 pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt-get install -y openjdk-17-jdk-headless")
 

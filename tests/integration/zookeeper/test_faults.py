@@ -11,14 +11,6 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
-
-from lakelock.errors import LeaseLost, ProviderUnavailable, SettingsError
-from lakelock.events import EventKind, Events
-from lakelock.providers import renewing
-from lakelock.providers.zookeeper.lease import ZooKeeperLease
-from lakelock.testing.servers.locks.zookeeper import zookeeper_ensemble, zookeeper_server
-from lakelock.testing.servers.proxy import Proxy
-from lakelock.testing.servers.service import Service
 from tests.integration.zookeeper.zookeeper_world import (
     LEASE_S,
     World,
@@ -28,7 +20,15 @@ from tests.integration.zookeeper.zookeeper_world import (
     nodes,
     take,
 )
+from tests.servers.locks.zookeeper import zookeeper_ensemble, zookeeper_server
 from tests.waiting import Stopwatch, eventually
+
+from lakelock.errors import LeaseLost, ProviderUnavailable, SettingsError
+from lakelock.events import EventKind, Events
+from lakelock.providers import renewing
+from lakelock.providers.zookeeper.lease import ZooKeeperLease
+from lakelock.testing.proxy import Proxy
+from lakelock.testing.service import Service
 
 
 @pytest.fixture

@@ -8,9 +8,10 @@ import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
-from lakelock.testing.servers.locks.zookeeper import ENVIRONMENT
-from lakelock.testing.servers.service import Service
 from tests.integration.sources import source_file
+from tests.servers.locks.zookeeper import ENVIRONMENT
+
+from lakelock.testing.service import Service
 
 _ADAPTER = Path(__file__).with_name("kazoo_adapter.py")
 _SKIPPED = {"test_lock_cancel", "test_lock_ephemeral", "test_read_lock", "test_write_lock", "test_rw_lock"}

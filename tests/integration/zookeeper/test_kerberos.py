@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-
-from lakelock.testing.servers.kerberos import REALM, Realm, kerberos_realm
-from lakelock.testing.servers.locks.zookeeper import zookeeper_server
-from lakelock.testing.servers.service import Service
 from tests.integration.zookeeper.zookeeper_world import Worker
+from tests.servers.kerberos import REALM, Realm, kerberos_realm
+from tests.servers.locks.zookeeper import zookeeper_server
+
+from lakelock.testing.service import Service
 
 pytestmark = pytest.mark.timeout(600)  # the first time on a machine includes an installation
 

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.certificates import Certificate, new_certificate
+from tests.integration.zookeeper.zookeeper_world import World
+from tests.servers.locks.zookeeper import zookeeper_server
+from tests.servers.process import free_port
 
 from lakelock.errors import LakelockError, LockError, ProviderUnavailable, SettingsError
 from lakelock.settings import Settings
 from lakelock.settings.zookeeper import ZooKeeperSettings
-from lakelock.testing.servers.locks.zookeeper import zookeeper_server
-from lakelock.testing.servers.process import free_port
-from lakelock.testing.servers.service import Service
-from tests.certificates import Certificate, new_certificate
-from tests.integration.zookeeper.zookeeper_world import World
+from lakelock.testing.service import Service
 
 SECRET = "s3same-open"
 

@@ -7,16 +7,16 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.behaviour.tables import memory_table, writer
+from tests.integration.zookeeper.zookeeper_world import World, expire, take
+from tests.servers.locks.zookeeper import zookeeper_server
+from tests.waiting import eventually
 
 from lakelock.errors import LeaseLost
 from lakelock.events import EventKind, Events
 from lakelock.providers import renewing
 from lakelock.settings import Settings
-from lakelock.testing.servers.locks.zookeeper import zookeeper_server
-from lakelock.testing.servers.service import Service
-from tests.behaviour.tables import memory_table, writer
-from tests.integration.zookeeper.zookeeper_world import World, expire, take
-from tests.waiting import eventually
+from lakelock.testing.service import Service
 
 
 def test_a_session_that_ended_is_a_loss_that_is_told_once_and_the_writer_can_go_on(world: World) -> None:

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.servers.locks.zookeeper import JVM, jars
+from tests.waiting import eventually
 
 from lakelock.clock import SystemRuntime
 from lakelock.events import Event, Events
@@ -27,9 +29,7 @@ from lakelock.providers.zookeeper.session import ZooKeeperSession
 from lakelock.settings import LockSettings, Settings
 from lakelock.settings.zookeeper import ZooKeeperSettings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.testing.servers.locks.zookeeper import JVM, jars
-from lakelock.testing.servers.service import Service
-from tests.waiting import eventually
+from lakelock.testing.service import Service
 
 LEASE_S = 1.5
 _numbers = count()

@@ -16,14 +16,14 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-
-from lakelock.occ.foreign.overlaps import audit
 from tests.interop.conftest import CI, FULL
 from tests.interop.lakelock_writer import COUNTER
 from tests.interop.processes import Writer, ending
 from tests.interop.shared import Row, Shared
 from tests.interop.witness import JavaError
 from tests.sizes import long
+
+from lakelock.occ.foreign.overlaps import audit
 
 Share = Callable[..., Shared]
 

@@ -8,15 +8,15 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.interop.processes import lakelock_writer
+from tests.interop.shared import Shared
+from tests.interop.witness import JavaError
 
 from lakelock.conflict import ConflictRule
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitUndone, ConflictError, CorruptTableError, RolledBackError, TableError
 from lakelock.events import Event, EventKind
 from lakelock.occ.foreign.overlaps import audit
-from tests.interop.processes import lakelock_writer
-from tests.interop.shared import Shared
-from tests.interop.witness import JavaError
 
 Share = Callable[..., Shared]
 

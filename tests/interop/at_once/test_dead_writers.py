@@ -7,13 +7,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from lakelock.errors import RolledBackError
 from tests.interop.conftest import FULL
 from tests.interop.processes import lakelock_writer
 from tests.interop.shared import Shared
 from tests.interop.witness import JavaError, witness
 from tests.waiting import eventually
+
+from lakelock.errors import RolledBackError
 
 Share = Callable[..., Shared]
 
@@ -104,7 +104,7 @@ def test_java_removes_a_writer_that_died_as_it_began(table: Shared, step: str) -
 
 @pytest.mark.skipif(not FULL, reason="a second JVM: make interop FULL=1")
 def test_a_killed_jvm_leaves_nothing_that_lakelock_does_not_remove(table: Shared, tmp_path: Path) -> None:
-    from lakelock.testing.servers.fetched.java_hudi import java_hudi
+    from tests.servers.fetched.java_hudi import java_hudi
 
     with witness(java_hudi(), tmp_path) as other:
         options = table.java_options("bulk_insert", **DIRECT)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-
-from lakelock.errors import EarlyConflictError
 from tests.interop.processes import lakelock_writer
 from tests.interop.shared import EARLY, Shared
 from tests.interop.witness import JavaError
 from tests.sizes import in_ci
 from tests.waiting import eventually
+
+from lakelock.errors import EarlyConflictError
 
 Share = Callable[..., Shared]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-
-from lakelock.errors import TableError
 from tests.behaviour.cli.command_line import run
 from tests.interop.existing.test_java_made import MADE, QUERY, changed, made, properties_of, seen_by_all
 from tests.interop.shared import QUICK, Shared
+
+from lakelock.errors import TableError
 
 
 @pytest.mark.in_ci

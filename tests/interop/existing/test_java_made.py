@@ -10,13 +10,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.behaviour.cli.command_line import run
+from tests.interop.shared import ASKED, QUICK, Layout, Shared
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import TableError
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
-from tests.behaviour.cli.command_line import run
-from tests.interop.shared import ASKED, QUICK, Layout, Shared
 
 Share = Callable[..., Shared]
 

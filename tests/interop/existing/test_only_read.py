@@ -8,11 +8,11 @@ from random import Random
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.interop.shared import Layout, Shared, as_rows
+from tests.sizes import but
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import TableError
-from tests.interop.shared import Layout, Shared, as_rows
-from tests.sizes import but
 
 Share = Callable[..., Shared]
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("ts", pa.int64()), ("region", pa.string())])

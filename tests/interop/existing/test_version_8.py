@@ -8,17 +8,17 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.interop.shared import LOCKS, Layout, Shared
+from tests.interop.witness import JavaError, Witness, witness
+from tests.servers.fetched.hudi_jars import HUDI_SPARK_1_0
+from tests.servers.fetched.java_hudi import java_hudi
+from tests.sizes import but
+from tests.waiting import eventually
 
 from lakelock.errors import ConflictError, TableError
 from lakelock.table.eligibility import check_writable
 from lakelock.table.properties import TableProperties, read_properties
-from lakelock.testing.servers.fetched.hudi_jars import HUDI_SPARK_1_0
-from lakelock.testing.servers.fetched.java_hudi import java_hudi
-from lakelock.testing.servers.service import Service
-from tests.interop.shared import LOCKS, Layout, Shared
-from tests.interop.witness import JavaError, Witness, witness
-from tests.sizes import but
-from tests.waiting import eventually
+from lakelock.testing.service import Service
 
 PLAIN = Layout("version_8", version=8)
 ORDERED = Layout("ordered", ordering="v", version=8)

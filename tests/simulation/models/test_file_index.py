@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import pytest
-
 from tests.simulation.models.file_index import Model, Rules, explore
 
 MOST_STATES = 1_500_000

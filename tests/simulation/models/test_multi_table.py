@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import pytest
-
 from tests.simulation.models.multi_table.case import Case, Rules
 from tests.simulation.models.multi_table.model import explore
 from tests.simulation.models.multi_table.world import Transaction

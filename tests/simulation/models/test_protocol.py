@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import pytest
-
 from tests.simulation.models.protocol import Model, Rules
 from tests.simulation.models.protocol_search import explore
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import pytest
-
 from tests.simulation.models.reserving import Plan, Rules, Work, explore
 from tests.sizes import but_in_ci
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import fields, replace
 
 import pytest
-
 from tests.simulation.models.yielding import Rules, explore
 
 

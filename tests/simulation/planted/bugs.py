@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from itertools import chain, islice
 
-from lakelock.simulator.run import run
-from lakelock.simulator.scenarios.swarm import scenario_of
 from tests.simulation.planted.careless import BUGS_BESIDE_THE_CARELESS
 from tests.simulation.planted.commits import BUGS_OF_COMMITS
 from tests.simulation.planted.kinds import FOREIGN, SILENT_LOCK, SKEWED, STRAGGLERS, WITHOUT_INDEX, family
@@ -14,6 +12,8 @@ from tests.simulation.planted.profiles import BUGS_OF_PROFILES
 from tests.simulation.planted.redo import BUGS_OF_REDO
 from tests.simulation.planted.reservations import BUGS_OF_RESERVATIONS
 from tests.simulation.planted.upkeep import BUGS_OF_UPKEEP
+from tests.simulator.run import run
+from tests.simulator.scenarios.swarm import scenario_of
 
 
 def first_seed(planted: Planted) -> int | None:

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import count
 
-from lakelock.simulator.locks import LockKind
-from lakelock.simulator.scenarios.families import FAMILIES, ONE_IN, has_family
-from lakelock.simulator.scenarios.scenario import Scenario
-from lakelock.simulator.scenarios.swarm import scenario_of
-from lakelock.simulator.world import checkpoints_every
+from tests.simulator.locks import LockKind
+from tests.simulator.scenarios.families import FAMILIES, ONE_IN, has_family
+from tests.simulator.scenarios.scenario import Scenario
+from tests.simulator.scenarios.swarm import scenario_of
+from tests.simulator.world import checkpoints_every
 
 
 @dataclass(frozen=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from lakelock.simulator.several_tables.run import run_several
-from lakelock.simulator.several_tables.scenario import several_of
 from tests.simulation.planted.planting import Planted
+from tests.simulator.several_tables.run import run_several
+from tests.simulator.several_tables.scenario import several_of
 
 
 def first_seed_of_several(planted: Planted, within: int | None = None) -> int | None:

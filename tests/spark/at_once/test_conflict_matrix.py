@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests import conflict_pairs
+from tests.conflict_pairs import Side
+from tests.faults.worker import open_engine, rows
+from tests.spark.writer_process import COLUMNS, frame
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError
 from lakelock.events import Event, EventKind
 from lakelock.explanation import Verdict
 from lakelock.spark_plugin import LakeTable
-from tests import conflict_pairs
-from tests.conflict_pairs import Side
-from tests.faults.worker import open_engine, rows
-from tests.spark.writer_process import COLUMNS, frame
 
 ONCE = {"retry.attempts": 1}
 

@@ -7,18 +7,18 @@ import subprocess
 import sys
 
 import pytest
+from tests.behaviour.tables import leftovers
+from tests.demo.__main__ import FAILED, OK
+from tests.demo.flights import SMALLEST
+from tests.demo.lock_service import NAMES
+from tests.demo.run import LIMIT_S
+from tests.demo.verdict import READERS
+from tests.integration.matrix import mark
+from tests.servers import ServerMissing
+from tests.spark.writers_jvm import WRITERS_JVM
 
-from lakelock.demo.__main__ import FAILED, OK
-from lakelock.demo.flights import SMALLEST
-from lakelock.demo.lock_service import NAMES
-from lakelock.demo.run import LIMIT_S
-from lakelock.demo.verdict import READERS
 from lakelock.occ.records.lock import recorded_provider
 from lakelock.storage.local import LocalStorage
-from lakelock.testing.servers import ServerMissing
-from tests.behaviour.tables import leftovers
-from tests.integration.matrix import mark
-from tests.spark.writers_jvm import WRITERS_JVM
 
 DEFAULT = "storage"
 END_S = 60
@@ -66,13 +66,13 @@ def test_all_readers_agree_after_the_demo_elsewhere(tmp_path, store):
 
 
 def demo(*arguments: str, shared_jvm: bool = True) -> tuple[int, str, str]:
-    """Run `python -m lakelock.demo`; its exit code, and what it told on standard output and on standard error.
+    """Run `python -m tests.demo`; its exit code, and what it told on standard output and on standard error.
 
     To start seven JVMs takes longer than all that is written here: the writers, each a process of its own, are drivers in one.
     """
     env = WRITERS_JVM.env() if shared_jvm else {}
     with subprocess.Popen(
-        [sys.executable, "-m", "lakelock.demo", *arguments], env={**os.environ, **env},
+        [sys.executable, "-m", "tests.demo", *arguments], env={**os.environ, **env},
         stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as process:  # fmt: skip
         try:

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.behaviour.tables import leftovers
+from tests.integration.matrix import mark
+from tests.servers import SERVICES
+from tests.sizes import but_in_ci
+from tests.spark.processes import WriterProcess
+from tests.spark.writer_process import COLUMNS, frame
 
 from lakelock.occ.records.lock import recorded_provider
 from lakelock.spark_plugin import LakeTable
 from lakelock.storage.local import LocalStorage
-from lakelock.testing.servers import SERVICES
-from tests.behaviour.tables import leftovers
-from tests.integration.matrix import mark
-from tests.sizes import but_in_ci
-from tests.spark.processes import WriterProcess
-from tests.spark.writer_process import COLUMNS, frame
 
 START = [["counter", 0, "1"], ["other", 1, "2"]]
 TIMES = 2

@@ -7,16 +7,16 @@ import shutil
 from pathlib import Path
 
 import pytest
-
-from lakelock.spark_plugin import LakeTable
-from lakelock.storage.local import LocalStorage
-from lakelock.table.timeline import read_timeline
 from tests.behaviour.tables import leftovers
 from tests.faults.worker import open_engine, rows
 from tests.sizes import but, long
 from tests.spark.at_once.test_writers_at_once import START, content, hudi_content, with_rows
 from tests.spark.processes import PATIENT, WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
+
+from lakelock.spark_plugin import LakeTable
+from lakelock.storage.local import LocalStorage
+from lakelock.table.timeline import read_timeline
 
 UPSERT = [["a", 10, "1"], ["new", 11, "2"]]
 DONE = with_rows(("a", 10, "1"), ("new", 11, "2"))

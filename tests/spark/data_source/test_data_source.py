@@ -15,6 +15,7 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.sizes import in_ci
 
 from lakelock.errors import SettingsError
 from lakelock.spark_plugin import LakeTable, register, unregister
@@ -23,7 +24,6 @@ from lakelock.spark_plugin.data_source.sink import BatchSink
 from lakelock.spark_plugin.session.conf import OVERWRITE_MODE
 from lakelock.table import layout
 from lakelock.table.partitioning.paths import escape
-from tests.sizes import in_ci
 
 COLUMNS = "id long, p string, v long"
 

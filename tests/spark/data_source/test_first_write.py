@@ -9,12 +9,12 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
+from tests.sizes import in_ci
 
 from lakelock.errors import InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakeTable, unregister
 from lakelock.spark_plugin.data_source.sink import BatchSink
 from lakelock.spark_plugin.write_calls import teach_writers
-from tests.sizes import in_ci
 
 COLUMNS = "id long, p string, v long"
 DEFINITION = {"key": "id", "partition_by": "p", "order_by": "v", "index": "bucket:1:id", "hive_style": "false", "name": "goods"}

@@ -10,6 +10,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.servers import SERVICES, Service
+from tests.spark.processes import WriterProcess
+from tests.spark.writer_process import COLUMNS, frame, gate
+from tests.waiting import eventually
 
 from lakelock.admin.lock_rows import LockRow
 from lakelock.admin.shown_locks import shown_locks
@@ -18,10 +22,6 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.spark_plugin import LakeTable, unregister
 from lakelock.storage.location import StorageLocation
-from lakelock.testing.servers import SERVICES, Service
-from tests.spark.processes import WriterProcess
-from tests.spark.writer_process import COLUMNS, frame, gate
-from tests.waiting import eventually
 
 # A lease of ten minutes: what is free after seconds was given back.
 PESSIMISTIC = {

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrameWriter, DataFrameWriterV2, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from tests.sizes import in_ci
 
 from lakelock.errors import InputError, LakelockError, SettingsError
 from lakelock.spark_plugin import LakeTable, register, unregister
-from tests.sizes import in_ci
 
 COLUMNS = "id long, day string, v long"
 METHODS: list[tuple[type, str]] = [

@@ -10,9 +10,9 @@ from pathlib import Path
 from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from tests.spark.without_jobs import content, fill
 
 from lakelock.spark_plugin import LakeTable, sql
-from tests.spark.without_jobs import content, fill
 
 COLUMNS = "id long, month string, v long"
 ROWS = [(1, "a", 1), (2, "b", 2), (3, "a", 3)]

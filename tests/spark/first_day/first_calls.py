@@ -9,9 +9,9 @@ import datetime as dt
 from collections.abc import Callable
 
 from pyspark.sql import functions as F
+from tests.spark.first_day.calls import HUDI, OURS, SQL, Day, Elsewhere, Told, Works
 
 from lakelock.spark_plugin import LakeTable, sql
-from tests.spark.first_day.calls import HUDI, OURS, SQL, Day, Elsewhere, Told, Works
 
 
 def _new(day: Day, mode: str = "append", **options: str) -> list[tuple[object, ...]]:

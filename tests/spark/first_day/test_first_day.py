@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
-
-from lakelock.errors import LakelockError
-from lakelock.spark_plugin import register, unregister
 from tests.spark.first_day.calls import CALLS, Day, Elsewhere, Told, Works
 from tests.spark.first_day.first_calls import FIRST_CALLS
 from tests.spark.without_jobs import content
+
+from lakelock.errors import LakelockError
+from lakelock.spark_plugin import register, unregister
 
 WORKS = [call for call in (*CALLS, *FIRST_CALLS) if isinstance(call, Works)]
 TOLD = [call for call in (*CALLS, *FIRST_CALLS) if isinstance(call, Told)]

@@ -15,6 +15,10 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
+from tests.integration.catalogs.catalog_world import SCHEMA, NamedTable, orders
+from tests.servers.locks.hive_metastore import hive_metastore_server
+from tests.servers.locks.metastore_proxy import metastore_proxy
+from tests.spark.sparks import since_spark_4
 
 from lakelock.catalogs import TableName, open_catalog
 from lakelock.catalogs.description import Described, described
@@ -23,11 +27,7 @@ from lakelock.errors import CatalogError, InputError, TableError
 from lakelock.spark_plugin import LakeTable, register
 from lakelock.table.properties import read_properties
 from lakelock.table.schema import TableSchema
-from lakelock.testing.servers.locks.hive_metastore import hive_metastore_server
-from lakelock.testing.servers.locks.metastore_proxy import metastore_proxy
-from lakelock.testing.servers.service import Service
-from tests.integration.catalogs.catalog_world import SCHEMA, NamedTable, orders
-from tests.spark.sparks import since_spark_4
+from lakelock.testing.service import Service
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_ci, pytest.mark.xdist_group("spark")]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
-from lakelock.testing.servers.fetched.hadoop_jars import GCS_CONNECTOR
-from lakelock.testing.servers.stores.gcs import BUCKET, gcs_server
+from tests.servers.fetched.hadoop_jars import GCS_CONNECTOR
+from tests.servers.stores.gcs import BUCKET, gcs_server
 from tests.spark.on_object_stores.remote import SMALL, Remote, assert_every_write_is_read
 
 pytestmark = [pytest.mark.in_ci, pytest.mark.timeout(600)]

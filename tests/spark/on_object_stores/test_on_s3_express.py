@@ -12,9 +12,9 @@ import pytest
 
 pytest.importorskip("moto")
 
-from lakelock.testing.servers.fetched.hadoop_jars import hadoop_aws
-from lakelock.testing.servers.stores.s3 import S3_OPTIONS, s3_server
 from tests.directory_bucket import BUCKET, DirectoryBucket, directory_bucket
+from tests.servers.fetched.hadoop_jars import hadoop_aws
+from tests.servers.stores.s3 import S3_OPTIONS, s3_server
 from tests.spark.on_object_stores.remote import SMALL, Remote, assert_every_write_is_read
 from tests.spark.sparks import since_spark_4
 

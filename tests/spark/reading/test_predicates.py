@@ -9,10 +9,10 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
+from tests.spark.sparks import HAS_DATA_SOURCES
 
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.table.pruning.predicates import And, Anything, BeginsWith, Comparison, Constant, IsNull, Not, Or, Predicate
-from tests.spark.sparks import HAS_DATA_SOURCES
 
 SCHEMA = (
     "month int, name string, day date, ts timestamp, local timestamp_ntz, price decimal(10,2), n bigint, x double, ok boolean"

@@ -15,6 +15,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.sizes import but, in_ci
+from tests.spark.sparks import to_arrow
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.coordinator import Coordinator
@@ -24,8 +26,6 @@ from lakelock.spark_plugin.scans import by_name
 from lakelock.storage.location import StorageLocation
 from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.snapshot import DataFile
-from tests.sizes import but, in_ci
-from tests.spark.sparks import to_arrow
 
 COLUMNS = "id int, month int, who string, day date, v long"
 NAMES = ["a", "b/c", "%41", "x=y", " ", None, "null"]

@@ -10,6 +10,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from tests.sizes import but_in_ci
 
 from lakelock.errors import InputError, StorageError
 from lakelock.spark_plugin import LakeTable
@@ -17,7 +18,6 @@ from lakelock.spark_plugin.reading import FILE_GONE
 from lakelock.spark_plugin.scans import by_name
 from lakelock.table.instants import parse_instant
 from lakelock.table.snapshot import DataFile
-from tests.sizes import but_in_ci
 
 
 def rows(spark: SparkSession, *values: tuple[int, str, int]) -> DataFrame:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tests.behaviour.redo.test_redo import MONTHS, Watched, base, engine, everywhere, rows
+
 from lakelock.spark_plugin import LakeTable
 from lakelock.storage.local import LocalStorage
-from tests.behaviour.redo.test_redo import MONTHS, Watched, base, engine, everywhere, rows
 
 
 def test_spark_reads_and_changes_what_a_redo_of_the_engine_left(spark, path):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
+from tests.spark.reading.test_session_settings import configured
 
 from lakelock.spark_plugin import LakeTable, reading
-from tests.spark.reading.test_session_settings import configured
 
 COLUMNS = "id long, x double, f float, p struct<x:double>, l array<double>"
 ZERO = [

@@ -9,11 +9,11 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from tests.sizes import in_ci
+from tests.spark.sparks import since_spark_4
 
 from lakelock.errors import InputError, SchemaError
 from lakelock.spark_plugin import LakeTable, register, sql
-from tests.sizes import in_ci
-from tests.spark.sparks import since_spark_4
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

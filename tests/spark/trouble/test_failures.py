@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 from pyspark import TaskContext, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
+from tests.sizes import in_ci
+from tests.spark.sparks import since_spark_4
 
 from lakelock.errors import StorageUnavailable, WriteFailed
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import deleting, inserting, key_lookup, upserting
-from tests.sizes import in_ci
-from tests.spark.sparks import since_spark_4
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

@@ -6,15 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.servers import S3_OPTIONS, s3_server
+from tests.servers.stores.azure import azure_server
+from tests.servers.stores.gcs import gcs_server
+from tests.sizes import in_ci
+from tests.spark.sparks import register_without_confs, since_spark_4
 
 from lakelock.errors import SettingsError
 from lakelock.spark_plugin import LakeTable
 from lakelock.storage.location import StorageLocation
-from lakelock.testing.servers import S3_OPTIONS, s3_server
-from lakelock.testing.servers.stores.azure import azure_server
-from lakelock.testing.servers.stores.gcs import gcs_server
-from tests.sizes import in_ci
-from tests.spark.sparks import register_without_confs, since_spark_4
 
 COLUMNS = "id long, v long"
 

@@ -6,6 +6,9 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.behaviour.tables import leftovers
+from tests.faults.worker import open_engine, rows
+from tests.faults.world import BEFORE, PERSISTENT, make_table, read_by_all
 
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import WriteFailed
@@ -17,9 +20,6 @@ from lakelock.storage.local import LocalStorage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.keys.keyed import Keyed
 from lakelock.table.snapshot import DataFile
-from tests.behaviour.tables import leftovers
-from tests.faults.worker import open_engine, rows
-from tests.faults.world import BEFORE, PERSISTENT, make_table, read_by_all
 
 
 @pytest.fixture

@@ -13,12 +13,12 @@ from pathlib import Path
 import pyspark
 import pytest
 from pyspark.sql import SparkSession
-
-from lakelock.spark_plugin import LakeTable
 from tests.sizes import long
 from tests.spark.processes import PATIENT, QUICK, WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
 from tests.waiting import eventually
+
+from lakelock.spark_plugin import LakeTable
 
 STORED = [["a", 1, "1"], ["b", 2, "1"], ["c", 3, "2"]]
 NEW = [["a", 10, "1"], ["d", 40, "2"]]

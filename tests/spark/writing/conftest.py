@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.unchanged import unchanged
 
 from lakelock.spark_plugin import LakeTable
-from tests.spark.unchanged import unchanged
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.spark.without_jobs import content, fill
 
 from lakelock.errors import (
     InputError,
@@ -19,7 +20,6 @@ from lakelock.errors import (
     WriteFailed,
 )
 from lakelock.spark_plugin import LakeTable
-from tests.spark.without_jobs import content, fill
 
 COLUMNS = "id long, p string, v long, ts long"
 

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.sizes import but, in_ci
+from tests.spark import without_jobs
 
 from lakelock import errors
 from lakelock.conflict import ConflictRule
@@ -21,8 +23,6 @@ from lakelock.spark_plugin.merging.plan import MergePlan
 from lakelock.spark_plugin.writing import overwriting
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.table.commit_metadata import CommitMetadata
-from tests.sizes import but, in_ci
-from tests.spark import without_jobs
 
 COLUMNS = "id long, p string, v long"
 KEYS = "target.id = source.id and target.p = source.p"

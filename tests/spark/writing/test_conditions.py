@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.sizes import but_in_ci
+from tests.spark import without_jobs
+from tests.waiting import eventually
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import deleting, overwriting
-from tests.sizes import but_in_ci
-from tests.spark import without_jobs
-from tests.waiting import eventually
 
 COLUMNS = "id long, p string, ts timestamp"
 LONG_AGO = datetime(2020, 1, 1, tzinfo=timezone.utc)

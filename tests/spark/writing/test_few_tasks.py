@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.sparks import HAS_DATA_SOURCES
 
 from lakelock.spark_plugin import LakeTable, register, sql
-from tests.spark.sparks import HAS_DATA_SOURCES
 
 COLUMNS = "id long, p string, v string"
 JOB_TASKS = 4

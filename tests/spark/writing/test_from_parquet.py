@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.sizes import in_ci
 
 from lakelock.errors import DuplicateKeyError, InputError, SchemaError, TableError
 from lakelock.events import Event, EventKind
 from lakelock.spark_plugin import LakeTable
-from tests.sizes import in_ci
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

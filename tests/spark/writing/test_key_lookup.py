@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
+from tests.sizes import in_ci
 
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import key_lookup, tagging
-from tests.sizes import in_ci
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 

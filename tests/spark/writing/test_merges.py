@@ -11,12 +11,12 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.sizes import but
+from tests.spark.without_jobs import content, fill
 
 from lakelock.errors import ConflictError, DuplicateKeyError, InputError, SchemaError, WriteFailed
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.changing import applying
-from tests.sizes import but
-from tests.spark.without_jobs import content, fill
 
 COLUMNS = "id long, p string, v long, note string"
 ON = "target.id = source.id and target.p = source.p"

@@ -10,10 +10,10 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.sizes import in_ci
 
 from lakelock.errors import InputError, SchemaError
 from lakelock.spark_plugin import LakeTable
-from tests.sizes import in_ci
 
 PLACE = "struct<city:string,zip:bigint>"
 COLUMNS = f"id long, place {PLACE}, stops array<{PLACE}>, marks map<string,{PLACE}>, v long"

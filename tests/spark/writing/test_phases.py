@@ -6,12 +6,12 @@ from contextlib import ExitStack
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.sizes import in_ci
 
 from lakelock.events import Event, EventKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.spark_plugin import LakeTable
 from lakelock.storage.location import StorageLocation
-from tests.sizes import in_ci
 
 PHASES = ["look-up", "shuffle", "write", "lock-wait", "validate", "publish"]
 

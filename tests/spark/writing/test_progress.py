@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.spark.sparks import since_spark_4
 
 from lakelock.clock import SystemRuntime
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.session.progress import Step, Tasks, line, progress_line
-from tests.spark.sparks import since_spark_4
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

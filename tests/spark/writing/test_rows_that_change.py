@@ -8,12 +8,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.sizes import in_ci
+from tests.spark.without_jobs import fill
 
 from lakelock.errors import WriteFailed
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.frames import KeptFrames
-from tests.sizes import in_ci
-from tests.spark.without_jobs import fill
 
 COLUMNS = "id long, p string, v long"
 

@@ -14,6 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.property.statements import gaps, statements, written
+from tests.sizes import but, but_in_ci
+from tests.spark import without_jobs
+from tests.spark.sparks import HAS_DATA_SOURCES
 
 from lakelock.errors import ConflictError, InputError, LakelockError, SchemaError
 from lakelock.spark_plugin import LakeTable
@@ -21,10 +25,6 @@ from lakelock.spark_plugin.merging.clauses import When
 from lakelock.spark_plugin.statements.grammar import statement_of
 from lakelock.spark_plugin.statements.operations import Insert, Merge, Statement
 from lakelock.spark_plugin.statements.proof import require_same_reading
-from tests.property.statements import gaps, statements, written
-from tests.sizes import but, but_in_ci
-from tests.spark import without_jobs
-from tests.spark.sparks import HAS_DATA_SOURCES
 
 COLUMNS = "id long, p string, v long, note string"
 SOURCE = [(1, "a", 1, "x"), (2, "a", -1, "x"), (3, "b", 3, "gone"), (4, "c", 4, "new"), (5, "c", 5, "skip")]

@@ -16,6 +16,8 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.sizes import in_ci
+from tests.spark import without_jobs
 
 from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, EarlyConflictError, InputError, TransactionStateError, WriteFailed
@@ -28,8 +30,6 @@ from lakelock.spark_plugin.writing import tagging
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.reports import REPORTS_ONLY
 from lakelock.table.commit_metadata import WriteStat
-from tests.sizes import in_ci
-from tests.spark import without_jobs
 
 COLUMNS = "id long, p string, v long"
 

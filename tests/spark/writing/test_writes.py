@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.sizes import in_ci
+from tests.spark import without_jobs
 
 from lakelock.errors import DuplicateKeyError, InputError, SchemaError
 from lakelock.spark_plugin import LakeTable, WriteResult
-from tests.sizes import in_ci
-from tests.spark import without_jobs
 
 COLUMNS = "id long, p string, v long, ts long"
 

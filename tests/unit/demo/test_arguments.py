@@ -4,13 +4,13 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.demo.__main__ import FAILED, USAGE, folder, main
+from tests.demo.flights import UsageError
+from tests.demo.lock_service import given, service_named, started
+from tests.servers.locks.redis import executable
 
 from lakelock.clock import SystemRuntime
-from lakelock.demo.__main__ import FAILED, USAGE, folder, main
-from lakelock.demo.flights import UsageError
-from lakelock.demo.lock_service import given, service_named, started
 from lakelock.settings import Settings
-from lakelock.testing.servers.locks.redis import executable
 
 
 def test_a_provider_that_is_not_there_or_cannot_work_between_processes_is_refused_at_once():

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+from tests.demo.bookings.tables import BOOKED, KEYS, create_both, first_rows, halves, move, read_by_hudi
 
 from lakelock.clock import SystemRuntime
-from lakelock.demo.bookings.tables import BOOKED, KEYS, create_both, first_rows, halves, move, read_by_hudi
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import snapshot, transaction
 from lakelock.occ.coordinator import Coordinator

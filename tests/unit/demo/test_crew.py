@@ -7,11 +7,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.demo.crew import Crew
+from tests.demo.flights import DemoError
+from tests.demo.plan import ERASURE, LATE_FEED
 
 from lakelock.clock import SystemRuntime
-from lakelock.demo.crew import Crew
-from lakelock.demo.flights import DemoError
-from lakelock.demo.plan import ERASURE, LATE_FEED
 
 SLEEPER = "import subprocess, sys; subprocess.Popen(['sleep', '60']); print('up', flush=True); sys.stdin.read()"
 

@@ -6,9 +6,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-
-from lakelock.demo.flights import FLIGHTS, KEY, SCHEMA, load, parse_size
-from lakelock.demo.plan import (
+from tests.demo.flights import FLIGHTS, KEY, SCHEMA, load, parse_size
+from tests.demo.plan import (
     CHUNKS,
     CORRECTION_A,
     CORRECTION_B,

@@ -9,12 +9,11 @@ import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-
-from lakelock.demo.commits import TableCommit, foreign_files, pending_instants, read_commits, snapshot_files
-from lakelock.demo.compare import compare
-from lakelock.demo.flights import SCHEMA, DemoError
-from lakelock.demo.plan import STREAM, Operation, Plan
-from lakelock.demo.replay import Applied, committed_operations, replay, stream_batches
+from tests.demo.commits import TableCommit, foreign_files, pending_instants, read_commits, snapshot_files
+from tests.demo.compare import compare
+from tests.demo.flights import SCHEMA, DemoError
+from tests.demo.plan import STREAM, Operation, Plan
+from tests.demo.replay import Applied, committed_operations, replay, stream_batches
 
 COMMIT = {
     "type": "record",

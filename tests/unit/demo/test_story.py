@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.demo.feed import FeedReader, Line
+from tests.demo.flights import DemoError
+from tests.demo.lanes import LaneView, PlainView, open_view
+from tests.demo.signals import Signals
+from tests.demo.story import Cast, Step
 
 from lakelock.clock import SystemRuntime
-from lakelock.demo.feed import FeedReader, Line
-from lakelock.demo.flights import DemoError
-from lakelock.demo.lanes import LaneView, PlainView, open_view
-from lakelock.demo.signals import Signals
-from lakelock.demo.story import Cast, Step
 from lakelock.events import EventKind
 from lakelock.identity import WriterIdentity
 

@@ -1,12 +1,11 @@
 """What the demo must have shown before it may call itself good."""
 
 import pytest
-
-from lakelock.demo.bookings.verdict import promises_of_moves
-from lakelock.demo.commits import TableCommit
-from lakelock.demo.compare import Comparison
-from lakelock.demo.feed import Line
-from lakelock.demo.plan import (
+from tests.demo.bookings.verdict import promises_of_moves
+from tests.demo.commits import TableCommit
+from tests.demo.compare import Comparison
+from tests.demo.feed import Line
+from tests.demo.plan import (
     AGENT_A,
     AGENT_B,
     AGENT_C,
@@ -21,10 +20,10 @@ from lakelock.demo.plan import (
     STREAM,
     Operation,
 )
-from lakelock.demo.promise import Promise
-from lakelock.demo.replay import Applied
-from lakelock.demo.story import Cast
-from lakelock.demo.verdict import Verdict, promises_of_the_feed, promises_of_the_table
+from tests.demo.promise import Promise
+from tests.demo.replay import Applied
+from tests.demo.story import Cast
+from tests.demo.verdict import Verdict, promises_of_the_feed, promises_of_the_table
 
 CAST = Cast(0, pids={7: CORRECTION_A, 8: RECOUNT}, instants={"1": LATE_FEED, "2": RECOUNT})
 TOLD = [

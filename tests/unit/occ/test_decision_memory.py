@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.behaviour.tables import insert, memory_table, writer
 
 from lakelock.occ.records.decisions import REMEMBERED
-from tests.behaviour.tables import insert, memory_table, writer
 
 
 @pytest.mark.in_ci

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import pytest
+from tests.faulty_storage import CountingStorage
 
 from lakelock.errors import CorruptTableError
 from lakelock.markers.direct import listed, place
 from lakelock.markers.names import Marker, MarkerKind, parse_batch, parse_marker
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.layout import FileGroupId
-from tests.faulty_storage import CountingStorage
 
 INSTANT = "20261121093515485"
 FILE = f"2d22e70d-fdd1-447c-b599-63b4c0871fc8-0_0-14-16_{INSTANT}.parquet"

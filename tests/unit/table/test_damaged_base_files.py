@@ -10,12 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.property.base_files import SCHEMA, read, sample
 
 from lakelock.errors import CorruptTableError, StorageUnavailable
 from lakelock.table.base_files.key_range import KeyRange
 from lakelock.table.base_files.reader import BaseFile
 from lakelock.table.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY, TableSchema
-from tests.property.base_files import SCHEMA, read, sample
 
 
 class Failing(io.BytesIO):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.faulty_storage import CountingStorage
 
 from lakelock.settings import WriteSettings
 from lakelock.storage.memory import MemoryStorage
@@ -16,7 +17,6 @@ from lakelock.table.keys.record_keys import record_keys
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.testing.runtime import ManualRuntime
-from tests.faulty_storage import CountingStorage
 
 SCHEMA = TableSchema.from_arrow(pa.schema([("id", pa.string())]))
 INSTANT = "20260101000000000"

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.golden_tables import golden_table
 
 from lakelock.errors import DuplicateKeyError
 from lakelock.settings import WriteSettings
@@ -17,7 +18,6 @@ from lakelock.table.keys.keyed import Keyed, dedupe
 from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting.merge import Counts, rewrite
 from lakelock.table.schema import TableSchema
-from tests.golden_tables import golden_table
 
 NEW = "20270101000000000"
 PROPERTIES = TableProperties.new("t", ["id"], [])

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hudi import HudiTable
+from tests.golden_tables import NAMES, ROWS, decoded, golden_table
 
 from lakelock.storage.local import LocalStorage
 from lakelock.table.avro import schemas as avro_schemas
@@ -25,7 +26,6 @@ from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.services import RollbackMetadata, RollbackPlan, pending_clustering_groups
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import read_timeline
-from tests.golden_tables import NAMES, ROWS, decoded, golden_table
 
 SCHEMAS: dict[str, AvroSchema] = {
     schema.name: schema

@@ -9,6 +9,7 @@ from typing import Any
 
 import fastavro
 import pytest
+from tests.golden_tables import golden_table
 
 from lakelock.errors import CorruptTableError
 from lakelock.table.avro import schemas as avro_schemas
@@ -16,7 +17,6 @@ from lakelock.table.avro.container import decode, encode
 from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat
 from lakelock.table.layout import FileGroupId
 from lakelock.table.services import RollbackMetadata, RollbackPlan, pending_clustering_groups
-from tests.golden_tables import golden_table
 
 INSTANT, BEFORE = "20261121092737397", "20261121092737000"
 

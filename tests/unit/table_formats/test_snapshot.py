@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from tests.faulty_storage import CountingStorage
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import CorruptTableError
@@ -18,7 +19,6 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline, read_timeline
 from lakelock.table.upkeep.history import HistoryFile, HistoryRow, rows_bytes
-from tests.faulty_storage import CountingStorage
 
 
 def at(second: int) -> str:

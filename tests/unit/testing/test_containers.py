@@ -10,9 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-
-from lakelock.testing.servers import SERVICES, ServerMissing, Service
-from lakelock.testing.servers.containers import IMAGES, WISH, server
+from tests.servers import SERVICES, ServerMissing, Service
+from tests.servers.containers import IMAGES, WISH, server
 
 GIVEN = "LAKELOCK_TEST_SOMETHING"
 

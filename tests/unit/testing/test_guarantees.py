@@ -8,10 +8,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+from tests.integration.guarantees import GUARANTEES, Shown
 
 from lakelock.providers.base import Strength
 from lakelock.providers.registry import BUILT_IN
-from tests.integration.guarantees import GUARANTEES, Shown
 
 ROOT = Path(__file__).parents[3]
 CELLS = [(provider, column.name) for provider in BUILT_IN for column in fields(Strength)]

@@ -6,9 +6,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.servers.fetched.java_hudi import environment
 
-from lakelock.testing.servers.fetched.java_hudi import environment
-from lakelock.testing.servers.service import ServerMissing
+from lakelock.testing.service import ServerMissing
 
 
 def test_an_environment_that_was_made_to_its_end_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,10 +6,10 @@ import re
 from xml.etree.ElementTree import Element, SubElement
 
 import pytest
+from tests.integration.matrix import COLUMNS_OF_ALL, IN_PROCESS, PAGE, ROWS, cells, page, reasons
 
 from lakelock.providers import provider_names
 from lakelock.testing.lock_suite import NOT_FOR_THIS
-from tests.integration.matrix import COLUMNS_OF_ALL, IN_PROCESS, PAGE, ROWS, cells, page, reasons
 
 FULL = {(row, column): "passed" for row in ROWS for column in COLUMNS_OF_ALL}
 

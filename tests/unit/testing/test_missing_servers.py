@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[3]
 
 TESTS = """
 import pytest
-from lakelock.testing.servers import ServerMissing
+from tests.servers import ServerMissing
 
 @pytest.fixture(scope="module")
 def server():
@@ -56,5 +56,5 @@ def test_a_missing_server_fails_in_ci_and_one_that_is_not_ours_to_stop_is_skippe
 
 
 def test_the_servers_need_no_pytest() -> None:
-    code = "import sys; sys.modules['pytest'] = None; import lakelock.testing.servers, lakelock.demo.__main__"
+    code = "import sys; sys.modules['pytest'] = None; import tests.servers, tests.demo.__main__"
     subprocess.run([sys.executable, "-c", code], check=True, timeout=120)

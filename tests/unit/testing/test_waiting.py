@@ -9,7 +9,6 @@ import sys
 import time
 
 import pytest
-
 from tests.waiting import kept_s
 
 PAUSE_S = 1.0

@@ -11,14 +11,14 @@ import pytest
 from hudi import HudiTableBuilder
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from tests.sizes import in_ci
+from tests.spark.sparks import since_spark_4
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, InputError, SchemaError
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.transaction import Transaction
 from lakelock.spark_plugin import LakeTable
-from tests.sizes import in_ci
-from tests.spark.sparks import since_spark_4
 
 PLACE = "struct<street: string, floor: int>"
 OLD = (

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.sizes import in_ci
 
 from lakelock.errors import InputError, SchemaError
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin import LakeTable
-from tests.sizes import in_ci
 
 COLUMNS = "id long, p string, ts long, v long, home struct<street: string, zip: string>, stops array<struct<a: int, b: int>>"
 STORED = [(1, "a", 5, 10, ("X", "1"), [(1, 2)]), (2, "a", 5, 20, None, []), (3, "b", 5, 30, ("Z", "3"), None)]

@@ -11,11 +11,11 @@ import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.sizes import in_ci
 
 from lakelock.errors import SchemaError
 from lakelock.spark_plugin import LakeTable, reading
 from lakelock.spark_plugin.scans import by_name
-from tests.sizes import in_ci
 
 TYPES = """
     k string, bo boolean, b byte, s short, i int, l long, f float, d double, small decimal(9,2), big decimal(38,18), t string,

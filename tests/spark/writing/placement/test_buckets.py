@@ -11,13 +11,13 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.spark.sparks import register_without_confs, since_spark_4, to_arrow
 
 from lakelock.errors import ConcurrentAppendException, ConflictError, InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import bucketing
 from lakelock.table.buckets import BucketIndex, bucket_of
 from lakelock.table.index.bucket_hash import buckets_of_keys
-from tests.spark.sparks import register_without_confs, since_spark_4, to_arrow
 
 COLUMNS = "id long, day date, p string, v long"
 

@@ -8,15 +8,15 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.spark.sparks import since_spark_4
+from tests.spark.unchanged import unchanged
+from tests.spark.without_jobs import content
 
 from lakelock.errors import InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.generated_columns import computed
 from lakelock.table.transforms import Transform, parsed_transform
-from tests.spark.sparks import since_spark_4
-from tests.spark.unchanged import unchanged
-from tests.spark.without_jobs import content
 
 pytestmark = pytest.mark.in_ci
 COLUMNS = "id bigint, at timestamp, n bigint"

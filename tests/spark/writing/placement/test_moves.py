@@ -12,12 +12,12 @@ import pyarrow as pa
 import pytest
 from hudi import HudiTableBuilder
 from pyspark.sql import DataFrame, SparkSession
+from tests.spark.without_jobs import fill
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, DuplicateKeyError, InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import tagging
-from tests.spark.without_jobs import fill
 
 COLUMNS = "id long, p string, v long, ts long"
 ONCE = {"retry.attempts": 1}

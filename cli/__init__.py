@@ -1,1 +1,0 @@
-"""The command line, `lakelock`: checks, settings, commits, locks, markers, upkeep, savepoints, restoring and the simulator."""

@@ -1,0 +1,1 @@
+"""The command line, `lakelock`: checks, settings, commits, locks, markers, upkeep, savepoints, restoration."""

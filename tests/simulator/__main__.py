@@ -1,0 +1,5 @@
+"""`python -m tests.simulator`."""
+
+from tests.simulator.command import app
+
+app()

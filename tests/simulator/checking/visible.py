@@ -1,0 +1,85 @@
+"""The rows of a simulated table by Hudi's rule: of each file group the newest file of a completed instant, unless replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.layout import FileGroupId
+from lakelock.table.snapshot import DataFile
+from tests.simulator.operations import State, state_of
+from tests.simulator.rows import Row, rows_of
+from tests.simulator.storage import SimServer
+
+Commits = Sequence[tuple[str, CommitMetadata]]
+"""Visible commits by their instants."""
+
+
+def slices_as_of(commits: Commits, moment: str) -> dict[FileGroupId, DataFile]:
+    """The file slices as of an instant, as far as these commits are visible."""
+    newest: dict[FileGroupId, DataFile] = {}
+    replaced: set[FileGroupId] = set()
+    for requested, metadata in commits:
+        if requested <= moment:
+            replaced |= metadata.replaced_groups
+            for file in files_of(metadata):
+                if file.group not in newest or newest[file.group].instant < file.instant:
+                    newest[file.group] = file
+    return {group: file for group, file in newest.items() if group not in replaced}
+
+
+def files_of(metadata: CommitMetadata) -> list[DataFile]:
+    """The files that a commit names."""
+    return [file for stat in metadata.stats if (file := DataFile.parse(stat.path or "")) is not None]
+
+
+class VisibleTable:
+    """The file slices now and as of earlier times, and their rows, also those of files that were cleaned since."""
+
+    def __init__(self, server: SimServer) -> None:
+        self._server = server
+        self.commits: list[tuple[str, CommitMetadata]] = []
+        self._slices: dict[FileGroupId, DataFile] = {}
+        self._cleaned: dict[str, tuple[Row, ...]] = {}
+
+    def slice_of(self, group: FileGroupId) -> DataFile | None:
+        return self._slices.get(group)
+
+    def show(self, requested: str, metadata: CommitMetadata) -> list[DataFile]:
+        """Show a commit; the slices that are not visible any more."""
+        self.commits.append((requested, metadata))
+        hidden = []
+        for file in files_of(metadata):
+            known = self._slices.get(file.group)
+            if known is None or known.instant < file.instant:
+                hidden += [known] if known is not None else []
+                self._slices[file.group] = file
+        return hidden + [self._slices.pop(group) for group in metadata.replaced_groups if group in self._slices]
+
+    def take_out(self, instants: Container[str]) -> None:
+        """Do not show these commits any more: others have removed their files, and a repair has said so."""
+        self._slices = {group: file for group, file in self._slices.items() if file.instant not in instants}
+
+    def clean(self, file: DataFile) -> None:
+        """Remember the rows of a file that is about to be removed."""
+        self._cleaned[file.key] = rows_of(file.key, self._server.objects[file.key].data)
+
+    def now(self) -> State:
+        return self._state(self._slices.values())
+
+    def as_of(self, moment: str, commits: int | None = None) -> State:
+        """The table as of an instant, as far as the first so many commits, by default all, made it visible."""
+        return self._state(slices_as_of(self.commits[:commits], moment).values())
+
+    def _state(self, files: Iterable[DataFile]) -> State:
+        return state_of(row for file in files for row in self._rows(file.key))
+
+    def _rows(self, key: str) -> tuple[Row, ...]:
+        return self._cleaned[key] if key in self._cleaned else rows_of(key, self._server.objects[key].data)
+
+
+def difference(expected: State, seen: State) -> str:
+    """The rows in which two states differ, at most four."""
+    places = [place for place in sorted(expected.keys() | seen.keys()) if expected.get(place) != seen.get(place)]
+    shown = [f"{part}/{key} should be {expected.get((part, key))} and is {seen.get((part, key))}" for part, key in places[:4]]
+    return "; ".join(shown)

@@ -1,0 +1,201 @@
+"""Rows that cost next to nothing to encode: tuples in memory, a line of JSON per base file.
+
+Encoding Parquet takes longer than everything else in a simulated transaction. The code that isolates transactions knows
+rows only through their kernels, so a history on these rows is the same as on Parquet (tests/simulation/test_light_rows.py).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO
+
+from lakelock.settings import MissingColumns, WriteSettings
+from lakelock.storage import Storage
+from lakelock.table.base_files.writer import Stamp, Written
+from lakelock.table.buckets import BucketIndex
+from lakelock.table.index.bucket_hash import buckets_of_keys
+from lakelock.table.properties import TableProperties
+from lakelock.table.pruning.files import StatisticsOf
+from lakelock.table.pruning.partition_values import PartitionValues
+from lakelock.table.rewriting.merge import Counts
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
+from tests.simulator.rows import Row, partition_of, rows_of
+
+
+class Lines(tuple[Row, ...]):
+    """Rows in memory."""
+
+    @property
+    def num_rows(self) -> int:
+        return len(self)
+
+    @property
+    def nbytes(self) -> int:
+        return sum(len(row.key) for row in self)
+
+    @property
+    def rows(self) -> Lines:
+        return self
+
+    @property
+    def keys(self) -> list[str]:
+        return [row.key for row in self]
+
+    def cut(self, count: int) -> tuple[Lines, Lines]:
+        return Lines(self[:count]), Lines(self[count:])
+
+    def slice(self, start: int, count: int) -> Lines:
+        return Lines(self[start : start + count])
+
+
+@dataclass(frozen=True)
+class Chosen:
+    """A condition on rows."""
+
+    text: str
+    chooses: Callable[[Row], bool]
+    partition: str | None = None
+    """The only one that has such rows, if the text says so."""
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class NewLines:
+    """A base file that is being written."""
+
+    def __init__(self, output: IO[bytes]) -> None:
+        self._output = output
+        self.content: list[Row] = []
+
+    @property
+    def rows(self) -> int:
+        return len(self.content)
+
+    def add_new(self, rows: Lines, keys: object) -> None:
+        self.content += (row.completed() for row in rows)
+
+    def add_stored(self, rows: Lines) -> None:
+        self.content += rows
+
+    def close(self) -> Written:
+        self._output.write(json.dumps([row[1:] for row in self.content]).encode())
+        return Written(self.rows, None)
+
+
+class LightKernels:
+    """Implements `Kernels`."""
+
+    def fitted(self, rows: Lines, schema: TableSchema, *, merge: bool) -> tuple[TableSchema, Lines]:
+        return schema, rows
+
+    def fitted_upserts(
+        self, rows: Lines, schema: TableSchema, properties: TableProperties, *, merge: bool, missing: MissingColumns
+    ) -> tuple[TableSchema, Lines]:
+        assert missing == "keep"
+        return schema, rows
+
+    def fitted_keys(self, rows: Lines, schema: TableSchema, properties: TableProperties) -> Lines:
+        return rows
+
+    def keyed(self, rows: Lines, properties: TableProperties) -> Lines:
+        return rows
+
+    def batches(self, rows: Lines) -> Iterator[Lines]:
+        if rows:
+            yield rows
+
+    def by_partition(self, rows: Lines, properties: TableProperties) -> Mapping[str, Lines]:
+        found: dict[str, list[Row]] = {}
+        for row in rows:
+            found.setdefault(partition_of(row.part), []).append(row)
+        return {partition: Lines(mine) for partition, mine in found.items()}
+
+    def by_bucket(self, keyed: Lines, index: BucketIndex, properties: TableProperties) -> Mapping[int, Lines]:
+        found: dict[int, list[Row]] = {}
+        for row, bucket in zip(keyed, buckets_of_keys(keyed.keys, index), strict=True):
+            found.setdefault(bucket, []).append(row)
+        return {bucket: Lines(found[bucket]) for bucket in sorted(found)}
+
+    def dedupe(self, keyed: Lines, ordering_field: str | None, *, take_any: bool) -> Lines:
+        assert len(set(keyed.keys)) == len(keyed)
+        return keyed
+
+    def tag(self, keyed: Lines, files: Sequence[DataFile], storage: Storage) -> tuple[list[tuple[DataFile, Lines]], Lines]:
+        known, rest = [], set(keyed.keys)
+        for file in files:
+            stored = {row.key for row in _stored(storage, file)}
+            found = Lines(row for row in keyed if row.key in stored)
+            if found:
+                known.append((file, found))
+                rest -= stored
+        return known, Lines(row for row in keyed if row.key in rest)
+
+    def without(self, keyed: Lines, others: Sequence[Lines]) -> Lines:
+        theirs = {key for other in others for key in other.keys}
+        return Lines(row for row in keyed if row.key not in theirs)
+
+    def first_held(self, keyed: Lines, file: DataFile, storage: Storage) -> str | None:
+        stored = {row.key for row in _stored(storage, file)}
+        return next((key for key in keyed.keys if key in stored), None)
+
+    def among(self, keyed: Lines) -> Callable[[Row], bool]:
+        keys = frozenset(keyed.keys)
+        return lambda row: row.key in keys
+
+    def satisfying(self, condition: Chosen) -> Callable[[Row], bool]:
+        return condition.chooses
+
+    def possible(
+        self, condition: Chosen, files: Sequence[DataFile], schema: TableSchema, values: PartitionValues,
+        statistics: StatisticsOf,
+    ) -> Sequence[DataFile]:  # fmt: skip
+        return [file for file in files if condition.partition in (None, file.partition)]
+
+    def example(self, file: DataFile, schema: TableSchema, condition: Chosen | None, storage: Storage) -> str | None:
+        for row in _stored(storage, file):
+            if condition is None or condition.chooses(row):
+                return str(row)
+        return None
+
+    def read(self, files: Iterable[DataFile], schema: TableSchema, condition: Chosen | None, storage: Storage) -> Lines:
+        found = [row for file in files for row in _stored(storage, file)]
+        return Lines(found if condition is None else filter(condition.chooses, found))
+
+    def stored(self, files: Sequence[DataFile], schema: TableSchema, storage: Storage) -> Iterator[Lines]:
+        for file in files:
+            yield Lines(_stored(storage, file))
+
+    def in_order(self, batches: Iterable[Lines], columns: Sequence[str]) -> Lines:
+        assert tuple(columns) == ("id",)
+        return Lines(sorted((row for batch in batches for row in batch), key=lambda row: row.key))
+
+    def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> NewLines:
+        return NewLines(output)
+
+    def rewrite(
+        self, source: IO[bytes], name: str, file: NewLines, schema: TableSchema, *,
+        upserts: Lines | None, delete_mask: Callable[[Row], bool] | None, added: Lines | None, ordering_field: str | None,
+    ) -> Counts:  # fmt: skip
+        stored = rows_of(name, source.read())
+        kept = [row for row in stored if delete_mask is None or not delete_mask(row)]
+        changes = {row.key: row for row in upserts or ()}
+        keys = {row.key for row in kept}
+        for row in kept:
+            change = changes.get(row.key)
+            file.content.append(row if change is None else change.completed(row.left, row.right))
+        file.add_new(Lines(row for key, row in changes.items() if key not in keys), None)
+        file.add_new(added or Lines(), None)
+        inserted, updated = len(changes.keys() - keys) + len(added or ()), sum(row.key in changes for row in kept)
+        return Counts(file.rows, inserted, updated, len(stored) - len(kept))
+
+    def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
+        output.write(source.read())
+
+
+def _stored(storage: Storage, file: DataFile) -> tuple[Row, ...]:
+    with storage.open_input(file.key) as opened:
+        return rows_of(file.key, opened.read())
