@@ -90,7 +90,7 @@ java: # Spark's only need outside Python
 	@.ci/ensure-java
 
 clean: ## remove what make made
-	rm -rf $(VENV) build dist *.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist src/*.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 # Made once, beside the first tests: it is no prerequisite of theirs. One that no longer fits is not looked at.
 $(VENV)/spark-classes.jsa: | java $(VENV)/.test
@@ -106,7 +106,7 @@ $(VENV)/.python:
 
 # pip builds in the tree and would pack modules that were deleted since the last build: remove what it left there.
 $(VENV)/.demo $(VENV)/.test: $(VENV)/.%: $(VENV)/.python $(SOURCES)
-	rm -rf build lakelock.egg-info
+	rm -rf build src/lakelock.egg-info
 	$(PIP) install --quiet --no-compile ".[$*]"
-	rm -rf build lakelock.egg-info
+	rm -rf build src/lakelock.egg-info
 	@touch $@
