@@ -27,6 +27,8 @@ class Observations:
     """Whether another engine writes the table; then a few more checks are made."""
     newest_foreign: str = ""
     """The newest known commit of another engine, empty as long as only pending instants were seen."""
+    looked_through: tuple[int, frozenset[str]] | None = None
+    """When this process last looked for commits of which the log has no decision: the head, and the commits there were."""
     known_ours: frozenset[str] = frozenset()
     """Instants of lakelock's writers, as of the last time that this process looked for dead writers."""
     index: TableIndex | None = None

@@ -27,6 +27,7 @@ from lakelock.occ.conflicts.profiles import PROFILES, judge
 from lakelock.occ.conflicts.rules import FileCheck
 from lakelock.occ.conflicts.summary import CommitCost, CommitSummary
 from lakelock.occ.conflicts.window import commits_since, possibly_archived
+from lakelock.occ.foreign.first_meeting import look_for_first_meeting
 from lakelock.occ.foreign.late_starters import LateStarter, late_starters
 from lakelock.occ.foreign.planned_services import planned_cleaning, planned_clustering
 from lakelock.occ.foreign.single_writer import notice_second_writer
@@ -37,7 +38,7 @@ from lakelock.occ.phases import Phase, Phases
 from lakelock.occ.publishing.fate import SHARE_THE_LOCK, is_withdrawn
 from lakelock.occ.publishing.settling import finish_head
 from lakelock.occ.recorded_index import current_properties
-from lakelock.occ.records.decisions import Decision, LogView, decided_for
+from lakelock.occ.records.decisions import Decision, LogView, Resolution, decided_for, resolve
 from lakelock.occ.records.reservations import Reservation
 from lakelock.occ.recovery.ending import rolled_back
 from lakelock.occ.reserving.waiting import OthersReservations
@@ -238,9 +239,7 @@ class Commit:
             self._ensure_pending(timeline, mine)
             timeline = finish_head(table, view, timeline)
             others = commits_since(table, baseline, timeline, decisions, self._others)
-            for other in others:
-                if other.is_foreign:
-                    table.observed.met_foreign(other.party.instant)
+            look_for_first_meeting(table, timeline, view, baseline.first, others)
             self._noticed = self._noticed or notice_second_writer(table, timeline, baseline.instant, others)
             looks: list[FileCheck | LateStarter] = [*self._validate(timeline, others)]
             schema = schema_after(self._schema, self._draft, others)
@@ -291,15 +290,23 @@ class Commit:
 
     def _ensure_pending(self, timeline: Timeline, mine: Decision | None) -> None:
         """Raise unless this instant is pending and nobody has rolled it back."""
-        instant = self._baseline.instant
+        table, instant = self._table, self._baseline.instant
         if mine is not None:
             raise rolled_back(self._draft.footprint.party, mine)
-        if is_withdrawn(self._table, timeline, instant):
-            raise RolledBackError(
-                f"{instant} was rolled back by another Hudi writer",
-                hint=f"{SHARE_THE_LOCK}; then run the operation again",
-                instant=instant,
-            )
+        if not is_withdrawn(table, timeline, instant):
+            return
+        # The log may have been listed before the timeline: only what no decision explains is another engine's doing.
+        view = table.log.look(after=self._baseline.first, newest=None)
+        since = decided_for(instant, view.decisions)
+        if since is not None and resolve(since) is Resolution.ROLLED_BACK:
+            raise rolled_back(self._draft.footprint.party, since)
+        if since is None and view.boundary <= self._baseline.first:
+            table.observed.met_foreign()
+        raise RolledBackError(
+            f"{instant} was rolled back by another Hudi writer",
+            hint=f"{SHARE_THE_LOCK}; then run the operation again",
+            instant=instant,
+        )
 
     def _cost_so_far(self) -> CommitCost:
         lock, phases = self.lock, self._phases.told()

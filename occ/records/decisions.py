@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -37,6 +37,7 @@ from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Created, Storage, Stored, create
 from lakelock.table import layout
 from lakelock.table.damage import LISTED, RESTORE, of_table
+from lakelock.table.instants import Instant
 
 FORMAT = 1
 
@@ -245,6 +246,15 @@ class DecisionLog:
     def known(self, instant: str) -> Decision | None:
         """The decision by which an instant that is completed was committed, if this process has read it; no request."""
         return next((d for d in self._known.values() if d.instant == instant and d.kind is not DecisionKind.ROLLBACK), None)
+
+    def without_decision(self, completed: Iterable[Instant], *, after: int, up_to: int) -> list[Instant]:
+        """Those of some completed instants about which no record was read, if there are more of them than records that were
+        not read between two numbers; else none. No request. Every record above `up_to` was read.
+        """
+        read = {d.instant for d in self._known.values() if d.kind is not DecisionKind.ROLLBACK}
+        found = [i for i in completed if i.requested not in read]
+        unread = sum(number not in self._known for number in range(after + 1, up_to + 1)) if found else 0
+        return found if len(found) > unread else []
 
     def read(self, number: int) -> Decision | None:
         """The record, or None if it is not there (any more). Only a boundary read afterwards tells whether it counts."""

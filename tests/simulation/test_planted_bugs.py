@@ -52,8 +52,17 @@ def _beside(test: Callable[..., None], *arguments: str) -> Callable[[], None]:
 
     def found() -> None:
         storage = undone_commits.shared(MemoryStorage())
+        test(storage, Peer(storage.inner), *arguments)
+
+    return _failing(found)
+
+
+def _failing(test: Callable[..., None], *arguments: str) -> Callable[[], None]:
+    """A test of behaviour; an error is a failure of it."""
+
+    def found() -> None:
         try:
-            test(storage, Peer(storage.inner), *arguments)
+            test(*arguments)
         except LakelockError as error:
             raise AssertionError(error.message) from error
 
@@ -100,6 +109,28 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
             _beside(
                 undone_commits.test_the_other_half_of_an_overlap_that_comes_after_my_look_is_found_by_the_next_beginning_once
             ),
+        ),
+        *(
+            (
+                careless.UNMET,
+                _failing(
+                    undone_commits.test_the_first_meeting_is_noticed_although_the_newest_commit_is_one_of_lakelock,
+                    known,
+                ),
+            )
+            for known in undone_commits.WHICH_COMMITS_ARE_ANOTHERS
+        ),
+        (
+            careless.UNREAD_DECISIONS,
+            _failing(undone_commits.test_where_only_lakelock_writes_no_commit_is_read_to_look_for_another_engine),
+        ),
+        (
+            careless.WITHDRAWN_BY_NOBODY,
+            _failing(undone_commits.test_whose_transaction_was_rolled_back_without_a_decision_has_met_another_engine),
+        ),
+        (
+            careless.WITHDRAWN_BY_OTHERS,
+            _failing(undone_commits.test_whose_transaction_was_rolled_back_by_a_writer_of_lakelock_has_met_no_other_engine),
         ),
         (ON_THEIR_WAY, lambda: test_reservations.test_a_claim_that_is_on_its_way_is_waited_for(test_reservations.Table())),
         (

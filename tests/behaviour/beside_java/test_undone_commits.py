@@ -2,33 +2,46 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 from tests.behaviour.cli.command_line import run
 from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import QUICK, Recorder, leftovers, new_table, writer
+from tests.behaviour.tables import QUICK, Recorder, leftovers, memory_table, new_table, writer
 from tests.behaviour.upkeep.test_optimize import content, rows
 from tests.faulty_storage import Wrapped
 
+from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitUndone, CorruptTableError, RolledBackError, StorageError
 from lakelock.events import EventKind
 from lakelock.occ.foreign.overlaps import audit
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.recovery.reaper import collect
+from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget
+from lakelock.occ.recovery.rollback import roll_back as roll_back_now
 from lakelock.settings import ArchiveSettings, CheckpointSettings, CleanSettings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import Action, Instant, State, format_instant, later_than, parse_instant
 from lakelock.table.services import RollbackPlan
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
 
+LOCK = ".hoodie/.locks/"
 OLD = [("a", 1, "1"), ("b", 2, "1")]
 NEW = ("c", 3, "1")
+WHICH_COMMITS_ARE_ANOTHERS = [
+    "by a log that has every decision",
+    "by the order of completions",
+    "by what the process saw before",
+]
 
 
 class Meddled(Wrapped):
@@ -55,6 +68,26 @@ def decides(op: str, key: str) -> bool:
 
 def reads_boundary(op: str, key: str) -> bool:
     return op == "get" and key == layout.DECISIONS_BOUNDARY
+
+
+def takes_the_lock(op: str, key: str) -> bool:
+    return op.startswith("put") and key.startswith(LOCK)
+
+
+def earlier(instant: str) -> str:
+    return format_instant(parse_instant(instant) - 1)
+
+
+class Noted(Wrapped):
+    """A storage that notes its requests."""
+
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
+        self.noted: list[tuple[str, str]] = []
+
+    def carry(self, op, key, request, *, weight=1):
+        self.noted.append((op, key))
+        return request()
 
 
 def publishes(op: str, key: str) -> bool:
@@ -130,6 +163,79 @@ def test_what_is_rolled_back_before_it_is_published_is_void_and_written_again(st
     assert told.kinds().count("committed") == 1 and told.kinds().count("rejected") == 1
     assert audit(writer(storage).table, 100).undone == []
     assert [key for key in leftovers(storage.inner) if key.endswith(".parquet")] == []
+
+
+@pytest.mark.parametrize("known", WHICH_COMMITS_ARE_ANOTHERS)
+def test_the_first_meeting_is_noticed_although_the_newest_commit_is_one_of_lakelock(known) -> None:
+    """The other engine's first commit completes while lakelock's next one, which does not know of it, is the newest."""
+    storage = Meddled(memory_table())
+    mine = opened(storage)
+    mine.insert(rows(OLD[0]))
+    theirs = later_than(SystemRuntime().now_ms(), read_timeline(storage).newest_time)
+    time.sleep(0.005)
+    second = opened(storage).insert(rows(OLD[1]))
+    done = Instant(theirs, Action.COMMIT.value, State.COMPLETED, earlier(second.completion))
+    assert theirs < second.instant
+    storage.put(layout.timeline(done.file_name), CommitMetadata({}, "UPSERT").to_bytes())
+    if known == "by what the process saw before":
+        assert collect(writer(storage).table) > 0
+    else:
+        mine = opened(storage)
+    after_decision(storage, lambda: Peer(storage.inner).roll_back(pending(storage.inner)))
+    assert mine.insert(rows(NEW)).attempts == 2
+    assert mine.coordinator.table.observed.newest_foreign == theirs
+    assert content(opened(storage).read()) == [*OLD, NEW]
+    assert audit(writer(storage).table, 100).undone == []
+
+
+def test_whose_transaction_was_rolled_back_without_a_decision_has_met_another_engine() -> None:
+    storage = Meddled(memory_table())
+
+    def roll_back() -> None:
+        Peer(storage.inner).roll_back(pending(storage.inner))
+
+    def roll_back_twice() -> None:
+        roll_back()
+        after_decision(storage, roll_back)
+
+    storage.before(takes_the_lock, roll_back_twice)
+    assert opened(storage).insert(rows(NEW)).attempts == 3
+    assert content(opened(storage).read()) == [NEW]
+
+
+def test_whose_transaction_was_rolled_back_by_a_writer_of_lakelock_has_met_no_other_engine() -> None:
+    storage = Meddled(memory_table())
+    engine = opened(storage)
+
+    def roll_back() -> None:
+        target = RollbackTarget(pending(storage.inner), Action.COMMIT, "INSERT", "its heartbeat has stopped")
+        other = writer(storage.inner)
+        assert roll_back_now(other.table, target) is RollbackOutcome.ROLLED_BACK
+
+    storage.before(takes_the_lock, roll_back)
+    with pytest.raises(RolledBackError, match="was rolled back by .* in decision 1"), \
+            engine.coordinator.begin("INSERT") as tx:  # fmt: skip
+        engine.insert_in(tx, rows(NEW))
+    assert not engine.coordinator.table.observed.foreign_writers
+
+
+def test_where_only_lakelock_writes_no_commit_is_read_to_look_for_another_engine() -> None:
+    storage = Noted(memory_table())
+    first, second = opened(storage), opened(storage)
+    for number in range(4):
+        first.insert(rows((f"a{number}", 1, "1")))
+        for name in "bc":
+            second.insert(rows((f"{name}{number}", 1, "1")))
+        second.coordinator.begin("INSERT").abort()
+    collect(writer(storage.inner).table)
+    second.coordinator.begin("INSERT").abort()
+    newest = read_timeline(storage).commits[-1]
+    storage.noted.clear()
+    for engine in (first, second, opened(storage)):
+        engine.insert(rows(NEW))
+        assert not engine.coordinator.table.observed.foreign_writers
+    commits = [key for op, key in storage.noted if op == "get" and key.startswith(layout.TIMELINE) and key.endswith("commit")]
+    assert set(commits) <= {layout.timeline(newest.file_name)}
 
 
 def test_a_write_that_runs_no_more_says_which_settings_the_other_engine_lacks(storage, peer) -> None:

@@ -92,3 +92,31 @@ TOO_EARLY = Planted(
     'late = [each for each in overlaps(known) if (each.second.completion or "") > looked_at]',
     "late = []",
 )
+UNMET = Planted(
+    "an unmet engine",
+    "nobody looks for commits of which the log has no decision",
+    "occ.foreign.first_meeting:look_for_first_meeting",
+    "suspects = sorted(_without_decision(table, timeline, view, first), key=lambda i: i.completion or i.requested)",
+    "suspects = []",
+)
+UNREAD_DECISIONS = Planted(
+    "decisions that were not read",
+    "commits of lakelock whose decisions this process has not read are taken for another engine's, and read",
+    "occ.records.decisions:DecisionLog.without_decision",
+    "return found if len(found) > unread else []",
+    "return found",
+)
+WITHDRAWN_BY_NOBODY = Planted(
+    "withdrawn by nobody",
+    "a writer whose instant was rolled back without a decision does not take that for the sign of another engine",
+    "occ.committing.commit:Commit._ensure_pending",
+    "if since is None and view.boundary <= self._baseline.first:",
+    "if False:",
+)
+WITHDRAWN_BY_OTHERS = Planted(
+    "withdrawn by others",
+    "a writer that looked at the log before it was rolled back does not look again for the decision",
+    "occ.committing.commit:Commit._ensure_pending",
+    "since = decided_for(instant, view.decisions)",
+    "since = None",
+)
