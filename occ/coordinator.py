@@ -279,17 +279,19 @@ class Coordinator(TableServices):
         return self._schemas.as_of(timeline, self.properties, as_of)
 
     def known_schemas(self, tx: Transaction | None = None) -> Iterator[pa.Schema]:
-        """The columns that whoever opened this can know: those of its first transaction, and those when it was opened.
+        """The columns that whoever opened this can know: those of its first transaction, or those when it was opened, and in
+        either case those that its own writes added.
 
         `tx`: the transaction whose baseline tells them; without one the table is looked at.
         """
+        own = self.table.observed.own_columns
         if self._first_schema is not None:
-            yield self._first_schema.arrow
+            yield pa.schema([*self._first_schema.arrow, *own])
         opened = datetime.fromtimestamp(self._opened_ms / 1000, timezone.utc).isoformat()
         timeline, properties = self.table.timeline() if tx is None else tx.baseline.timeline, self.properties
         found = self._schemas.before(timeline, properties, as_of_time(opened, properties.timezone))
         if found is not None:
-            yield found.arrow
+            yield pa.schema([*found.arrow, *own])
 
     def know_columns(self) -> None:
         """Whoever opened this knows the columns that the table has now: it has changed them."""

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+
+import pyarrow as pa
 
 from lakelock.table.index_choice import TableIndex
 from lakelock.table.properties import TableProperties
@@ -49,6 +52,8 @@ class Observations:
     rollback_targets: dict[str, str] = field(default_factory=dict)
     """By rollback, the instant that its plan names; plans never change."""
 
+    own_columns: tuple[pa.Field, ...] = ()
+    """What writes of this process added to the table's columns: it knows these, whatever the table was when it was opened."""
     void: set[str] = field(default_factory=set)
     """Instants that are decided and will never be visible: another engine rolled them back, or removed files of them."""
     told: dict[str, None] = field(default_factory=dict)
@@ -62,6 +67,10 @@ class Observations:
         if len(self.told) > MOST_TOLD:
             del self.told[next(iter(self.told))]
         return True
+
+    def brought(self, columns: Iterable[pa.Field]) -> None:
+        """Remember that a write of this process brings these columns."""
+        self.own_columns = tuple(dict.fromkeys((*self.own_columns, *columns)))
 
     def time_seen(self, instant: str) -> None:
         """Remember an instant or completion time that is taken."""

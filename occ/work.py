@@ -30,6 +30,7 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import check_files
 from lakelock.table.layout import FileGroupId
+from lakelock.table.partial import added
 from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes.alterations import require_same_text
 from lakelock.table.snapshot import Snapshot
@@ -180,6 +181,9 @@ class Work:
         """
         self._ensure_open()
         require_same_text(self.schema, schema or self.schema, self.baseline.properties)
+        if schema is not None and schema != self.schema:
+            # Whoever writes with this schema knows what it adds, also in later writes and if this one is rejected.
+            self._table.observed.brought(added(schema.arrow, self.schema.arrow))
         if not self._writing:
             self._writing = True
             self._emit(EventKind.WRITING)

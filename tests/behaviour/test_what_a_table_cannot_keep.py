@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import writer
+from tests.behaviour.tables import leftovers, writer
 from tests.sizes import in_ci
 
 from lakelock.engine.arrow import ArrowEngine
@@ -104,6 +104,20 @@ def test_a_text_that_has_the_folder_of_null_is_refused_by_every_write(storage: L
     assert engine.insert(rows((2, None)), partition="p=__HIVE_DEFAULT_PARTITION__").rows_inserted == 1
     assert engine.read(where=pc.field("p") == value).num_rows == 0
     assert engine.read().column("p").to_pylist() == [None, None]
+
+
+@pytest.mark.parametrize("value", ["a\tb", "a\x7f"])
+def test_a_control_character_is_refused_by_every_write_before_a_file_is_announced(
+    make: Callable[[], Storage], value: str
+) -> None:
+    storage = make()
+    engine = engine_of(storage, url_encode=False)
+    engine.insert(rows((1, "plain")))
+    for write in (engine.insert, engine.upsert, engine.overwrite_partitions, engine.delete_keys):
+        with pytest.raises(SchemaError, match="the partition column p holds"):
+            write(rows((1, value)))
+    assert leftovers(storage) == []
+    assert engine_of(make(), url_encode=True).insert(rows((1, value))).rows_inserted == 1
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,18 @@ def missing_since(table: pa.Schema, given: pa.Schema, missing: MissingColumns, k
     return missing
 
 
+def added(after: Iterable[pa.Field], before: Iterable[pa.Field]) -> Iterator[pa.Field]:
+    """The columns of `after` that are not in `before`, or not of that type; of structs only those fields."""
+    there = Fields(before)
+    for field in after:
+        other = there.find(field.name)
+        if other is None or not (pa.types.is_struct(field.type) and pa.types.is_struct(other.type)):
+            if other is None or other.type != field.type:
+                yield field
+        elif inside := list(added(field.type, other.type)):
+            yield field.with_type(pa.struct(inside))
+
+
 def narrowed(table: pa.Schema, given: pa.Schema) -> pa.Schema:
     """The columns of `table` that rows with the columns `given` have, with only those fields of structs that they have."""
     return pa.schema(_narrowed(table, given))

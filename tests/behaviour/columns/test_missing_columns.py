@@ -147,3 +147,45 @@ def test_a_writer_that_cannot_know_a_new_column_goes_on_and_keeps_its_values(sto
     for knowing in (owner, engine_with(storage)):
         with pytest.raises(SchemaError, match="the rows lack a column of the table: channel"):
             knowing.upsert(pa.Table.from_pylist(STORED, SCHEMA))
+
+
+NOTED = SCHEMA.append(pa.field("place", pa.struct([("zip", pa.string())])))
+
+
+def test_a_writer_that_adds_a_column_itself_knows_it_and_not_those_of_others(storage) -> None:
+    """Rows without it are a mistake of its own, not of a schema that it cannot know."""
+    adding = engine_with(storage, merge_schema=True)
+    engine_with(storage).alter(Alteration(add={"channel": pa.string()}))
+    adding.upsert(pa.Table.from_pylist([STORED[0] | {"ts": 6, "place": {"zip": "1"}}], NOTED))
+    with pytest.raises(SchemaError, match="the rows lack 2 columns of the table: channel, place"):
+        adding.upsert(pa.Table.from_pylist([STORED[0] | {"ts": 7, "v": 3}], SCHEMA))
+    adding.upsert(pa.Table.from_pylist([STORED[0] | {"ts": 7, "v": 3, "place": {"zip": "2"}}], NOTED))
+    assert content(storage)["a"] == (3, 10)
+
+
+def test_a_writer_that_adds_a_field_itself_knows_it_and_not_those_of_others(storage) -> None:
+    engine_with(storage).alter(Alteration(add={"place": NOTED.field("place").type}))
+    adding = engine_with(storage, merge_schema=True)
+    wider = NOTED.set(5, pa.field("place", pa.struct([("zip", pa.string()), ("floor", pa.int64())])))
+    adding.upsert(pa.Table.from_pylist([STORED[0] | {"ts": 6, "place": {"zip": "1", "floor": 2}}], wider))
+    with pytest.raises(SchemaError, match=r"the rows lack a column of the table: place\.floor"):
+        adding.upsert(pa.Table.from_pylist([STORED[0] | {"ts": 7, "place": {"zip": "2"}}], NOTED))
+
+
+def test_a_column_that_a_rejected_attempt_added_is_known_to_its_writer(storage) -> None:
+    """Another adds the same column meanwhile, so the attempt that commits finds it there."""
+    wider = SCHEMA.append(pa.field("extra", pa.string()))
+    row = {**STORED[0], "ts": 8, "extra": "x"}
+    done: list[object] = []
+
+    class Meanwhile(type(ARROW)):  # type: ignore[misc]
+        def tag(self, *args: object) -> object:
+            found = super().tag(*args)
+            if not done:
+                done.append(engine_with(storage, merge_schema=True).upsert(pa.Table.from_pylist([row], wider)))
+            return found
+
+    adding = ArrowEngine(writer(storage, replace(QUICK, write=WriteSettings(merge_schema=True))), Meanwhile())
+    assert adding.upsert(pa.Table.from_pylist([row | {"ts": 9}], wider)).attempts == 2
+    with pytest.raises(SchemaError, match="the rows lack a column of the table: extra"):
+        adding.upsert(pa.Table.from_pylist([STORED[0] | {"ts": 10}], SCHEMA))

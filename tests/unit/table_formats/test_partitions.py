@@ -68,6 +68,16 @@ def test_a_slash_that_is_not_escaped_is_refused_where_another_column_follows() -
     assert partition_path(["x", "y/z"], ("a", "b"), hive_style=False, url_encode=False) == "x/y/z"
 
 
+@pytest.mark.parametrize("value", ["a\tb", "\n", "\x01", "\x1f", "\x7f"])
+@pytest.mark.parametrize("hive_style", [True, False])
+def test_a_control_character_that_is_not_escaped_is_refused(value: str, hive_style: bool) -> None:
+    with pytest.raises(SchemaError, match="f holds .*: object stores take no control character") as refused:
+        path_of(value, hive_style=hive_style, url_encode=False)
+    assert repr(value) in str(refused.value)
+    assert "urlencode=true" in refused.value.hint
+    assert path_of("\u0085 \u2028", url_encode=False) == "\u0085 \u2028"
+
+
 def test_several_fields_nest_in_their_order() -> None:
     fields = ("month", "carrier")
     assert partition_path(["1", None], fields, hive_style=True, url_encode=True) == "month=1/carrier=__HIVE_DEFAULT_PARTITION__"

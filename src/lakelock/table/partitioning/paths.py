@@ -21,6 +21,7 @@ DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"
 """What stands for a null, and to Hudi for an empty text, which no row here has."""
 
 _ESCAPED = re.compile(r"""[\x00-\x1f\x7f"#%'*/:=?\\{\[\]^]""")
+_CONTROL = re.compile(r"[\x01-\x1f\x7f]")
 _ESCAPE = re.compile(r"%([0-9A-Fa-f]{2})")
 
 
@@ -46,6 +47,13 @@ def partition_path(values: Sequence[str | None], fields: Sequence[str], *, hive_
             raise SchemaError(
                 f"the partition column {field} holds {value!r}, which reads as the folders of several columns",
                 hint="correct the value; slashes are safe where hoodie.datasource.write.partitionpath.urlencode=true",
+                column=field,
+                value=value,
+            )
+        elif _CONTROL.search(text):
+            raise SchemaError(
+                f"the partition column {field} holds {value!r}: object stores take no control character in a folder's name",
+                hint="correct the value; they are safe where hoodie.datasource.write.partitionpath.urlencode=true",
                 column=field,
                 value=value,
             )
