@@ -8,9 +8,10 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ STOPPED_ROWS = sorted(SERVICES_OF_ROWS.keys() - {"storage", "storage on S3"})
 
 @contextmanager
 def slowed(service: Service) -> Iterator[Service]:
-    """The service, which stops now and then as long as it is not restarted."""
+    """The service, which stops now and then as long as a test does not stop or pause it itself."""
     turn, over = threading.Lock(), threading.Event()
 
     def stopping_now_and_then() -> None:
@@ -35,19 +36,25 @@ def slowed(service: Service) -> Iterator[Service]:
                 over.wait(STOPS_S)
                 service.resume()
 
-    def restart() -> None:
-        service.start()
+    def ending_a_turn(end: Callable[[], None]) -> None:
+        end()
         turn.release()
 
-    def stop() -> None:
+    def taking_a_turn(begin: Callable[[], None]) -> None:
         turn.acquire()
-        service.stop()
+        begin()
 
     thread = threading.Thread(target=stopping_now_and_then, daemon=True)
     busy = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     thread.start()
     try:
-        yield replace(service, stop=stop, start=restart)
+        yield replace(
+            service,
+            stop=partial(taking_a_turn, service.stop),
+            start=partial(ending_a_turn, service.start),
+            pause=partial(taking_a_turn, service.pause),
+            resume=partial(ending_a_turn, service.resume),
+        )
     finally:
         over.set()
         thread.join()

@@ -16,6 +16,7 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.pruning.files import StatisticsOf
 from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.rewriting.kernels import ArrowKernels, Condition, Kernels, KeyedRows
+from lakelock.table.rewriting.spark_conditions import as_in_spark
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
 
@@ -47,6 +48,13 @@ def require_condition(condition: Condition | None, schema: TableSchema, kernels:
         raise InputError(
             f"{condition} is no condition on the rows of this table: {str(error).splitlines()[0]}",
             hint=f"the columns are {', '.join(f'{field.name} ({field.type})' for field in list(schema.arrow)[:20])}",
+        ) from error
+    try:
+        as_in_spark(condition, schema.arrow)
+    except pa.ArrowNotImplementedError as error:
+        raise InputError(
+            f"{condition} cannot be told by Spark's rule for floating-point numbers: {str(error).splitlines()[0]}",
+            hint='name columns by their names: pc.field("id"), or pc.field("place", "zip") for a field of a struct',
         ) from error
 
 

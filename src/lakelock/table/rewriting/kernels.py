@@ -29,6 +29,7 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.pruning.files import StatisticsOf, files_of_expression
 from lakelock.table.pruning.partition_values import PartitionValues
 from lakelock.table.rewriting.merge import BATCH_BYTES, Counts, DeleteMask, Placed, keys_among, rewrite
+from lakelock.table.rewriting.spark_conditions import as_in_spark
 from lakelock.table.schema import TableSchema, check_write, columns_of_upserts, require_columns
 from lakelock.table.snapshot import DataFile
 from lakelock.table.taking import rows_within, taken
@@ -51,26 +52,15 @@ _ROW = "number of the row"
 
 
 def selected(rows: pa.Table, condition: pc.Expression) -> pa.Table:
-    """The rows that satisfy a condition of Arrow. The two zeros are equal, as in SQL; Arrow's `isin` alone tells them apart."""
-    floats = _floats_in(rows.schema, condition)
-    return rows.filter(_mask(rows, condition, floats) if floats else condition)
+    """The rows that satisfy a condition of Arrow, in which floating-point numbers compare as in Spark."""
+    return rows.filter(as_in_spark(condition, rows.schema))
 
 
-def _mask(rows: pa.Table, condition: pc.Expression, floats: Sequence[int]) -> pa.ChunkedArray:
-    for number in floats:
-        field = rows.schema.field(number)
-        rows = rows.set_column(number, field, pc.add(rows.column(number), pa.scalar(0, field.type)))  # of -0.0 it makes 0.0
+def _mask(rows: pa.Table, condition: pc.Expression) -> pa.ChunkedArray:
     numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
     found = np.zeros(rows.num_rows, np.bool_)
-    found[np.asarray(numbered.filter(condition).column(_ROW))] = True
+    found[np.asarray(selected(numbered, condition).column(_ROW))] = True
     return pa.chunked_array([pa.array(found)])
-
-
-def _floats_in(schema: pa.Schema, condition: pc.Expression) -> list[int]:
-    """Which columns of floating-point numbers the condition names; perhaps some more."""
-    text = str(condition)
-    kinds = (pa.float32(), pa.float64())
-    return [number for number, field in enumerate(schema) if field.type in kinds and field.name in text]
 
 
 class NewFile(Protocol):
@@ -238,12 +228,16 @@ class ArrowKernels:
         return keys_among(keyed.keys)
 
     def satisfying(self, condition: pc.Expression) -> DeleteMask:
-        return lambda rows: _mask(rows, condition, _floats_in(rows.schema, condition))
+        return lambda rows: _mask(rows, condition)
 
     def possible(
         self, condition: pc.Expression, files: Sequence[DataFile], schema: TableSchema, values: PartitionValues,
         statistics: StatisticsOf,
     ) -> Sequence[DataFile]:  # fmt: skip
+        try:
+            condition = as_in_spark(condition, schema.arrow)
+        except (pa.ArrowException, KeyError):
+            return files  # who evaluates it tells what is wrong with it
         return files_of_expression(condition, files, schema.arrow, values, statistics)
 
     def example(self, file: DataFile, schema: TableSchema, condition: pc.Expression | None, storage: Storage) -> str | None:
