@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from lakelock.testing.servers import ServerMissing
 from lakelock.testing.service import ServerMissing
+from tests import sampling
 
 _SPARK_FOLDER = Path(__file__).parent / "spark"
 _INTEROP_FOLDER = Path(__file__).parent / "interop"
@@ -27,6 +29,7 @@ _LONGEST_SIMULATION_S = 1800
 """They compute, at low priority beside others, and wait for nothing: on a busy machine one may take long, but none can hang."""
 _IN_CI = bool(os.environ.get("CI"))
 _IN_FULL = bool(os.environ.get("FULL"))
+_SAMPLED = _IN_CI and not _IN_FULL
 
 # Hypothesis has no deadline, since a busy machine is not a failure. Laptops look for new examples; CI takes the same ones each
 # time, so that one commit has one result, and more of them.
@@ -53,21 +56,36 @@ def _waits(item: pytest.Item) -> bool:
     )
 
 
+def pytest_configure() -> None:
+    """The processes of a run take one sample, even if a commit comes in between."""
+    if _SAMPLED:
+        os.environ.setdefault(sampling.VARIABLE, sampling.seed_of_this_run())
+
+
+def pytest_report_header() -> list[str]:
+    return [sampling.header(sampling.seed_of_this_run())] if _SAMPLED else []
+
+
+def _leave_out(config: pytest.Config, items: list[pytest.Item], deselected: list[pytest.Item]) -> None:
+    if deselected:
+        config.hook.pytest_deselected(items=deselected)
+        kept = set(items).difference(deselected)
+        items[:] = [item for item in items if item in kept]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Everything in tests/spark starts Spark: `make tests` runs it alone. Without Java it is skipped.
 
     What waits has the marker `waits`, by a rule or by hand, and says so in the results, for `.ci/run_stages.py`. What only CI
-    and the long form have is left out elsewhere.
+    and the long form have is left out elsewhere, and CI takes a sample of what repeats a promise.
     """
     for item in items:
         if not _OF_ONE_SERVICE.isdisjoint(item.path.parents):
             item.add_marker(pytest.mark.in_ci)
     left_out = {name for name, runs in (("in_ci", _IN_CI or _IN_FULL), ("long", _IN_FULL)) if not runs}
-    deselected = [item for item in items if any(mark.name in left_out for mark in item.iter_markers())]
-    if deselected:
-        config.hook.pytest_deselected(items=deselected)
-        kept = set(items).difference(deselected)
-        items[:] = [item for item in items if item in kept]
+    _leave_out(config, items, [item for item in items if any(mark.name in left_out for mark in item.iter_markers())])
+    if _SAMPLED:
+        _leave_out(config, items, sampling.left_out(items, sampling.seed_of_this_run()))
     skip = pytest.mark.skip(reason="needs Java 17 or newer: apt-get install -y openjdk-17-jre-headless")
     without_java = not _java_is_there()
     for item in items:

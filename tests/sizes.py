@@ -16,8 +16,8 @@ Parameters = list[object]
 
 
 def in_ci(*values: object) -> Parameters:
-    """These parameters in CI and in the long form only."""
-    return [_marked(value, pytest.mark.in_ci) for value in values]
+    """These parameters in the long form, and some of them in CI: `tests.sampling` says which."""
+    return [_marked(value, pytest.mark.in_ci, pytest.mark.sampled) for value in values]
 
 
 def long(*values: object) -> Parameters:
@@ -40,5 +40,5 @@ def examples(short: int, full: int) -> int:
     return full if os.environ.get("FULL") else short
 
 
-def _marked(value: object, mark: pytest.MarkDecorator) -> object:
-    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=mark)
+def _marked(value: object, *marks: pytest.MarkDecorator) -> object:
+    return pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=marks)

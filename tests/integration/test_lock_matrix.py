@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from tests.integration.matrix import IN_PROCESS, SERVICES_OF_ROWS, Services, mark
 from tests.servers import Service
-from tests.sizes import but_in_ci
 
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.testing.lock_suite import LockedTable, LockProviderSuite, OneProcessPromises, column_of
+from lakelock.testing.servers import Service
 
 
 @pytest.fixture(autouse=True)
@@ -22,7 +22,10 @@ def cell(request: pytest.FixtureRequest) -> None:
     mark(request.node, name, column_of(request.function))
 
 
-@pytest.fixture(scope="module", params=but_in_ci(SERVICES_OF_ROWS, SERVICES_OF_ROWS.keys() - {"storage on S3"}))
+@pytest.fixture(
+    scope="module",
+    params=[pytest.param(row, marks=pytest.mark.in_ci) if row == "storage on S3" else row for row in SERVICES_OF_ROWS],
+)
 def service(request: pytest.FixtureRequest, services: Services) -> Service:
     return services(request.param)
 

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 CONFIGURATION = """
 [tool.pytest.ini_options]
 addopts = ["--import-mode=importlib", "--strict-markers"]
-markers = ["spark: x", "interop: x", "waits: x"]
+markers = ["spark: x", "interop: x", "waits: x", "in_ci: x", "sampled: x"]
 [tool.coverage.run]
 source = ["tests"]
 """
@@ -34,13 +34,19 @@ def test_once():
     print("printed in run", runs + 1)
     assert runs, "only the first time"
 """
+REPEATED = """
+import pytest
+
+@pytest.mark.parametrize("step", [0, *(pytest.param(n, marks=[pytest.mark.in_ci, pytest.mark.sampled]) for n in range(1, 40))])
+def test_repeated(step): ...
+"""
 ALWAYS = "def test_always():\n    assert 1 == 2\n"
 SERVED = "import pytest\n\n@pytest.fixture\ndef s3_endpoint(): ...\n\ndef test_served(s3_endpoint): ...\n"
 STAGES = ("integration", "interop", "simulation", "spark", "unit")
 
 
 class Project:
-    """A project like this one: its conftest, its stages, and a test that passes in each."""
+    """A project like this one: its conftest with its sampling, its stages, and a test that passes in each."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -50,7 +56,8 @@ class Project:
             self.add(f"{name}/test_{name}_passes.py", PASSES)
         self.add("integration/test_lock_matrix.py", PASSES)
         self.add("integration/matrix.py", "import sys\nprint('matrix of', *sys.argv[1:])\n")
-        shutil.copy(ROOT / "tests" / "conftest.py", folder / "tests" / "conftest.py")
+        for name in ("__init__.py", "conftest.py", "sampling.py"):
+            shutil.copy(ROOT / "tests" / name, folder / "tests" / name)
 
     def add(self, path: str, text: str) -> None:
         file = self.folder / "tests" / path
@@ -178,8 +185,26 @@ def test_what_waits_is_known_by_its_folder_its_fixtures_what_it_imports_or_its_m
     project: Project, path: str, text: str, waits: bool
 ) -> None:
     project.add("waiting.py", "def eventually(): ...\n")
-    project.add("__init__.py", "")
     project.add(path, text)
     command = [sys.executable, "-m", "pytest", "-q", "--collect-only", "-m", "waits", f"tests/{path}"]
     done = subprocess.run(command, cwd=project.folder, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == (0 if waits else 5), done.stdout
+
+
+def test_a_build_takes_another_sample_with_each_commit_and_the_same_one_again_when_asked(project: Project) -> None:
+    project.add("unit/test_repeated.py", REPEATED)
+
+    def collected(**environment: str) -> str:
+        kept = {name: value for name, value in os.environ.items() if name not in ("CI", "FULL")}
+        command = [sys.executable, "-m", "pytest", "--collect-only", "tests/unit/test_repeated.py"]
+        run = subprocess.run(
+            command, cwd=project.folder, env=kept | environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        return run.stdout
+
+    one, again, other = (collected(CI="1", LAKELOCK_SAMPLE=commit) for commit in ("1f", "1f", "4c"))
+    chosen, others = (set(re.findall(r"test_repeated\[\d+\]", text)) for text in (one, other))
+    assert "LAKELOCK_SAMPLE='1f'" in one and chosen == set(re.findall(r"test_repeated\[\d+\]", again))
+    assert "test_repeated[0]" in chosen & others and 2 < len(chosen) < 20 and chosen != others
+    assert "40 tests collected" in collected(CI="1", FULL="1", LAKELOCK_SAMPLE="1f")
+    assert "1/40 tests collected" in collected()

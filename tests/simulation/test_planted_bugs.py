@@ -69,6 +69,7 @@ def _failing(test: Callable[..., None], *arguments: str) -> Callable[[], None]:
     return found
 
 
+@pytest.mark.sampled(one_in=1)
 @pytest.mark.parametrize("planted", but_in_ci(PLANTED, PLANTED[::12]), ids=lambda planted: planted.name)
 def test_a_planted_bug_is_found(planted: Planted) -> None:
     found = first_seed(planted)
