@@ -44,6 +44,7 @@ def ensure_placed(table: Shared, index: BucketIndex = INDEX) -> Counter[tuple[st
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("maker", ["java", "lakelock"])
 def test_both_write_the_same_buckets(share: Share, maker: str) -> None:
     table = share(LAYOUT, create=False)

@@ -54,6 +54,7 @@ def seen(table: Shared, schema: pa.Schema = NOTED) -> list[Row]:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("how", ["append", "reconcile", "alter", "alter with schema on read"])
 def test_a_column_that_java_adds_under_a_transaction_keeps_its_values(table: Shared, how: str) -> None:
     engine, coordinator = table.engine(), table.coordinator()

@@ -120,6 +120,7 @@ def as_of(table: Shared, instant: str) -> str:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("inflight", [False, True], ids=["requested", "inflight"])
 def test_java_carries_out_a_plan_of_lakelock_whose_cleaner_died(share: Share, inflight: bool) -> None:
     table = share()

@@ -103,6 +103,7 @@ def rejected(case) -> str:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize(("profile", "level"), MATRIX.LEVELS, ids=str)
 def test_the_engine_answers_each_cell_of_the_page_as_the_rules_do(profile: str, level: str) -> None:
     asked = [case for case in MATRIX.cases() if case[:2] == (profile, level)]

@@ -44,6 +44,7 @@ def cell(request: pytest.FixtureRequest) -> None:
     mark(request.node, "hive_metastore", "S/X suite")
 
 
+@pytest.mark.sampled
 class TestMetastore(DataLockSuite):
     @pytest.fixture
     def writers(self, world: DataWorld) -> Writers:

@@ -20,6 +20,7 @@ from lakelock.testing.service import Service
 pytestmark = pytest.mark.in_ci
 
 
+@pytest.mark.sampled
 class TestZooKeeper(DataLockSuite):
     """Each writer has a proxy of its own, so that its session can be ended like that of a machine which lost its network."""
 

@@ -127,6 +127,7 @@ def test_a_java_writer_that_checks_and_locks_as_asked_is_never_alarmed_about(tab
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("stop_at", ["validated", "decided"])
 def test_an_eager_java_writer_that_rolls_back_a_commit_under_the_lock_is_found_in_time_or_told(
     table: Shared, stop_at: str

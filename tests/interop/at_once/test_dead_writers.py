@@ -89,6 +89,7 @@ def test_lakelock_removes_a_java_job_that_died_half_way_and_leaves_a_live_one_al
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("step", ["requested", "inflight", "begun"])
 def test_java_removes_a_writer_that_died_as_it_began(table: Shared, step: str) -> None:
     """Java cannot remove an inflight file that stands without the requested one."""

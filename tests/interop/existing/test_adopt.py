@@ -15,6 +15,7 @@ from lakelock.errors import TableError
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("operation", ["bulk_insert", "upsert"])
 def test_an_adopted_table_of_javas_defaults_is_written_by_both(share: Callable[..., Shared], operation: str) -> None:
     table = made(share, {"hoodie.datasource.write.operation": operation})

@@ -58,6 +58,7 @@ def seen_by_all(table: Shared) -> list[tuple[int, int]]:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
 def test_a_table_with_columns_that_are_not_null_is_written_by_both(share: Share, operation: str) -> None:
     table = made(share, {**NO_METADATA, **UTC, "hoodie.datasource.write.operation": operation})
@@ -126,6 +127,7 @@ def follow(share: Share, table: Shared, hint: str) -> None:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "options",
     [

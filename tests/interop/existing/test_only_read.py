@@ -41,6 +41,7 @@ KINDS: dict[str, tuple[Layout, dict[str, str]]] = {
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", but(KINDS, ["by event time", "archived, version 6"]))
 def test_after_each_write_of_java_the_rows_are_those_that_java_shows(share: Share, kind: str) -> None:
     layout, options = KINDS[kind]

@@ -64,6 +64,7 @@ EITHER = [(layout, creates) for layout in LAYOUTS for creates in ("lakelock", "j
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize(("layout", "creates"), but(EITHER, [KEPT, (ORDERED, "lakelock")]))
 def test_both_write_a_table_that_either_has_made(tables: Tables, layout: Layout, creates: str) -> None:
     table = tables(layout, create=creates == "lakelock")

@@ -19,6 +19,7 @@ def test_nobody_misses_a_file(names: str) -> None:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("rule", [field.name for field in fields(Rules)])
 def test_a_rule_of_cleaning_that_is_left_out_breaks_a_promise(rule: str) -> None:
     without = replace(Rules(), **{rule: False})

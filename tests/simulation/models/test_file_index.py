@@ -53,6 +53,7 @@ def test_every_interleaving_of_more_of_them_does_so_too(name: str) -> None:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("rule", [field.name for field in fields(Rules)])
 def test_a_rule_of_the_file_index_that_is_left_out_breaks_a_promise(rule: str) -> None:
     without = replace(Rules(), **{rule: False})

@@ -92,6 +92,7 @@ def test_every_interleaving_of_more_agents_tables_and_lost_replies_does_so_too(n
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("rule", [field.name for field in fields(Rules)])
 def test_a_rule_for_several_tables_that_is_left_out_breaks_a_promise(rule: str) -> None:
     without = replace(ALL[WHERE[rule]], rules=replace(Rules(), **{rule: False}))

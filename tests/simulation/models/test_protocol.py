@@ -36,6 +36,7 @@ def test_lost_replies_and_a_second_reaper_break_no_promise(model: Model) -> None
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("rule", [field.name for field in fields(Rules)])
 def test_a_rule_that_is_left_out_breaks_a_promise(rule: str) -> None:
     without = replace(Rules(), **{rule: False})

@@ -48,6 +48,7 @@ def test_nobody_waits_in_a_circle_and_whoever_has_a_reservation_wins_whoever_die
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("rule", [field.name for field in fields(Rules)])
 def test_a_rule_that_is_left_out_breaks_a_promise(rule: str) -> None:
     plan, deaths = BROKEN_BY.get(rule, (PLANS["two erasures beside a stream"], 0))

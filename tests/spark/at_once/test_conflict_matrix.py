@@ -86,6 +86,7 @@ def does(spark: SparkSession, path: Path, operation: str, side: Side) -> None:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("in_buckets", [False, True], ids=["without-index", "bucket"])
 def test_each_pair_ends_as_the_page_says(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, in_buckets: bool

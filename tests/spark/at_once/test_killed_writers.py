@@ -94,6 +94,7 @@ def test_a_writer_killed_at_a_step_of_its_commit_is_finished_or_removed_by_the_n
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("operation", "argument", "done"),
     [("merge", UPSERT, DONE), ("update", [{"v": "v + 7"}, "id = 'a'"], with_rows(("a", 8, "1")))],
@@ -135,6 +136,7 @@ def test_an_executor_killed_while_it_writes_leaves_no_file(spark, path):
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("step", but(ROLLBACK_STEPS, ROLLBACK_STEPS[:2]))
 def test_a_writer_killed_while_it_removes_a_dead_ones_work_is_followed_by_the_next(spark, path, step):
     with WriterProcess(path, "upsert", UPSERT, options=PATIENT, crash_at="reconciled") as victim:
@@ -148,6 +150,7 @@ def test_a_writer_killed_while_it_removes_a_dead_ones_work_is_followed_by_the_ne
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("step", ["boundary-raised", "collected"])
 def test_a_writer_killed_while_it_collects_decisions_leaves_a_table_that_works(spark, path, step):
     collecting = {**PATIENT, "decisions.collect_above": 2}

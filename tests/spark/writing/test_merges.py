@@ -165,6 +165,7 @@ def test_a_stored_key_may_be_inserted_where_the_setting_says_so(spark: SparkSess
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("index", ["bucket:4", "global"])
 def test_a_stored_key_is_not_inserted_again_beside_an_index(spark: SparkSession, path: str, index: str) -> None:
     table = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", index=index)

@@ -197,6 +197,7 @@ def by_value(table: LakeTable, source: DataFrame) -> WriteResult:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("change", "index", "kept"),
     [

@@ -97,6 +97,7 @@ PLACES = [
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("hive_style", [True, False])
 def test_every_partition_value_is_written_found_and_read(spark: SparkSession, tmp_path: Path, hive_style: bool) -> None:
     root = str(tmp_path / "ta{b}le [1] *")
