@@ -85,7 +85,7 @@ def counts(done: subprocess.CompletedProcess[str]) -> str:
     return found[1]
 
 
-@pytest.mark.in_ci
+@pytest.mark.long
 def test_where_all_is_well_everything_runs_once_and_is_measured_on_request(project: Project) -> None:
     done = project.run("--coverage", "good")
     assert (done.returncode, counts(done)) == (0, "6 passed")

@@ -18,7 +18,10 @@ from tests.servers.jvm import jars
 from lakelock.errors import LockTimeout
 from lakelock.storage.location import open_storage
 
-pytestmark = pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt-get install -y openjdk-17-jdk-headless")
+pytestmark = [
+    pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt-get install -y openjdk-17-jdk-headless"),
+    pytest.mark.sampled,
+]
 
 ROUNDS = 20
 MEETINGS = 5

@@ -38,21 +38,21 @@ def own(spark: SparkSession, tmp_path: Path) -> Day:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(one_in=8)
 @pytest.mark.parametrize("call", [c for c in WORKS if not c.writes], ids=lambda c: f"{c.number} {c.call}")
 def test_a_read_that_users_of_delta_and_hudi_type_works(call: Works, day: Day) -> None:
     assert call.run(day) == call.result
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(one_in=8)
 @pytest.mark.parametrize("call", [c for c in WORKS if c.writes], ids=lambda c: f"{c.number} {c.call}")
 def test_a_write_that_users_of_delta_and_hudi_type_works(call: Works, own: Day) -> None:
     assert call.run(own) == call.result
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(one_in=8)
 @pytest.mark.parametrize("call", TOLD, ids=lambda c: f"{c.number} {c.call}")
 def test_a_call_that_does_not_work_says_in_one_line_what_to_type_and_changes_nothing(call: Told, day: Day) -> None:
     if not call.registers:
