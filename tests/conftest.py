@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from lakelock.testing.servers import ServerMissing
 from lakelock.testing.service import ServerMissing
 from tests import sampling
 

@@ -11,7 +11,6 @@ from tests.servers import Service
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.testing.lock_suite import LockedTable, LockProviderSuite, OneProcessPromises, column_of
-from lakelock.testing.servers import Service
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,6 @@ from tests.simulator.run import run
 from tests.simulator.scenarios.swarm import scenario_of
 from tests.sizes import but_in_ci
 
-from lakelock.simulator.run import run
-from lakelock.simulator.scenarios.swarm import scenario_of
-
 SEEDS = (*range(24), 51, 64)
 """The last two have an eager foreign writer."""
 PARTS = 13

@@ -12,10 +12,6 @@ from tests.simulator.run import run
 from tests.simulator.scenarios.swarm import scenario_of
 from tests.sizes import but_in_ci, in_ci
 
-from lakelock.simulator.campaign import run_batch
-from lakelock.simulator.run import run
-from lakelock.simulator.scenarios.swarm import scenario_of
-
 FIRST, SIZE = 60, 20
 """As many seeds show in CI what histories have in them; the others run in parts of this size, some with each commit."""
 PARTS = [range(start, start + SIZE) for start in range(FIRST, 1000, SIZE)]
