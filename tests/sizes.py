@@ -1,7 +1,8 @@
 """How much of the tests a run takes.
 
 `make test` shows once what most users rely on. In CI, and with `CI=1`, those with the marker `in_ci` run, too: the same on
-further services, stores, engines and moments, corners, and what takes long. Those with the marker `long` need `FULL=1`.
+further services, stores, engines and moments, of which each build takes a sample (`tests.sampling`), corners, and what takes
+long. Those with the marker `long` need `FULL=1`.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ def long(*values: object) -> Parameters:
 
 
 def but(values: Iterable[object], kept: Collection[object], ci: Collection[object] = ()) -> Parameters:
-    """What is `kept` of these parameters in each run, `ci` in CI as well, and all of them in the long form."""
+    """What is `kept` of these parameters in each run, some of `ci` in CI as well, and all of them in the long form."""
     return [each for value in values for each in ([value] if value in kept else in_ci(value) if value in ci else long(value))]
 
 
 def but_in_ci(values: Collection[object], kept: Collection[object]) -> Parameters:
-    """What is `kept` of these parameters in each run, and all of them in CI."""
+    """What is `kept` of these parameters in each run, some of them in CI, and all of them in the long form."""
     return but(values, kept, values)
 
 
