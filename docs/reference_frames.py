@@ -248,8 +248,9 @@ ARCHITECTURE_PACKAGES = """## Packages"""
 
 ARCHITECTURE_WALK = """## A walk through one write
 
-`LakeTable.upsert` (`spark_plugin/tables/writes.py`) hands the write to `with_retries` (`occ/attempts/retrying.py`),
-which begins a transaction (`occ/coordinator.py`, `occ/baseline.py`) for each attempt.
+`LakeTable.upsert` (`spark_plugin/tables/writes.py`) makes a `WriteRequest` (`occ/request.py`) and hands the write to
+`with_retries` (`occ/attempts/retrying.py`), which begins a transaction (`occ/coordinator.py`, `occ/baseline.py`) for each
+attempt.
 `spark_plugin/writing/upserting.py` looks the keys up on the executors
 (`spark_plugin/writing/tagging.py`), claims the file groups that hold them
 (`occ/early/detection.py`, `markers/claims.py`) and rewrites them (`spark_plugin/writing/rewriting.py`,

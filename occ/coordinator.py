@@ -7,7 +7,7 @@ from contextlib import suppress
 from datetime import datetime, timezone
 from functools import partial
 from types import TracebackType
-from typing import TypeVar
+from typing import TypeVar, overload
 
 import pyarrow as pa
 
@@ -43,6 +43,7 @@ from lakelock.occ.recovery.ending import TransactionState, withdraw
 from lakelock.occ.recovery.outcomes import collect_outcomes
 from lakelock.occ.recovery.reaper import collect, reap, sweep
 from lakelock.occ.recovery.rollback import RollbackTarget
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.reserving.waiting import end_dead
 from lakelock.occ.shown import QueryType, Shown
 from lakelock.occ.table_services import TableServices
@@ -54,7 +55,6 @@ from lakelock.storage.counted import CountedStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.eligibility import check_files, check_readable, require_copy_on_write
 from lakelock.table.instants import Action, as_of_time
-from lakelock.table.layout import FileGroupId
 from lakelock.table.layout_one.storage import shown_as_layout_two
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
@@ -115,53 +115,27 @@ class Coordinator(TableServices):
             properties = with_index(table, properties)
         return cls(table, properties)
 
+    @overload
+    def begin(self, request: WriteRequest | str) -> Transaction: ...
+
+    @overload
+    def begin(self, request: WriteRequest | str, kind: type[T], own: OwnDecision | None = None) -> T: ...
+
     def begin(
-        self,
-        operation: str,
-        *,
-        application: AppTransaction | None = None,
-        overwrites: bool | None = None,
-        tag: str = "",
-        records_lock: bool = True,
-        new_group: FileGroupId | None = None,
+        self, request: WriteRequest | str, kind: type[Transaction] = Transaction, own: OwnDecision | None = None
     ) -> Transaction:
-        """Begin a transaction, see `begin_as`."""
-        return self.begin_as(
-            Transaction,
-            operation,
-            application=application,
-            overwrites=overwrites,
-            tag=tag,
-            records_lock=records_lock,
-            new_group=new_group,
-        )
+        """Begin a transaction, of this `kind`, for a request or for the mere name of an operation.
 
-    def begin_as(
-        self,
-        kind: type[T],
-        operation: str,
-        *,
-        application: AppTransaction | None = None,
-        overwrites: bool | None = None,
-        tag: str = "",
-        records_lock: bool = True,
-        new_group: FileGroupId | None = None,
-        own: OwnDecision | None = None,
-    ) -> T:
-        """Begin a transaction of this `kind`. `operation` is Hudi's name for it (INSERT, UPSERT, DELETE, INSERT_OVERWRITE, …).
-
-        `overwrites` lets it replace whole partitions (default: by the operation's name). `tag` is kept in the commit.
-        `ConflictError` (rule application-transaction) if the `application` has committed this version, or a later one.
-        Without `records_lock` the table's first writer does not record its lock yet, and removes nothing under it: for a job
-        that cannot be sure of its settings before its tasks run. It calls `ensure_same_provider` before it commits.
-        `new_group`: one that is sure to get its first file, which is announced without a request of its own to wait for.
+        `ConflictError` (rule application-transaction) if the request's application has committed this version, or a later one.
         Also finishes or removes what dead writers left; a table that must not be written raises `TableError`. `own`: what is
         known of the decision, if the transaction shares it with those of other tables.
         """
+        request = WriteRequest.of(request)
+        operation, application, new_group = request.operation, request.application, request.new_group
         refuse_nested(operation, self.table.storage.uri)
-        self.ensure_same_provider(record=records_lock)
+        self.ensure_same_provider(record=request.records_lock)
         settle_index(self.table)
-        replaces = operation in OVERWRITES if overwrites is None else overwrites
+        replaces = operation in OVERWRITES if request.overwrites is None else request.overwrites
         action = Action.REPLACE_COMMIT if replaces else Action.COMMIT
         baseline, heartbeat, announced = begin(self.table, operation, action, new_group)
         try:
@@ -180,7 +154,7 @@ class Coordinator(TableServices):
         except BaseException:
             give_up(self.table, heartbeat, baseline.instant, action, new_group)
             raise
-        return kind(self.table, baseline, heartbeat, schema, application, tag, own, announced)
+        return kind(self.table, baseline, heartbeat, schema, application, request.tag, own, announced)
 
     def adopt(self, detached: Detached) -> Transaction:
         """Continue a transaction that another process of the same job began. `RolledBackError` when it is lost.

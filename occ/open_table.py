@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar, overload
 
 from lakelock.clock import Runtime
-from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, ProviderMismatch, SnapshotTooOld, TableError
+from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, ProviderMismatch, TableError
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.file_index.index import FileIndex
@@ -19,6 +19,7 @@ from lakelock.occ.records.decisions import DecisionKind, DecisionLog, LogView
 from lakelock.occ.records.lock import compare_locks
 from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
+from lakelock.retry import retry_if_overtaken
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.keys import gone
@@ -39,9 +40,6 @@ C = TypeVar("C")
 
 TORN_LOOKS, TORN_WAIT_S = 20, 0.05
 """How often a commit that looks torn is looked at again, for a second in all."""
-
-OVERTAKEN_LOOKS = 3
-"""How often a reader begins anew that a cleaner has overtaken."""
 
 
 @dataclass(frozen=True)
@@ -234,14 +232,11 @@ class OpenTable:
 
     def shown_now(self) -> tuple[Snapshot, Timeline]:
         """The file slices visible now, and the timeline that shows them."""
-        for look in range(OVERTAKEN_LOOKS):
-            timeline = self.timeline_of_one_moment()
-            try:
-                return self.index.snapshot_at(timeline), timeline
-            except SnapshotTooOld:
-                if look + 1 == OVERTAKEN_LOOKS:
-                    raise
-        raise AssertionError("the last look returns or raises")
+        return retry_if_overtaken(self._look)
+
+    def _look(self) -> tuple[Snapshot, Timeline]:
+        timeline = self.timeline_of_one_moment()
+        return self.index.snapshot_at(timeline), timeline
 
     def checkpoint(self, *, at_once: bool = False) -> int | None:
         """Make a checkpoint of the file index if one is due, or `at_once`; its number, None if nothing was to be done."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Literal
 
 import pyarrow as pa
@@ -15,6 +16,7 @@ from lakelock.occ.locking.targets import within
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.upkeep.retained import hides_what_was_cleaned
 from lakelock.occ.upkeep.savepoints import all_that_is_kept
+from lakelock.retry import retry_if_overtaken
 from lakelock.table.log_files.merged import LoggedSlice, MergedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
@@ -22,8 +24,6 @@ from lakelock.table.timeline import Timeline
 
 QueryType = Literal["snapshot", "read_optimized"]
 """Hudi's words: the rows as of now, or, of a merge-on-read table, only what is in base files."""
-_LOOKS = 3
-"""How often a reader begins anew that a cleaner has overtaken."""
 
 
 @dataclass(frozen=True)
@@ -50,18 +50,22 @@ class Shown:
 
 def as_of(table: OpenTable, instant: str) -> tuple[Snapshot, Timeline]:
     """The file slices visible as of an instant, and the timeline of now; `InputError` when files of that time were cleaned."""
-    for _ in range(_LOOKS):
-        timeline = table.timeline_of_one_moment()
-        kept = all_that_is_kept(table, timeline, instant)
-        snapshot = read_snapshot(
-            table.storage, timeline, instant, runtime=table.runtime, parallel=table.parallel_requests, only=kept
-        )
-        # A clean announces itself on the timeline before it deletes anything, and may have done so since.
-        later = table.timeline()
-        if all_that_is_kept(table, later, instant) == kept and not hides_what_was_cleaned(table, timeline, later, instant):
-            _ensure_all_there(table, snapshot, kept, instant)
-            return snapshot, timeline
-    raise SnapshotTooOld(f"what is kept of {table.storage.uri} as of {instant} changed in each look", hint="run it again")
+    return retry_if_overtaken(partial(_look, table, instant))
+
+
+def _look(table: OpenTable, instant: str) -> tuple[Snapshot, Timeline]:
+    """One look; `SnapshotTooOld` if what is kept has changed meanwhile."""
+    timeline = table.timeline_of_one_moment()
+    kept = all_that_is_kept(table, timeline, instant)
+    snapshot = read_snapshot(
+        table.storage, timeline, instant, runtime=table.runtime, parallel=table.parallel_requests, only=kept
+    )
+    # A clean announces itself on the timeline before it deletes anything, and may have done so since.
+    later = table.timeline()
+    if all_that_is_kept(table, later, instant) != kept or hides_what_was_cleaned(table, timeline, later, instant):
+        raise SnapshotTooOld(f"what is kept of {table.storage.uri} as of {instant} changed in each look", hint="run it again")
+    _ensure_all_there(table, snapshot, kept, instant)
+    return snapshot, timeline
 
 
 def _ensure_all_there(table: OpenTable, snapshot: Snapshot, kept: frozenset[str] | None, instant: str) -> None:

@@ -77,6 +77,11 @@ class Work:
         """Whether the commit has looked at the markers: files that are announced later are not counted."""
 
     @property
+    def table(self) -> OpenTable:
+        """The table that this is about."""
+        return self._table
+
+    @property
     def instant(self) -> str:
         return self.baseline.instant
 

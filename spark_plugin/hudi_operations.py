@@ -13,6 +13,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.errors import DuplicateKeyError, InputError, TableError
 from lakelock.occ.create import table_exists
 from lakelock.occ.locking.targets import resources_of
+from lakelock.occ.request import WriteRequest
 from lakelock.spark_plugin.arguments import numbered
 from lakelock.spark_plugin.data_source.options import SourceOptions, settings_given
 from lakelock.spark_plugin.generated_columns import with_generated
@@ -63,7 +64,7 @@ def _run(table: LakeTable, df: DataFrame, parsed: SourceOptions, *, replaces: bo
         named = _partitions(df, parsed, properties)
         delete = partial(overwriting.delete_partitions, targets=resources_of(named, properties))
         txn = numbered(parsed.txn_app_id, parsed.txn_version)
-        table._write("DELETE_PARTITION", delete, partition=named, tag=parsed.tag, txn=txn)
+        table._write(WriteRequest("DELETE_PARTITION", named, parsed.tag, txn), delete)
 
 
 def _partitions(df: DataFrame, parsed: SourceOptions, properties: TableProperties) -> list[str | Mapping[str, object]]:

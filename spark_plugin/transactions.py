@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack, closing
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import TracebackType
+from typing import Protocol
 
 from pyspark.sql import Column, DataFrame
 
@@ -14,7 +15,6 @@ from lakelock.checked_calls import checked_calls
 from lakelock.errors import ConflictError, InputError, LakelockError, TransactionStateError
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin.arguments import Every, changed, chosen_rows
@@ -36,6 +36,36 @@ from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.table.keys.generated import require_key
 
 
+class Beginning(Protocol):
+    """Where the transaction of a block comes from."""
+
+    def begin(self, locks: ExitStack, *, anew: bool = False) -> Transaction:
+        """Begin it; `locks` are given back when the block ends. `anew`: not as its application's version, which is applied."""
+
+    def attempt(self, tx: Transaction) -> Attempt:
+        """What Spark needs to write for it."""
+
+    def applied(self, error: LakelockError) -> Committed | None:
+        """The result if the error says that its application has applied its version before; None for any other error."""
+
+
+@dataclass(frozen=True)
+class GivenTransaction:
+    """A transaction that was begun elsewhere, for a function that runs again if need be, or over several tables."""
+
+    tx: Transaction
+    attempt_of: Callable[[Transaction], Attempt]
+
+    def begin(self, locks: ExitStack, *, anew: bool = False) -> Transaction:
+        return self.tx
+
+    def attempt(self, tx: Transaction) -> Attempt:
+        return self.attempt_of(tx)
+
+    def applied(self, error: LakelockError) -> Committed | None:
+        return None
+
+
 @checked_calls
 class LakeTransaction:
     """`with table.transaction() as tx:` — reads see the table as it was at the beginning, writes are committed together.
@@ -51,25 +81,12 @@ class LakeTransaction:
     same key deletes it, and an upsert after a delete stores it.
     """
 
-    def __init__(
-        self,
-        begin: Callable[[AppTransaction | None, ExitStack], Transaction],
-        attempt: Callable[[Transaction], Attempt],
-        application: AppTransaction | None,
-        instead: Callable[[LakelockError], Committed | None],
-    ) -> None:
-        """`instead` returns the result if the application has applied its version before, and None for any other error."""
-        self._begin, self._make_attempt = begin, attempt
-        self._application, self._instead = application, instead
+    def __init__(self, beginning: Beginning) -> None:
+        self._beginning = beginning
         self._applied: Committed | None = None
         self._locks = ExitStack()
         self._attempt: Attempt | None = None
         self.committed: Committed | None = None
-
-    @classmethod
-    def of_function(cls, tx: Transaction, attempt: Callable[[Transaction], Attempt]) -> LakeTransaction:
-        """A transaction that `LakeTable.run` has begun, and runs again if need be."""
-        return cls(lambda application, stack: tx, attempt, None, lambda error: None)
 
     @property
     def result(self) -> WriteResult | None:
@@ -80,7 +97,7 @@ class LakeTransaction:
         if self._attempt is not None:
             raise TransactionStateError("this transaction was used before", hint="call table.transaction() for a new one")
         try:
-            self._attempt = self._make_attempt(self._begun())
+            self._attempt = self._beginning.attempt(self._begun())
         except BaseException:
             self._locks.close()
             raise
@@ -88,13 +105,13 @@ class LakeTransaction:
 
     def _begun(self) -> Transaction:
         try:
-            return self._begin(self._application, self._locks)
+            return self._beginning.begin(self._locks)
         except ConflictError as error:
-            self._applied = self._instead(error)
+            self._applied = self._beginning.applied(error)
             if self._applied is None:
                 raise
         self._locks.close()
-        return self._begin(None, self._locks)
+        return self._beginning.begin(self._locks, anew=True)
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         attempt = self._open()
@@ -112,7 +129,7 @@ class LakeTransaction:
         try:
             return tx.commit((), schema=written.schema, replaced=written.replaced)
         except ConflictError as error:
-            applied = self._instead(error)
+            applied = self._beginning.applied(error)
             if applied is None:
                 raise
             return applied

@@ -1,4 +1,4 @@
-"""Running a rejected operation again: bounded, with jitter, and only where that is sound.
+"""Running a write again after a conflict, over one table or several, where that is safe: bounded, with jitter.
 
 An operation may run again when its meaning does not depend on what it had read: an insert, an upsert, an update, a merge, a
 delete by key or by condition looks at the table anew in each attempt. A transaction whose user read the table and computed
@@ -7,13 +7,17 @@ from it may run again only as a whole, from the function that reads.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Generic, TypeVar
 
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.data_locks import Resource
 from lakelock.errors import (
     ConflictError,
+    InputError,
     LakelockError,
     RolledBackError,
     StorageError,
@@ -29,68 +33,47 @@ from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.early.waiting import wait_for
 from lakelock.occ.locking.nesting import is_open_here, running_on
-from lakelock.occ.locking.targets import Targets, resources_of
+from lakelock.occ.locking.targets import resources_of
+from lakelock.occ.multi_table.transaction import MultiTableTransaction
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.records.commit_keys import AppTransaction, uris_over
 from lakelock.occ.recovery.ending import TransactionState
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.transaction import Transaction
 from lakelock.retry import Backoff
-from lakelock.table.layout import FileGroupId
+from lakelock.table.archive import extra_of_write
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+Lost = ConflictError | RolledBackError
+"""How an attempt is rejected."""
 
 MOST_MOVES = 20
 """How many conflicts with services, which change no row, do not count as attempts."""
 
 
-def with_retries(
-    coordinator: Coordinator,
-    operation: str,
-    work: Callable[[Transaction], Committed],
-    *,
-    application: AppTransaction | None = None,
-    overwrites: bool | None = None,
-    tag: str = "",
-    partition: Targets = None,
-    likely: tuple[Resource, ...] = (),
-    redoes: bool = False,
-    new_group: FileGroupId | None = None,
-) -> Committed:
+def with_retries(coordinator: Coordinator, request: WriteRequest | str, work: Callable[[Transaction], Committed]) -> Committed:
     """Begin, run `work` (which must end with `tx.commit`), and do so again after a conflict that a retry can resolve.
 
     An application transaction that is committed already is not run again, and the result says so; also if another run of it
     was faster. After an early conflict this waits for the other side, up to `retry.holder_wait_s`, before it repeats the work.
     Raises the last error when attempts run out.
-
-    `partition` names what the work may write: anything else is an `InputError` at the commit. In PESSIMISTIC mode it is locked
-    for all attempts together; where it is not named, what is `likely`, else the table.
-
-    `redoes`: the `work` takes over what it can of the attempt that `tx.redo` names, up to `retry.redo_attempts` times.
-    `new_group`: one that the first attempt is sure to begin.
     """
-    named = resources_of(partition, coordinator.properties)
+    request = WriteRequest.of(request)
+    named = resources_of(request.partition, coordinator.properties)
     if coordinator.data.for_writes:
         coordinator.ensure_same_provider()
-    with coordinator.data.writing(operation, named or likely, tag=tag):
-        policy = coordinator.table.settings.retry
-        may_redo = redoes and policy.attempts > 1 and coordinator.table.provider is not None
-        aside = SetAside(policy.redo_attempts if may_redo else 0)
-        turns = Turns(coordinator.table, operation)
+    with coordinator.data.writing(request.operation, named or request.likely, tag=request.tag):
+        attempts = _AttemptsOnOne(coordinator, request, named, work)
         try:
-            return _attempts(coordinator, operation, work, application, overwrites, tag, named, aside, turns, new_group)
+            return _repeated(attempts)
         finally:
-            turns.end()
-            aside.drop()
+            attempts.end()
 
 
-def run(
-    coordinator: Coordinator,
-    operation: str,
-    function: Callable[[Transaction], Committed],
-    *,
-    application: AppTransaction | None = None,
-    tag: str = "",
-    partition: Targets = None,
-) -> Committed:
+def run(coordinator: Coordinator, request: WriteRequest | str, function: Callable[[Transaction], Committed]) -> Committed:
     """Run a user's function, which reads, computes and commits, as `with_retries` runs the work of an operation.
 
     Each attempt calls it with a new transaction, so it reads the table anew. Only a conflict of that transaction is a reason
@@ -102,71 +85,221 @@ def run(
         with running_on(coordinator.table.storage.uri):
             return function(tx)
 
-    return with_retries(coordinator, operation, work, application=application, tag=tag, partition=partition)
+    return with_retries(coordinator, request, work)
 
 
-def _attempts(
-    coordinator: Coordinator,
-    operation: str,
-    work: Callable[[Transaction], Committed],
-    application: AppTransaction | None,
-    overwrites: bool | None,
-    tag: str,
-    targets: tuple[Resource, ...],
-    aside: SetAside,
-    turns: Turns,
-    new_group: FileGroupId | None,
-) -> Committed:
-    table = coordinator.table
+def run_over(
+    coordinators: Sequence[Coordinator],
+    function: Callable[[MultiTableTransaction], T],
+    request: WriteRequest | str = "UPSERT",
+) -> T | None:
+    """Call `function` with a new transaction over the tables, and commit it; again after a conflict that a retry can resolve.
+
+    The settings of the first table bound it. If the application of the request has applied its version, in any of the tables,
+    this returns None: its transaction is in all of them or in none. `InputError` if that was a transaction over other tables.
+    The function may begin no other transaction on these (`TransactionStateError`). Other errors pass through.
+    """
+    return _repeated(_AttemptsOnSeveral(coordinators, WriteRequest.of(request), function)).value
+
+
+class _Attempts(ABC, Generic[R]):
+    """What `_repeated` repeats: how one attempt is made, and what it means that it was lost."""
+
+    def __init__(self, table: OpenTable, operation: str) -> None:
+        """`table`: its settings bound the attempts, and its listeners are told of them."""
+        self.table, self.operation = table, operation
+
+    @abstractmethod
+    def once(self, number: int, conflicts: Sequence[Conflict]) -> R:
+        """Begin, work and commit. `conflicts`: what the attempts before this one have met."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> Sequence[Transaction]:
+        """The transactions of the last attempt, one for each table; none if it could not begin."""
+
+    @abstractmethod
+    def applied(self, number: int, error: Lost) -> R | None:
+        """The result, if the attempt was lost because another run of its application has applied its version."""
+
+    def rejected_by(self, error: Lost) -> bool:
+        """Whether the error rejects the last attempt, and not a transaction of its own that its work ran into."""
+        return not self.parts or any(_rejects(error, part) for part in self.parts)
+
+    def lost(self, error: Lost, *, by_service: bool) -> bool:
+        """Note that the last attempt was lost. Whether the next one takes over what it has written."""
+        return False
+
+    def wait_for_other(self, conflict: Conflict) -> None:
+        """Wait for the transaction that was in the way before the work was complete."""
+        wait_for(self.table, conflict.other)
+
+
+def _repeated(attempts: _Attempts[R]) -> R:
+    """The result of the first attempt that is not rejected. The last error when attempts run out."""
+    table, operation = attempts.table, attempts.operation
     policy = table.settings.retry
     waits = Backoff(policy.attempts, policy.first_wait_s, policy.longest_wait_s).waits(table.runtime)
     conflicts: list[Conflict] = []
-    moved = redone = 0
-    for attempt in range(1, policy.attempts + MOST_MOVES + policy.redo_attempts + 1):
-        tx: Transaction | None = None
-        turns.take()
-        first, new_group = new_group, None
+    number = moved = redone = 0
+    while True:  # at most `retry.attempts`, `MOST_MOVES` and `retry.redo_attempts` together
+        number += 1
         try:
-            with coordinator.begin(operation, application=application, overwrites=overwrites, tag=tag, new_group=first) as tx:
-                aside.offer(tx)
-                turns.begun(tx)
-                tx.keep_within(targets)
-                done = _ended(tx, work(tx))
-            return replace(done, attempts=attempt, conflicts=tuple(conflicts))
+            return attempts.once(number, conflicts)
         except (ConflictError, RolledBackError) as error:
-            if tx is not None and not _rejects(error, tx):
+            if not attempts.rejected_by(error):
                 raise
-            applied = applied_instead(coordinator, application, operation, error)
+            applied = attempts.applied(number, error)
             if applied is not None:
-                return replace(applied, attempts=attempt)
+                return applied
+            conflict = error.conflict if isinstance(error, ConflictError) else None
             if isinstance(error, ConflictError):
-                _refuse_own_block(error, attempt)
+                _refuse_own_block(error, number)
                 conflicts.append(error.conflict)
             # A service that was faster has only moved the rows: what it costs is not this write's fault.
-            by_service = moved < MOST_MOVES and isinstance(error, ConflictError) and error.conflict.other.operation in SERVICES
-            if tx is not None and isinstance(error, ConflictError) and not by_service:
-                turns.lost(tx)
-            redo = _helps(error) and aside.follows()
+            by_service = moved < MOST_MOVES and conflict is not None and conflict.other.operation in SERVICES
+            redo = attempts.lost(error, by_service=by_service)
             moved, redone = moved + (by_service and not redo), redone + redo
-            if attempt - moved - redone == policy.attempts or not _helps(error):
-                error.details["attempts"] = attempt
-                _note(error, f"after {attempt} of {policy.attempts} attempts (retry.attempts)")
+            if number - moved - redone == policy.attempts or not _helps(error):
+                error.details["attempts"] = number
+                _note(error, f"after {number} of {policy.attempts} attempts (retry.attempts)")
                 raise
+            early = conflict is not None and conflict.early
             wait_s = policy.first_wait_s if by_service or redo else next(waits)
-            if redo and not (isinstance(error, ConflictError) and error.conflict.early):
+            if redo and not early:
                 wait_s = 0.0  # whoever was faster has committed
             cause = error.message.splitlines()[0]
-            table.emit(
-                EventKind.RETRY, "", operation, attempt=attempt, of=policy.attempts, wait_s=round(wait_s, 2), cause=cause
-            )
+            table.emit(EventKind.RETRY, "", operation, attempt=number, of=policy.attempts, wait_s=round(wait_s, 2), cause=cause)
             table.runtime.sleep(wait_s)
-            if isinstance(error, ConflictError) and error.conflict.early:
-                wait_for(table, error.conflict.other)
+            if conflict is not None and early:
+                attempts.wait_for_other(conflict)
         except (StorageError, WriteFailed) as error:
-            if tx is not None and tx.state is TransactionState.REJECTED:
-                _raise_if_gone(table, error)
+            for part in attempts.parts:
+                if part.state is TransactionState.REJECTED:
+                    _raise_if_gone(part.table, error)
             raise
-    raise AssertionError("the last attempt returns or raises")
+
+
+class _AttemptsOnOne(_Attempts[Committed]):
+    """Attempts of a write of one table, each of which may take files over from the one before (ADR 19), and which get a
+    reservation in the end (ADR 20).
+    """
+
+    def __init__(
+        self,
+        coordinator: Coordinator,
+        request: WriteRequest,
+        targets: tuple[Resource, ...],
+        work: Callable[[Transaction], Committed],
+    ) -> None:
+        """`targets`: what the request names that may be written."""
+        super().__init__(coordinator.table, request.operation)
+        policy = coordinator.table.settings.retry
+        may_redo = request.redoes and policy.attempts > 1 and coordinator.table.provider is not None
+        self._coordinator, self._request, self._work = coordinator, request, work
+        self._targets = targets
+        self._aside = SetAside(policy.redo_attempts if may_redo else 0)
+        self._turns = Turns(coordinator.table, request.operation)
+        self._tx: Transaction | None = None
+
+    @property
+    def parts(self) -> Sequence[Transaction]:
+        return () if self._tx is None else (self._tx,)
+
+    def once(self, number: int, conflicts: Sequence[Conflict]) -> Committed:
+        self._tx = None
+        self._turns.take()
+        # Only the first attempt is sure to begin the new group.
+        request = self._request if number == 1 else replace(self._request, new_group=None)
+        with self._coordinator.begin(request) as tx:
+            self._tx = tx
+            self._aside.offer(tx)
+            self._turns.begun(tx)
+            tx.keep_within(self._targets)
+            done = _ended(tx, self._work(tx))
+        return replace(done, attempts=number, conflicts=tuple(conflicts))
+
+    def applied(self, number: int, error: Lost) -> Committed | None:
+        found = applied_instead(self._coordinator, self._request.application, self.operation, error)
+        return None if found is None else replace(found, attempts=number)
+
+    def lost(self, error: Lost, *, by_service: bool) -> bool:
+        if self._tx is not None and isinstance(error, ConflictError) and not by_service:
+            self._turns.lost(self._tx)
+        return _helps(error) and self._aside.follows()
+
+    def end(self) -> None:
+        """Give back the reservation, and withdraw what was set aside. Never raises for storage."""
+        self._turns.end()
+        self._aside.drop()
+
+
+@dataclass(frozen=True)
+class _Returned(Generic[T]):
+    """What the function has returned; None where it was not called, since its application has applied its version."""
+
+    value: T | None = None
+
+
+class _AttemptsOnSeveral(_Attempts[_Returned[T]]):
+    """Attempts of a transaction over several tables.
+
+    They make no reservation: two of them could each hold one table and wait for the other's.
+    """
+
+    def __init__(
+        self, coordinators: Sequence[Coordinator], request: WriteRequest, function: Callable[[MultiTableTransaction], T]
+    ) -> None:
+        super().__init__(coordinators[0].table, "TRANSACTION")
+        self._coordinators, self._request, self._function = coordinators, request, function
+        self._tx: MultiTableTransaction | None = None
+
+    @property
+    def parts(self) -> Sequence[Transaction]:
+        return () if self._tx is None else self._tx.parts
+
+    def once(self, number: int, conflicts: Sequence[Conflict]) -> _Returned[T]:
+        self._tx = None
+        with MultiTableTransaction.begin(self._coordinators, self._request) as tx:
+            self._tx = tx
+            with ExitStack() as running:
+                for each in self._coordinators:
+                    running.enter_context(running_on(each.table.storage.uri))
+                result = self._function(tx)
+            tx.commit()
+        return _Returned(result)
+
+    def applied(self, number: int, error: Lost) -> _Returned[T] | None:
+        application = self._request.application
+        return _Returned() if application is not None and _have_applied(self._coordinators, application) else None
+
+    def rejected_by(self, error: Lost) -> bool:
+        name = None if self._tx is None else self._tx.name
+        whole = name is not None and error.details.get("transaction") == name.id
+        return whole or super().rejected_by(error)
+
+    def wait_for_other(self, conflict: Conflict) -> None:
+        for part in self.parts:
+            if _is_of(conflict, part):
+                wait_for(part.table, conflict.other)
+
+
+def _have_applied(coordinators: Sequence[Coordinator], application: AppTransaction) -> bool:
+    """Whether these tables have the version already. `InputError` if it was applied by a transaction over other tables."""
+    mine = [each.table.storage.uri for each in coordinators]
+    for each in coordinators:
+        party = each.applied_by(application)
+        if party is None:
+            continue
+        over = uris_over(extra_of_write(each.table.storage, each.table.timeline(), party.instant))
+        if over and set(over) != set(mine):
+            raise InputError(
+                f"{application} is applied in {each.table.storage.uri} already, by a transaction over {', '.join(over)}, and "
+                f"this one is over {', '.join(mine)}: it would be taken for the same, and skipped",
+                hint="write all tables in one function, or give each its own stream (its own checkpoint)",
+            )
+        return True
+    return False
 
 
 def _raise_if_gone(table: OpenTable, error: LakelockError) -> None:
@@ -213,10 +346,14 @@ def _rejects(error: LakelockError, tx: Transaction) -> bool:
     if tx.state is TransactionState.COMMITTED:
         return False
     if isinstance(error, ConflictError):
-        # Two tables may give the same instant; each has a writer of its own.
-        mine = error.conflict.mine
-        return (mine.instant, mine.writer) == (tx.instant, tx.party.writer)
+        return _is_of(error.conflict, tx)
     return error.details.get("instant") == tx.instant
+
+
+def _is_of(conflict: Conflict, tx: Transaction) -> bool:
+    """Whether this is the conflict of this transaction. Two tables may give the same instant; each has a writer of its own."""
+    mine = conflict.mine
+    return (mine.instant, mine.writer) == (tx.instant, tx.party.writer)
 
 
 def _refuse_own_block(error: ConflictError, attempt: int) -> None:

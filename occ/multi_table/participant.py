@@ -15,7 +15,6 @@ from lakelock.occ.committing.deciding import Deciding
 from lakelock.occ.committing.pending_commit import PendingCommit
 from lakelock.occ.foreign.overlaps import alarm
 from lakelock.occ.multi_table.deciding import Preparing, Validating
-from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.publishing.fate import InstantFate, fate_of
 from lakelock.occ.records import commit_keys as keys
@@ -43,11 +42,6 @@ class Participant(Transaction):
     _preparing: Preparing | None = None
     _commit: Commit | None = None
     _decided: Decision | None = None
-
-    @property
-    def table(self) -> OpenTable:
-        """The table that this is about."""
-        return self._table
 
     @property
     def uri(self) -> str:

@@ -32,9 +32,9 @@ from lakelock.occ.multi_table.participant import Participant
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.publishing.fate import InstantFate
 from lakelock.occ.records import commit_keys as keys
-from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.outcomes import MOST_TABLES, TransactionName, Verdict
 from lakelock.occ.recovery.ending import TransactionState, outcome_unknown
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.steps import Step, reached
 from lakelock.storage.keys import gone
 from lakelock.table import layout
@@ -57,18 +57,11 @@ class MultiTableTransaction:
         """What it is called in all tables, once it commits to more than one."""
 
     @classmethod
-    def begin(
-        cls,
-        coordinators: Sequence[Coordinator],
-        operation: str = "UPSERT",
-        *,
-        application: AppTransaction | None = None,
-        tag: str = "",
-    ) -> MultiTableTransaction:
+    def begin(cls, coordinators: Sequence[Coordinator], request: WriteRequest | str = "UPSERT") -> MultiTableTransaction:
         """Begin in every table. `InputError` for no table, a table named twice, or too many.
 
-        `application`: the transaction is applied at most once as a whole, by this `(app id, version)`; `ConflictError` if it
-        was applied before. What `Coordinator.begin` raises for one table takes back what was begun in the others.
+        The transaction of an application is applied at most once as a whole; `ConflictError` if it was applied before. What
+        `Coordinator.begin` raises for one table takes back what was begun in the others.
         """
         uris = [each.table.storage.uri for each in coordinators]
         if not uris or len(set(uris)) < len(uris) or len(uris) > MOST_TABLES:
@@ -79,7 +72,7 @@ class MultiTableTransaction:
         own, parts = OwnDecision(), dict[str, Participant]()
 
         def begin(each: Coordinator) -> None:
-            part = each.begin_as(Participant, operation, application=application, tag=tag, own=own)
+            part = each.begin(request, Participant, own)
             part.extra[keys.OVER] = "\n".join(uris)
             parts[part.uri] = part
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.transaction import Transaction
 from lakelock.table.schema_changes.alterations import Alteration
 
@@ -22,6 +23,6 @@ def alter(coordinator: Coordinator, alteration: Alteration, *, tag: str = "") ->
     def work(tx: Transaction) -> Committed:
         return tx.commit([], schema=alteration.applied(tx.schema, tx.baseline.properties))
 
-    committed = with_retries(coordinator, ALTER_SCHEMA, work, tag=tag)
+    committed = with_retries(coordinator, WriteRequest(ALTER_SCHEMA, tag=tag), work)
     coordinator.know_columns()
     return committed

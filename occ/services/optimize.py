@@ -23,6 +23,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.decisions import Resolution, decided_for, resolve
 from lakelock.occ.recovery.ending import rolled_back
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import OptimizeSettings
 from lakelock.table.archive import read_commit
@@ -162,7 +163,7 @@ def optimize(
     joins = plan_joins(chosen, sizes, in_order=in_order, is_empty=without_rows(snapshot))
     left = {file.group for join in joins for file in join.sources}
     while left:
-        with coordinator.begin(CLUSTER, overwrites=True, tag=tag) as tx:
+        with coordinator.begin(WriteRequest(CLUSTER, overwrites=True, tag=tag)) as tx:
             files = _named(coordinator.table, tx, [file for file in tx.snapshot().files if file.group in left])
             is_empty = without_rows(tx.snapshot())
             joins = first_commit(plan_joins(files, sizes, in_order=in_order, is_empty=is_empty), sizes)

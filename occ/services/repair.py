@@ -18,6 +18,7 @@ from lakelock.occ.foreign.undone import Undone, is_undoing, rolled_back_commits,
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records import commit_keys as keys
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.services.restore import Copy, Copying, RestorePlan
 from lakelock.occ.transaction import Transaction
 from lakelock.table import layout
@@ -71,7 +72,7 @@ def repair(coordinator: Coordinator, write: Copying, *, tag: str = "") -> Repair
         done[:] = [Repaired(tuple(undone), committed, again, tuple(file.group for file in plan.removed))]
         return committed
 
-    committed = with_retries(coordinator, _HUDIS_NAME, work, tag=tag)
+    committed = with_retries(coordinator, WriteRequest(_HUDIS_NAME, tag=tag), work)
     return replace(done[0], committed=replace(committed, operation=REPAIR), plans=plans)
 
 

@@ -19,6 +19,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records import commit_keys as keys
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.savepoints import saved_at
 from lakelock.table.archive import read_commit
@@ -147,7 +148,7 @@ def restore(coordinator: Coordinator, as_of: str, write: Copying, *, tag: str = 
     """
     _check_columns(coordinator, as_of)
     work = partial(_restored, coordinator, as_of, write)
-    return replace(with_retries(coordinator, _HUDIS_NAME, work, tag=tag), operation=RESTORE)
+    return replace(with_retries(coordinator, WriteRequest(_HUDIS_NAME, tag=tag), work), operation=RESTORE)
 
 
 def preview_restore(coordinator: Coordinator, as_of: str) -> RestorePreview:

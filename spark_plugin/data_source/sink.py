@@ -29,6 +29,7 @@ from lakelock.occ.create import table_exists
 from lakelock.occ.detached import Detached
 from lakelock.occ.locking.targets import resources_of, within
 from lakelock.occ.records.commit_keys import QUERY, AppTransaction
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.creating import Definition
@@ -156,8 +157,8 @@ class Sink:
     def _begin(self, table: Coordinator) -> Begun:
         with locked(table, self.operation, self.targets, tag=self.parsed.tag) as kept:
             # Only the tasks can tell whether these are the session's settings: the lock is recorded once they have checked.
-            begin = table.begin(self.operation, application=self.application, tag=self.parsed.tag, records_lock=False)
-            with begin as tx:
+            request = WriteRequest(self.operation, tag=self.parsed.tag, application=self.application, records_lock=False)
+            with table.begin(request) as tx:
                 context = tx.write_context(self.after)
                 buckets = self._buckets(tx, context)
                 detached = tx.detach()

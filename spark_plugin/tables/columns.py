@@ -10,6 +10,7 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.services.alter import alter
 from lakelock.spark_plugin.arguments import names
 from lakelock.spark_plugin.frames import arrow_schema
@@ -80,7 +81,7 @@ class TableColumns(TableTransactions):
 
     def _written_again(self, rename: Mapping[str, str], drop: Sequence[str], tag: str) -> WriteResult:
         renamed(self._coordinator.schema(), self._coordinator.properties, rename, drop)
-        return self._write("INSERT_OVERWRITE_TABLE", partial(rename_columns, rename=rename, drop=drop), tag=tag)
+        return self._write(WriteRequest("INSERT_OVERWRITE_TABLE", tag=tag), partial(rename_columns, rename=rename, drop=drop))
 
     def _altered(self, alteration: Alteration, tag: str) -> WriteResult:
         return WriteResult.of(alter(self._coordinator, alteration, tag=tag))

@@ -4,27 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing
+from functools import partial
 from types import TracebackType
 
 from pyspark.sql import Column, DataFrame
 
 from lakelock.checked_calls import checked_calls
-from lakelock.errors import InputError, SnapshotTooOld, TransactionStateError
+from lakelock.errors import InputError, TransactionStateError
+from lakelock.occ.attempts.retrying import run_over
 from lakelock.occ.locking.nesting import block_of
 from lakelock.occ.multi_table.cut import timelines_of_one_moment
 from lakelock.occ.multi_table.locks import locked_for_writes
 from lakelock.occ.multi_table.participant import Participant
-from lakelock.occ.multi_table.retrying import run_over
 from lakelock.occ.multi_table.transaction import MultiTableTransaction
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.shown import Shown
+from lakelock.retry import retry_if_overtaken
 from lakelock.spark_plugin import streaming
 from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.session.lost_spark import outcome_told, require_running
 from lakelock.spark_plugin.tables.lake_table import LakeTable
-from lakelock.spark_plugin.transactions import LakeTransaction
-
-_LOOKS = 3
-"""How often a reader begins anew that a cleaner has overtaken."""
+from lakelock.spark_plugin.transactions import GivenTransaction, LakeTransaction
 
 
 class TablesTransaction:
@@ -66,7 +66,7 @@ class TablesTransaction:
         """Work in a transaction that somebody else has begun, and ends."""
         self._tx = tx
         pairs = zip(self._tables, tx.parts, strict=True)
-        self._blocks = tuple(LakeTransaction.of_function(part, table._attempt).__enter__() for table, part in pairs)
+        self._blocks = tuple(LakeTransaction(GivenTransaction(part, table._attempt)).__enter__() for table, part in pairs)
         return self
 
     def __getitem__(self, table: LakeTable) -> LakeTransaction:
@@ -166,17 +166,13 @@ class TableOfSnapshot:
 def snapshot(*tables: LakeTable) -> TablesSnapshot:
     """Several tables as of one moment: each transaction over several of them shows in all, or in none. Writes nothing."""
     tables = _checked(tables, "snapshot")
-    for look in range(_LOOKS):
-        timelines = timelines_of_one_moment([table._coordinator.table for table in tables])
-        try:
-            pairs = zip(tables, timelines, strict=True)
-            found = [Shown(*table._coordinator.state_at(timeline)) for table, timeline in pairs]
-        except SnapshotTooOld:
-            if look + 1 == _LOOKS:
-                raise
-        else:
-            return TablesSnapshot(tables, found)
-    raise AssertionError("the last look returns or raises")
+    return retry_if_overtaken(partial(_look, tables))
+
+
+def _look(tables: Sequence[LakeTable]) -> TablesSnapshot:
+    timelines = timelines_of_one_moment([table._coordinator.table for table in tables])
+    pairs = zip(tables, timelines, strict=True)
+    return TablesSnapshot(tables, [Shown(*table._coordinator.state_at(timeline)) for table, timeline in pairs])
 
 
 def tables_batch(
@@ -211,7 +207,7 @@ def tables_batch(
 
             coordinators = [table._coordinator for table in tables]
             with locked_for_writes(coordinators):
-                run_over(coordinators, attempt, application=streaming.micro_batch(df, batch_id))
+                run_over(coordinators, attempt, WriteRequest("UPSERT", application=streaming.micro_batch(df, batch_id)))
 
         return write
 

@@ -4,27 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack, closing
-from dataclasses import replace
-from functools import partial
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from pyspark.sql import Column, SparkSession
 
 from lakelock.checked_calls import checked_calls
-from lakelock.data_locks import Resource
-from lakelock.errors import InputError
+from lakelock.errors import InputError, LakelockError
 from lakelock.occ.attempts.retrying import applied_instead, run, with_retries
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.nesting import block_of
 from lakelock.occ.locking.targets import Targets, resources_of, target_of_condition
 from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import WriteSettings
 from lakelock.spark_plugin.arguments import numbered
 from lakelock.spark_plugin.results import RunResult, WriteResult
 from lakelock.spark_plugin.session.lost_spark import outcome_told, require_running
-from lakelock.spark_plugin.transactions import LakeTransaction
+from lakelock.spark_plugin.transactions import GivenTransaction, LakeTransaction
 from lakelock.spark_plugin.writing.attempt import Attempt, Write
 from lakelock.spark_plugin.writing.memory import Memory
 
@@ -53,11 +51,9 @@ class TableTransactions:
         With `txn_app_id` and `txn_version` it is applied once as a whole: if repeated, `tx.already_applied` is True in it,
         and the block's writes do nothing.
         """
-        application = numbered(txn_app_id, txn_version)
-        targets = resources_of(partition, self._coordinator.properties)
-        begin = partial(self._begin, operation, targets)
-        instead = partial(applied_instead, self._coordinator, application, operation)
-        return LakeTransaction(begin, self._attempt, application, instead)
+        request = WriteRequest(operation, partition, application=numbered(txn_app_id, txn_version))
+        resources_of(partition, self._coordinator.properties)  # a wrong one is refused here, not in the block
+        return LakeTransaction(_OwnTransaction(self, request))
 
     def run(
         self,
@@ -80,64 +76,37 @@ class TableTransactions:
         `table.transaction`, except that the function of a version that is applied already is not called.
         """
         require_running(self._spark)
-        application = numbered(txn_app_id, txn_version)
+        request = WriteRequest(operation, partition, application=numbered(txn_app_id, txn_version))
         if not callable(function):
             raise InputError(f"{function!r} cannot be called", hint="run takes a function: table.run(lambda tx: ...)")
         values: list[T] = []
 
         def work(tx: Transaction) -> Committed:
-            with LakeTransaction.of_function(tx, self._attempt) as block:
+            with LakeTransaction(GivenTransaction(tx, self._attempt)) as block:
                 values[:] = [function(block)]
             assert block.committed is not None
             return block.committed
 
-        done = run(self._coordinator, operation, work, application=application, partition=partition)
+        done = run(self._coordinator, request, work)
         return RunResult.of_run(done, None if done.already_applied else values[0])
-
-    def _begin(
-        self, operation: str, targets: tuple[Resource, ...], application: AppTransaction | None, stack: ExitStack
-    ) -> Transaction:
-        require_running(self._spark)
-        coordinator = self._coordinator
-        coordinator.ensure_same_provider()
-        stack.enter_context(coordinator.data.writing(operation, targets))
-        tx = coordinator.begin(operation, application=application)
-        stack.enter_context(block_of(tx.instant))
-        tx.keep_within(targets)
-        return tx
 
     def _write(
         self,
-        operation: str,
+        request: WriteRequest,
         write: Write,
         *,
-        partition: Targets = None,
         where: str | Column | None = None,
         settings: WriteSettings | None = None,
-        tag: str = "",
-        txn: AppTransaction | None = None,
     ) -> WriteResult:
+        """Run a write until nobody came between. `where`: a condition that says which rows it is about."""
         require_running(self._spark)
         coordinator = self._coordinator
-        likely: tuple[Resource, ...] = ()
         if isinstance(where, str) and coordinator.data.for_writes:
             likely = target_of_condition(where, coordinator.schema().arrow, coordinator.properties)
-
-        memory = Memory()
-
-        def work(tx: Transaction) -> Committed:
-            told = outcome_told(self._spark, tx, coordinator.table.storage.uri)
-            with told, closing(replace(self._attempt(tx), settings=settings or self._settings, memory=memory)) as attempt:
-                written = write(attempt)
-                tx.redo.keeps_files = tx.redo.keeps_files and memory.has_files_of(tx.instant)
-                return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
-
-        with closing(memory):
-            done = with_retries(
-                coordinator, operation, work,
-                application=txn, tag=tag, partition=partition, likely=likely, redoes=True,
-            )  # fmt: skip
-        return WriteResult.of(done)
+            request = replace(request, likely=likely)
+        with closing(Memory()) as memory:
+            steps = _RepeatedWrite(self._attempt, write, settings or self._settings, memory)
+            return WriteResult.of(with_retries(coordinator, replace(request, redoes=True), steps.run))
 
     @property
     def _settings(self) -> WriteSettings:
@@ -147,3 +116,50 @@ class TableTransactions:
         coordinator = self._coordinator
         storage, runtime = coordinator.table.storage, coordinator.table.runtime
         return Attempt(self._spark, tx, storage, self._root, runtime, self._settings, coordinator.known_schemas)
+
+
+@dataclass(frozen=True)
+class _RepeatedWrite:
+    """The write of one call, in each of its attempts: it prepares, writes files, and commits them.
+
+    `memory` is what the attempts share.
+    """
+
+    attempt_of: Callable[[Transaction], Attempt]
+    write: Write
+    settings: WriteSettings
+    memory: Memory
+
+    def run(self, tx: Transaction) -> Committed:
+        """One attempt, in a transaction that has just begun."""
+        attempt = replace(self.attempt_of(tx), settings=self.settings, memory=self.memory)
+        with outcome_told(attempt.spark, tx, attempt.storage.uri), closing(attempt):
+            written = self.write(attempt)
+            tx.redo.keeps_files = tx.redo.keeps_files and self.memory.has_files_of(tx.instant)
+            return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
+
+
+@dataclass(frozen=True)
+class _OwnTransaction:
+    """The transaction of a block, which begins and ends with it."""
+
+    table: TableTransactions
+    request: WriteRequest
+
+    def begin(self, locks: ExitStack, *, anew: bool = False) -> Transaction:
+        table, request = self.table, replace(self.request, application=None) if anew else self.request
+        require_running(table._spark)
+        coordinator = table._coordinator
+        coordinator.ensure_same_provider()
+        targets = resources_of(request.partition, coordinator.properties)
+        locks.enter_context(coordinator.data.writing(request.operation, targets))
+        tx = coordinator.begin(request)
+        locks.enter_context(block_of(tx.instant))
+        tx.keep_within(targets)
+        return tx
+
+    def attempt(self, tx: Transaction) -> Attempt:
+        return self.table._attempt(tx)
+
+    def applied(self, error: LakelockError) -> Committed | None:
+        return applied_instead(self.table._coordinator, self.request.application, self.request.operation, error)

@@ -12,6 +12,7 @@ from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError
 from lakelock.occ.locking.targets import Targets
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.request import WriteRequest
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin import streaming
 from lakelock.spark_plugin.arguments import Duplicates, Every, changed, chosen_rows, numbered
@@ -61,7 +62,7 @@ class TableWrites(TableTransactions):
         """
         write = partial(inserting.insert, df=require_batch(df, "insert"))
         txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
-        return self._write("INSERT", write, partition=partition, settings=settings, tag=tag, txn=txn)
+        return self._write(WriteRequest("INSERT", partition, tag, txn), write, settings=settings)
 
     @needs_spark
     def upsert(
@@ -87,7 +88,7 @@ class TableWrites(TableTransactions):
         write = partial(by_key.upsert, df=require_batch(df, "upsert"))
         txn = numbered(txn_app_id, txn_version)
         settings = changed(self._settings, merge_schema, duplicates, missing_columns)
-        return self._write("UPSERT", write, partition=partition, settings=settings, tag=tag, txn=txn)
+        return self._write(WriteRequest("UPSERT", partition, tag, txn), write, settings=settings)
 
     @delta_arguments(condition="what")
     @needs_spark
@@ -108,10 +109,10 @@ class TableWrites(TableTransactions):
         txn, what = numbered(txn_app_id, txn_version), chosen_rows(what)
         if isinstance(what, str | Column):
             write: Write = partial(deleting.delete_where, condition=self._condition(what))
-            return self._write("DELETE", write, partition=partition, where=what, tag=tag, txn=txn)
+            return self._write(WriteRequest("DELETE", partition, tag, txn), write, where=what)
         require_key(self._coordinator.properties, "a delete by keys")
         write = partial(by_key.delete_keys, df=require_batch(what, "delete"))
-        return self._write("DELETE", write, partition=partition, tag=tag, txn=txn)
+        return self._write(WriteRequest("DELETE", partition, tag, txn), write)
 
     @delta_update
     @needs_spark
@@ -134,7 +135,7 @@ class TableWrites(TableTransactions):
         txn, assigned = numbered(txn_app_id, txn_version), self._assignments(set, "update")
         condition = None if where is None else self._condition(where)
         write = partial(updating.update_where, values=assigned, condition=condition)
-        return self._write("UPDATE", write, partition=partition, where=where, tag=tag, txn=txn)
+        return self._write(WriteRequest("UPDATE", partition, tag, txn), write, where=where)
 
     @delta_arguments(condition="on")
     def merge(
@@ -169,7 +170,7 @@ class TableWrites(TableTransactions):
         schema = self._coordinator.schema()
         known = self._coordinator.known_schemas
         plan = MergePlan.of(with_columns_equated(spec, schema), schema, self._coordinator.properties, known)
-        return self._write("MERGE", partial(execution.merge, plan=plan), partition=partition, tag=tag, txn=txn)
+        return self._write(WriteRequest("MERGE", partition, tag, txn), partial(execution.merge, plan=plan))
 
     @needs_spark
     def overwrite_partitions(
@@ -185,7 +186,7 @@ class TableWrites(TableTransactions):
         """Replace the whole content of every partition that `df` has rows for; the others stay as they are."""
         write = partial(overwriting.overwrite_partitions, df=require_batch(df, "overwrite_partitions"))
         txn, settings = numbered(txn_app_id, txn_version), changed(self._settings, merge_schema)
-        return self._write("INSERT_OVERWRITE", write, partition=partition, settings=settings, tag=tag, txn=txn)
+        return self._write(WriteRequest("INSERT_OVERWRITE", partition, tag, txn), write, settings=settings)
 
     @needs_spark
     def overwrite(
@@ -215,9 +216,9 @@ class TableWrites(TableTransactions):
         if where is None:
             _require_whole(partition)
             write: Write = partial(overwriting.overwrite_table, df=df, overwrite_schema=overwrite_schema)
-            return self._write("INSERT_OVERWRITE_TABLE", write, settings=settings, tag=tag, txn=txn)
+            return self._write(WriteRequest("INSERT_OVERWRITE_TABLE", tag=tag, application=txn), write, settings=settings)
         write = partial(overwriting.overwrite_where, df=df, condition=self._condition(where))
-        return self._write("UPSERT", write, partition=partition, where=where, settings=settings, tag=tag, txn=txn)
+        return self._write(WriteRequest("UPSERT", partition, tag, txn), write, where=where, settings=settings)
 
     def upsert_batch(self, df: DataFrame, batch_id: int, *, missing_columns: MissingColumns | None = None) -> None:
         """For `writeStream.foreachBatch`: upsert each micro-batch exactly once, however often Spark replays it.
@@ -227,12 +228,12 @@ class TableWrites(TableTransactions):
         require_key(self._coordinator.properties, "an upsert")
         txn = streaming.micro_batch(require_batch(df, "upsert_batch"), batch_id)
         settings = changed(self._settings, missing_columns=missing_columns)
-        self._write("UPSERT", partial(by_key.upsert, df=df), settings=settings, txn=txn)
+        self._write(WriteRequest("UPSERT", application=txn), partial(by_key.upsert, df=df), settings=settings)
 
     def insert_batch(self, df: DataFrame, batch_id: int) -> None:
         """For `writeStream.foreachBatch`: append each micro-batch exactly once, however often Spark replays it."""
         txn = streaming.micro_batch(require_batch(df, "insert_batch"), batch_id)
-        self._write("INSERT", partial(inserting.insert, df=df), txn=txn)
+        self._write(WriteRequest("INSERT", application=txn), partial(inserting.insert, df=df))
 
     @needs_spark
     def sql(
@@ -261,7 +262,7 @@ class TableWrites(TableTransactions):
         planned = planner.plan(statement, args)
         if planned.operation == "INSERT_OVERWRITE_TABLE":
             _require_whole(partition)
-        return self._write(planned.operation, planned.write, partition=partition, where=planned.where, tag=tag, txn=txn)
+        return self._write(WriteRequest(planned.operation, partition, tag, txn), planned.write, where=planned.where)
 
     def _condition(self, given: str | Column) -> Condition:
         return Condition.of(self._spark, spark_schema(self._coordinator.schema().arrow), given)

@@ -1,11 +1,31 @@
-"""Bounded waiting between attempts, spread at random so that losers do not collide again."""
+"""Bounded repetition: waits between attempts, spread at random so that losers do not collide again, and looks at a table."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import TypeVar
 
 from lakelock.clock import Runtime
+from lakelock.errors import SnapshotTooOld
+
+T = TypeVar("T")
+
+OVERTAKEN_LOOKS = 3
+"""How often a reader looks at a table whose cleaner keeps overtaking it."""
+
+
+def retry_if_overtaken(look: Callable[[], T]) -> T:
+    """What `look` finds. It looks again, a few times at most, if a cleaner has removed what it was about to read.
+
+    The last `SnapshotTooOld` passes through.
+    """
+    for _ in range(OVERTAKEN_LOOKS - 1):
+        try:
+            return look()
+        except SnapshotTooOld:
+            continue
+    return look()
 
 
 @dataclass(frozen=True)

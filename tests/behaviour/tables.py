@@ -17,6 +17,7 @@ from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import create_table
 from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, RetrySettings, Settings
 from lakelock.storage import Storage
@@ -99,9 +100,9 @@ def put_file(
     )  # fmt: skip
 
 
-def insert(coordinator: Coordinator, storage: Storage, partition: str, file_id: str, **begin: object) -> Committed:
+def insert(coordinator: Coordinator, storage: Storage, partition: str, file_id: str, **asked: object) -> Committed:
     """A blind insert of one new file group."""
-    with coordinator.begin("INSERT", **begin) as tx:  # type: ignore[arg-type]
+    with coordinator.begin(WriteRequest("INSERT", **asked)) as tx:  # type: ignore[arg-type]
         return tx.commit([put_file(tx, storage, partition, file_id)])
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
 
 import pytest
 from tests.behaviour.tables import (
@@ -36,6 +35,7 @@ from lakelock.occ.conflicts.profiles import PROFILES
 from lakelock.occ.conflicts.reads import ReadKind, WholeTable
 from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.request import WriteRequest
 from lakelock.settings import ConcurrencySettings, RetrySettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
@@ -257,17 +257,17 @@ def test_an_application_version_is_applied_once_also_when_others_commit_in_betwe
     def work(tx):
         return tx.commit([put_file(tx, storage, "month=1", f"f{tx.instant}")])
 
-    first = with_retries(mine, "INSERT", work, application=AppTransaction("stream", 7))
+    first = with_retries(mine, WriteRequest("INSERT", application=AppTransaction("stream", 7)), work)
     insert(writer(storage), storage, "month=1", "b")
-    again = with_retries(writer(storage), "INSERT", work, application=AppTransaction("stream", 7))
-    older = with_retries(writer(storage), "INSERT", work, application=AppTransaction("stream", 6))
+    again = with_retries(writer(storage), WriteRequest("INSERT", application=AppTransaction("stream", 7)), work)
+    older = with_retries(writer(storage), WriteRequest("INSERT", application=AppTransaction("stream", 6)), work)
     assert again.already_applied and older.already_applied and again.instant == first.instant
     assert len(groups(storage)) == 2
 
 
 def test_of_two_live_runs_of_one_application_version_only_one_commits(storage):
-    one = writer(storage).begin("INSERT", application=AppTransaction("stream", 1))
-    two = writer(storage).begin("INSERT", application=AppTransaction("stream", 1))
+    one = writer(storage).begin(WriteRequest("INSERT", application=AppTransaction("stream", 1)))
+    two = writer(storage).begin(WriteRequest("INSERT", application=AppTransaction("stream", 1)))
     stats = put_file(one, storage, "month=1", "a"), put_file(two, storage, "month=1", "b")
     one.commit([stats[0]])
     with pytest.raises(ConflictError) as caught:
@@ -276,19 +276,23 @@ def test_of_two_live_runs_of_one_application_version_only_one_commits(storage):
 
 
 def test_a_version_that_is_applied_cannot_be_begun_again_whoever_asks(storage):
-    insert_as = partial(writer(storage).begin, "INSERT")
-    with insert_as(application=AppTransaction("job", 7)) as tx:
+    one = writer(storage)
+
+    def insert_as(application):
+        return one.begin(WriteRequest("INSERT", application=application))
+
+    with insert_as(AppTransaction("job", 7)) as tx:
         done = tx.commit([put_file(tx, storage, "month=1", "a")])
     insert(writer(storage), storage, "month=1", "b")
     for applied in (7, 6):
         with pytest.raises(ConflictError) as caught:
-            writer(storage).begin("DELETE", application=AppTransaction("job", applied))
+            writer(storage).begin(WriteRequest("DELETE", application=AppTransaction("job", applied)))
         conflict = caught.value.conflict
         assert conflict.rule is ConflictRule.APPLICATION_TRANSACTION and conflict.other.instant == done.instant
         assert not conflict.retry_helps
     assert leftovers(storage) == []
-    insert_as(application=AppTransaction("job", 8)).abort()
-    insert_as(application=AppTransaction("another", 7)).abort()
+    insert_as(AppTransaction("job", 8)).abort()
+    insert_as(AppTransaction("another", 7)).abort()
 
 
 def test_a_version_that_only_the_committing_process_knows_is_applied_once(storage):
@@ -313,11 +317,11 @@ def test_in_every_profile_the_slower_of_two_runs_of_a_version_does_nothing(stora
     faster = []
 
     def work(tx):
-        with writer(storage).begin("INSERT", application=job) as other:
+        with writer(storage).begin(WriteRequest("INSERT", application=job)) as other:
             faster.append(other.commit([put_file(other, storage, "month=1", "a")]))
         return tx.commit([put_file(tx, storage, "month=1", "b")])
 
-    result = with_retries(mine, "INSERT", work, application=job)
+    result = with_retries(mine, WriteRequest("INSERT", application=job), work)
     assert result.already_applied and (result.instant, result.completion) == (faster[0].instant, faster[0].completion)
     assert groups(storage) == ["month=1/a"] and leftovers(storage) == []
 

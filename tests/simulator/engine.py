@@ -22,6 +22,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.detached import Detached
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.services.optimize import Optimized
 from lakelock.occ.services.repair import Repaired
 from lakelock.occ.transaction import Transaction
@@ -72,7 +73,7 @@ class Engine:
     def insert_detached(self, rows: Sequence[Row], tag: str) -> tuple[Detached, list[WriteStat]]:
         """Write the files of an insert that another process is to commit."""
         table, kernels, stats = self.coordinator.table, self._format.kernels, []
-        with self.coordinator.begin("INSERT", tag=tag) as tx:
+        with self.coordinator.begin(WriteRequest("INSERT", tag=tag)) as tx:
             context = tx.write_context()
             for number, (partition, mine) in enumerate(self._by_partition(rows)):
                 stats += write_new_files(

@@ -10,6 +10,7 @@ from lakelock.errors import LakelockError
 from lakelock.occ.attempts.retrying import applied_instead
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.request import WriteRequest
 from tests.simulator.engine import Engine
 from tests.simulator.rows import Row, Stored
 
@@ -195,7 +196,7 @@ class Transfer(Operation):
     amount: int
 
     def run(self, engine: Engine) -> Committed | None:
-        with engine.coordinator.begin("UPSERT", tag=self.tag) as tx:
+        with engine.coordinator.begin(WriteRequest("UPSERT", tag=self.tag)) as tx:
             found = state_of(engine.read_in(tx, None, frozenset({self.source[1], self.target[1]})))
             return engine.upsert_in(tx, self._written(found))
 
@@ -218,7 +219,7 @@ class Tally(Operation):
     part: str
 
     def run(self, engine: Engine) -> Committed | None:
-        with engine.coordinator.begin("UPSERT", tag=self.tag) as tx:
+        with engine.coordinator.begin(WriteRequest("UPSERT", tag=self.tag)) as tx:
             return engine.upsert_in(tx, [self._row(len(engine.read_in(tx, self.part, None)))])
 
     def apply(self, state: State) -> None:

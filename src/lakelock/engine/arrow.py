@@ -28,6 +28,7 @@ from lakelock.occ.foreign.undone import why_missing
 from lakelock.occ.locking.targets import Targets, files_within, resources_of, target_of_expression
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.services.alter import alter
 from lakelock.occ.services.optimize import Optimized, optimize
 from lakelock.occ.services.repair import Repaired, repair
@@ -74,10 +75,8 @@ class ArrowEngine:
         require_rows(rows, self._kernels)
         group = self._only_group(rows)
         work = partial(self._insert_in, rows=rows, memory=Memory(), small=group is not None)
-        return with_retries(
-            self._coordinator, "INSERT", work,
-            application=application, tag=tag, partition=partition, redoes=True, new_group=group,
-        )  # fmt: skip
+        request = WriteRequest("INSERT", partition, tag, application, redoes=True, new_group=group)
+        return with_retries(self._coordinator, request, work)
 
     def insert_in(self, tx: Transaction, rows: pa.Table, memory: Memory | None = None) -> Committed:
         """Append the rows as the only write of a transaction that may have read before."""
@@ -123,9 +122,8 @@ class ArrowEngine:
         require_rows(rows, self._kernels)
         require_key(self._coordinator.properties, "an upsert")
         work = partial(self.upsert_in, rows=rows, missing_columns=missing_columns, memory=Memory())
-        return with_retries(
-            self._coordinator, "UPSERT", work, application=application, tag=tag, partition=partition, redoes=True
-        )
+        request = WriteRequest("UPSERT", partition, tag, application, redoes=True)
+        return with_retries(self._coordinator, request, work)
 
     def upsert_in(
         self, tx: Transaction, rows: pa.Table, missing_columns: MissingColumns | None = None, memory: Memory | None = None
@@ -177,9 +175,8 @@ class ArrowEngine:
         if coordinator.data.for_writes:
             likely = target_of_expression(str(condition), coordinator.schema().arrow, coordinator.properties)
         work = partial(self.delete_where_in, condition=condition, memory=Memory())
-        return with_retries(
-            coordinator, "DELETE", work, application=application, tag=tag, partition=partition, likely=likely, redoes=True
-        )
+        request = WriteRequest("DELETE", partition, tag, application, likely, redoes=True)
+        return with_retries(coordinator, request, work)
 
     def delete_keys(
         self, keys: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
@@ -188,9 +185,8 @@ class ArrowEngine:
         require_rows(keys, self._kernels)
         require_key(self._coordinator.properties, "a delete by keys")
         work = partial(self.delete_keys_in, keys=keys, memory=Memory())
-        return with_retries(
-            self._coordinator, "DELETE", work, application=application, tag=tag, partition=partition, redoes=True
-        )
+        request = WriteRequest("DELETE", partition, tag, application, redoes=True)
+        return with_retries(self._coordinator, request, work)
 
     def delete_where_in(self, tx: Transaction, condition: Condition, memory: Memory | None = None) -> Committed:
         """Delete by condition as the only write of a transaction that may have read before."""
@@ -222,7 +218,7 @@ class ArrowEngine:
         """Replace the whole content of every partition that `rows` has rows for."""
         require_rows(rows, self._kernels)
         work = partial(self.overwrite_partitions_in, rows=rows)
-        return with_retries(self._coordinator, "INSERT_OVERWRITE", work, application=application, tag=tag, partition=partition)
+        return with_retries(self._coordinator, WriteRequest("INSERT_OVERWRITE", partition, tag, application), work)
 
     def overwrite_partitions_in(self, tx: Transaction, rows: pa.Table) -> Committed:
         """Replace partitions as the only write of a transaction that was begun as an overwrite, and may have read before."""
@@ -250,7 +246,7 @@ class ArrowEngine:
         """
         if not callable(function):
             raise InputError(f"{function!r} cannot be called", hint="run takes a function: engine.run(lambda tx: ...)")
-        return run(self._coordinator, operation, function, application=application, tag=tag, partition=partition)
+        return run(self._coordinator, WriteRequest(operation, partition, tag, application), function)
 
     def alter(self, alteration: Alteration, *, tag: str = "") -> Committed:
         """Add columns, widen their types, or let them be null; no file is written."""

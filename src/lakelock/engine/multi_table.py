@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from types import TracebackType
 
 import pyarrow as pa
@@ -11,7 +12,7 @@ import pyarrow.compute as pc
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.memory import Memory
-from lakelock.errors import InputError, SnapshotTooOld, TransactionStateError
+from lakelock.errors import InputError, TransactionStateError
 from lakelock.occ.locking.nesting import block_of
 from lakelock.occ.multi_table.cut import timelines_of_one_moment
 from lakelock.occ.multi_table.locks import locked_for_writes
@@ -19,13 +20,12 @@ from lakelock.occ.multi_table.participant import Participant
 from lakelock.occ.multi_table.transaction import MultiTableTransaction
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.request import WriteRequest
+from lakelock.retry import retry_if_overtaken
 from lakelock.settings import MissingColumns
 from lakelock.table.rewriting.kernels import Condition
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot
-
-_LOOKS = 3
-"""How often a reader begins anew that a cleaner has overtaken."""
 
 
 class TableOfTransaction:
@@ -68,8 +68,8 @@ class ArrowTransaction:
     `committed`: what each table's write did, once the block has ended.
     """
 
-    def __init__(self, engines: tuple[ArrowEngine, ...], application: AppTransaction | None, tag: str) -> None:
-        self._engines, self._application, self._tag = engines, application, tag
+    def __init__(self, engines: tuple[ArrowEngine, ...], request: WriteRequest) -> None:
+        self._engines, self._request = engines, request
         self._tx: MultiTableTransaction | None = None
         self._held = ExitStack()
         self.committed: tuple[Committed, ...] = ()
@@ -80,7 +80,7 @@ class ArrowTransaction:
         coordinators = [engine.coordinator for engine in self._engines]
         with ExitStack() as stack:
             stack.enter_context(locked_for_writes(coordinators))
-            self._tx = MultiTableTransaction.begin(coordinators, application=self._application, tag=self._tag)
+            self._tx = MultiTableTransaction.begin(coordinators, self._request)
             for part in self._tx.parts:
                 stack.enter_context(block_of(part.instant))
             self._held = stack.pop_all()
@@ -105,7 +105,7 @@ class ArrowSnapshot:
 
     def __init__(self, engines: tuple[ArrowEngine, ...]) -> None:
         self._engines = engines
-        self._readers = _readers(engines)
+        self._readers = retry_if_overtaken(partial(_readers, engines))
 
     def __getitem__(self, engine: ArrowEngine) -> ReadOnlyTable:
         place = next((at for at, each in enumerate(self._engines) if each is engine), None)
@@ -115,18 +115,9 @@ class ArrowSnapshot:
 
 
 def _readers(engines: tuple[ArrowEngine, ...]) -> tuple[ReadOnlyTable, ...]:
-    """Begins anew if a cleaner has removed what the moment shows, which takes longer than any read of timelines."""
-    for look in range(_LOOKS):
-        timelines = timelines_of_one_moment([engine.coordinator.table for engine in engines])
-        try:
-            return tuple(
-                ReadOnlyTable(engine, *engine.coordinator.state_at(timeline))
-                for engine, timeline in zip(engines, timelines, strict=True)
-            )
-        except SnapshotTooOld:
-            if look + 1 == _LOOKS:
-                raise
-    raise AssertionError("the last look returns or raises")
+    timelines = timelines_of_one_moment([engine.coordinator.table for engine in engines])
+    pairs = zip(engines, timelines, strict=True)
+    return tuple(ReadOnlyTable(engine, *engine.coordinator.state_at(timeline)) for engine, timeline in pairs)
 
 
 @dataclass(frozen=True)
@@ -152,4 +143,4 @@ def transaction(*engines: ArrowEngine, application: AppTransaction | None = None
 
     `application`: it is applied at most once by this `(app id, version)`; the block is not entered again: `ConflictError`.
     """
-    return ArrowTransaction(engines, application, tag)
+    return ArrowTransaction(engines, WriteRequest("UPSERT", application=application, tag=tag))

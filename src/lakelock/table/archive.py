@@ -78,19 +78,22 @@ def archived_write(storage: Storage, requested: str) -> CompletedWrite | None:
     One listing, and the files that cover the time are read. `CorruptTableError` when one of them cannot be read: then
     nobody can tell.
     """
-    for look in range(LOOKS):
+    for _ in range(LOOKS - 1):
         try:
-            for key in archive_files(storage, requested):
-                found = _find(storage, key, requested)
-                if found is not None:
-                    return found
-            return None
+            return _look(storage, requested)
         except StorageUnavailable:
             raise
         except StorageError:
-            if look + 1 == LOOKS:
-                raise
-    raise AssertionError("the last look returns or raises")
+            continue
+    return _look(storage, requested)
+
+
+def _look(storage: Storage, requested: str) -> CompletedWrite | None:
+    for key in archive_files(storage, requested):
+        found = _find(storage, key, requested)
+        if found is not None:
+            return found
+    return None
 
 
 def archive_names(storage: Storage) -> list[str]:

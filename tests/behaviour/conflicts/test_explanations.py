@@ -16,6 +16,7 @@ from lakelock.occ.conflicts.explaining import profiles_with
 from lakelock.occ.conflicts.profiles import PROFILES
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.request import WriteRequest
 from lakelock.rule_texts import DECLARE_SCOPE, IN_DELTA, REMEDIES, RULES, WEAKER_LEVEL, FoundAt, Remedy
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.storage.memory import MemoryStorage
@@ -136,7 +137,7 @@ def test_a_version_that_is_applied_already_explains_itself_too(profile):
     insert(writer(storage), storage, "month=1", "a", application=application)
     settings = replace(QUICK, concurrency=ConcurrencySettings(profile=profile))
     with pytest.raises(ConflictError) as caught:
-        writer(storage, settings).begin("INSERT", application=application)
+        writer(storage, settings).begin(WriteRequest("INSERT", application=application))
     assert (caught.value.explanation.profile, caught.value.explanation.rule) == (profile, ConflictRule.APPLICATION_TRANSACTION)
 
 

@@ -35,6 +35,7 @@ from lakelock.occ.conflicts.profiles import rejection
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.lock import move_recorded, recorded_guard
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.storage import Storage
@@ -58,7 +59,7 @@ OVERLAP = MATRIX.Overlap
 
 def begin(coordinator: Coordinator, operation: str) -> Transaction:
     if operation == "OPTIMIZE":
-        return coordinator.begin(CLUSTER, overwrites=True)
+        return coordinator.begin(WriteRequest(CLUSTER, overwrites=True))
     return coordinator.begin("INSERT_OVERWRITE" if operation == "OVERWRITE" else operation)
 
 
@@ -218,7 +219,7 @@ def test_a_version_that_is_applied_is_a_concurrent_transaction() -> None:
     storage, application = memory_table(), AppTransaction("stream", 7)
     insert(writer(storage), storage, "month=1", "a", application=application)
     with pytest.raises(errors.ConcurrentTransactionException, match="stream"):
-        writer(storage, DELTA).begin("INSERT", application=application)
+        writer(storage, DELTA).begin(WriteRequest("INSERT", application=application))
 
 
 @pytest.mark.parametrize("rule", ConflictRule)

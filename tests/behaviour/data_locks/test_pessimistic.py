@@ -23,6 +23,7 @@ from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, InputError, LockTimeout, ProviderMismatch
 from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.request import WriteRequest
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.settings.data_locks import DataLockSettings
 from lakelock.storage import Storage
@@ -64,7 +65,7 @@ def test_a_write_holds_its_locks_from_before_its_beginning_to_after_its_commit(s
         seen.append(held(other))
         return done
 
-    with_retries(mine, "INSERT", work, partition="month=1")
+    with_retries(mine, WriteRequest("INSERT", "month=1"), work)
     with_retries(mine, "INSERT", lambda tx: tx.commit([put_file(tx, storage, "month=1", "b")]))
     assert seen == [["S on the table, X on month=1"]] * 2
     assert held(other) == [] and groups(storage) == ["month=1/a", "month=1/b"]
@@ -109,8 +110,8 @@ def test_a_write_to_more_partitions_than_escalate_above_takes_the_single_lock(st
                     fourth.result(timeout=60)
         return tx.commit([put_file(tx, storage, "month=1", f"a{len(seen)}")])
 
-    with_retries(mine, "INSERT", work, partition=months[:2])
-    with_retries(mine, "INSERT", work, partition=months)
+    with_retries(mine, WriteRequest("INSERT", months[:2]), work)
+    with_retries(mine, WriteRequest("INSERT", months), work)
     assert seen == [["S on the table, X on month=1, X on month=2"], ["X on the table"]]
     assert [event.facts["locks"] for event in recorder.events if event.kind.value == "data-locked"] == [
         each[0] for each in seen
@@ -176,7 +177,7 @@ def test_the_locks_are_kept_when_a_conflict_makes_the_write_run_again(storage: M
             raise ConflictError(Conflict.over(ConflictRule.FILE_GROUP, tx.party, tx.party, ["month=1/a"]))
         return tx.commit([put_file(tx, storage, "month=1", "a")])
 
-    assert with_retries(mine, "INSERT", work, partition="month=1").attempts == 2
+    assert with_retries(mine, WriteRequest("INSERT", "month=1"), work).attempts == 2
     assert len(tokens) == 2 and len(tokens[0]) == 1 and tokens[0] == tokens[1]
     assert recorder.kinds().count("data-locked") == 1
 

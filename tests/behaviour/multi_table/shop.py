@@ -12,6 +12,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.multi_table.transaction import MultiTableTransaction
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.request import WriteRequest
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
@@ -68,7 +69,7 @@ class Shop:
         application: AppTransaction | None = None,
     ) -> MultiTableTransaction:
         coordinators = [self.coordinator(name, tables, settings) for name in names or self.names]
-        return MultiTableTransaction.begin(coordinators, application=application)
+        return MultiTableTransaction.begin(coordinators, WriteRequest("UPSERT", application=application))
 
     def write(self, tx: MultiTableTransaction, name: str, rewrites: str = "a", adds: str = "c") -> None:
         """Rewrite one group of the table and add another, within the transaction."""

@@ -10,9 +10,10 @@ from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import transaction
 from lakelock.errors import ConflictError, EarlyConflictError, InputError, TransactionStateError
 from lakelock.events import EventKind
-from lakelock.occ.multi_table.retrying import run_over
+from lakelock.occ.attempts.retrying import run_over
 from lakelock.occ.multi_table.transaction import CUT_ROUNDS, MultiTableTransaction
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.request import WriteRequest
 from lakelock.storage.memory import MemoryStorage
 
 BATCH = AppTransaction("stream", 7)
@@ -143,10 +144,10 @@ class TestOneBatchForSeveralTables:
 
             return work
 
-        run_over(coordinators[:2], write(*writes_to), application=BATCH)
-        run_over(coordinators[:2], write(*writes_to), application=BATCH)
+        run_over(coordinators[:2], write(*writes_to), WriteRequest("UPSERT", application=BATCH))
+        run_over(coordinators[:2], write(*writes_to), WriteRequest("UPSERT", application=BATCH))
         assert [engine.read().num_rows for engine in engines] == [2, 1 + (1 in writes_to), 1]
         with pytest.raises(InputError, match="would be taken for the same, and skipped") as refused:
-            run_over([coordinators[0], coordinators[2]], write(2), application=BATCH)
+            run_over([coordinators[0], coordinators[2]], write(2), WriteRequest("UPSERT", application=BATCH))
         assert all(storage.uri in str(refused.value) for storage in tables)
         assert engines[2].read().num_rows == 1

@@ -19,6 +19,7 @@ from lakelock.markers.claims import MOST_PLACES
 from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.reserving.making import Turn, reserve
 from lakelock.occ.reserving.waiting import OwnReservation, remove
 from lakelock.settings import ConcurrencySettings
@@ -379,7 +380,7 @@ def test_a_service_that_commits_while_it_is_to_yield_is_found_early_by_whoever_h
     """The reservation had run out. Its owner took the claim for that of a later writer, and lost after it had written."""
     group, turn = FileGroupId("month=1", "s1"), made(table, None)
     remove(table.stream.table, turn.reservation.id)
-    service = table.writer().begin("CLUSTER", overwrites=True)
+    service = table.writer().begin(WriteRequest("CLUSTER", overwrites=True))
     service.claim([group], leave_held=True)
 
     def commit() -> None:

@@ -19,6 +19,7 @@ from lakelock.occ.locking.targets import resources_of
 from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.recovery.reaper import STALE_PROBE_S, reap
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.transaction import TransactionState
 from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
@@ -129,11 +130,11 @@ def test_a_batch_that_a_twin_committed_before_the_baseline_is_not_applied_again(
 
     def begin_late(*args, **options):
         one.begin = begin
-        retrying.with_retries(other, "INSERT", work, application=batch)
+        retrying.with_retries(other, WriteRequest("INSERT", application=batch), work)
         return begin(*args, **options)
 
     one.begin = begin_late
-    result = retrying.with_retries(one, "INSERT", work, application=batch)
+    result = retrying.with_retries(one, WriteRequest("INSERT", application=batch), work)
     assert result.already_applied and result.instant == applied[0]
     assert len(applied) == 1
 

@@ -17,6 +17,7 @@ from lakelock.errors import ConflictError
 from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.request import WriteRequest
 from lakelock.settings import ArchiveSettings, CleanSettings, ListingSettings
 from lakelock.table import layout
 from lakelock.table.archive import archived_writes, completed_write, read_commit
@@ -76,7 +77,7 @@ def test_an_outcome_and_a_version_are_known_after_archiving_and_collecting() -> 
     table = AgingTable()
     for version in range(5):
         table.runtime.advance(5)
-        with table.coordinator().begin("INSERT", application=AppTransaction("stream", version)) as tx:
+        with table.coordinator().begin(WriteRequest("INSERT", application=AppTransaction("stream", version))) as tx:
             tx.commit([put_file(tx, table.storage, PARTITION, f"s{version}")])
     applied = active(table)
     gone = table.coordinator().begin("INSERT")
@@ -91,7 +92,7 @@ def test_an_outcome_and_a_version_are_known_after_archiving_and_collecting() -> 
         done = fresh.applied_by(AppTransaction("stream", version))
         assert done is not None and done.instant == applied[-1]
         with pytest.raises(ConflictError, match="already applied"):
-            fresh.begin("INSERT", application=AppTransaction("stream", version))
+            fresh.begin(WriteRequest("INSERT", application=AppTransaction("stream", version)))
     assert fresh.applied_by(AppTransaction("stream", 5)) is None and fresh.applied_by(AppTransaction("other", 0)) is None
 
 

@@ -202,7 +202,7 @@ _OTHERS = (
     Planted(
         "batch applied by a twin",
         "a replayed batch is not looked for in the baseline",
-        "occ.coordinator:Coordinator.begin_as",
+        "occ.coordinator:Coordinator.begin",
         "self._applied.ensure_new(application, baseline.timeline, mine)",
         "pass",
         among=family("twinned"),

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from lakelock.occ.multi_table.cut import timelines_of_one_moment
 from lakelock.occ.multi_table.transaction import MultiTableTransaction
 from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.request import WriteRequest
 from tests.simulator.engine import Engine
 from tests.simulator.operations import Operation, State, state_of
 from tests.simulator.rows import Row
@@ -43,7 +44,7 @@ class Move:
     def run(self, engines: Sequence[Engine], noted: dict[str, tuple[int, ...]]) -> tuple[Committed, ...]:
         """Do it as a user would. `noted`: the trails of the accounts that were only read."""
         coordinators = [engine.coordinator for engine in engines]
-        with MultiTableTransaction.begin(coordinators, tag=f"op-{self.id}") as tx:
+        with MultiTableTransaction.begin(coordinators, WriteRequest("UPSERT", tag=f"op-{self.id}")) as tx:
             for table, place in self.reads:
                 found = state_of(engines[table].read_in(tx.parts[table], None, frozenset({place[1]})))
                 noted[account(table, place)] = found[place][0][1] if place in found else ()
