@@ -26,7 +26,10 @@ from lakelock.events import Event, EventKind, log_event
 from lakelock.occ.conflicts.explaining import profiles_with
 from lakelock.occ.conflicts.profiles import PROFILES
 from lakelock.providers.base import LossReason, Strength
+from lakelock.providers.dynamodb.options import DynamodbOptions
+from lakelock.providers.redis.options import RedisOptions
 from lakelock.providers.registry import BUILT_IN
+from lakelock.providers.zookeeper.options import ZooKeeperOptions
 from lakelock.rule_texts import DECLARE_SCOPE, IN_DELTA, REMEDIES, RULES, WEAKER_LEVEL, Remedy
 from lakelock.settings import SECTIONS
 from lakelock.settings import hudi as settings_hudi
@@ -34,6 +37,7 @@ from lakelock.settings.fields import SettingRow, section_rows
 from lakelock.settings.hive import HIVE_KEYS
 
 DOCS = Path(__file__).parent
+LOCK_OPTIONS = {"DynamoDB": DynamodbOptions, "Redis": RedisOptions, "ZooKeeper": ZooKeeperOptions}
 
 
 def table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
@@ -59,10 +63,15 @@ def sentence(text: str) -> str:
 def settings_page() -> str:
     parts = [frames.SETTINGS_INTRO]
     for section in SECTIONS:
+        if not section_rows(section):
+            continue
         parts += [f"## {section.section}", sentence(inspect.getdoc(section) or "")]
         parts.append(table(("setting", "default", "allowed", "meaning"), map(_setting, section_rows(section))))
         if section.section in texts.SECTION_NOTES:
             parts.append(texts.SECTION_NOTES[section.section])
+    parts.append(frames.SETTINGS_OPTIONS)
+    for name, options in LOCK_OPTIONS.items():
+        parts += [f"### {name}", table(("option", "default", "allowed", "meaning"), map(_setting, section_rows(options)))]
     parts += [frames.SETTINGS_STORAGE, frames.HUDI_INTRO]
     parts.append(table(("key of Java Hudi", "setting here"), _hudi_keys()))
     parts += ["Lock classes that lakelock can share:", table(("class", "becomes"), _hudi_classes()), frames.HUDI_REST]

@@ -79,7 +79,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "The table has no file index that fits, so its files were listed. That took longer than a cleaner's `clean.readers_s`, "
         "and the cleaner deleted some of them.",
         "Read again; lakelock has looked three times itself, except in a transaction. If it happens often, raise "
-        "`clean.readers_s` for the cleaner, and leave `checkpoint.every_commits` on.",
+        "`clean.readers_s` for the cleaner.",
     ),
     e.LockError: Advice(
         "An operator's `locks break` does not fit the lock as it is now: another grant has followed, or the lease still runs.",

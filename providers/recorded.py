@@ -14,8 +14,8 @@ def settings_of(identity: str) -> Mapping[str, str]:
     if name == "dynamodb":
         uri, _, place = identity.partition("?")
         found = dict(parse_qsl(place))
-        settings = {"lock.provider": uri} | ({"dynamodb.region": found["region"]} if "region" in found else {})
-        return settings | ({"dynamodb.endpoint_url": _url(found["endpoint"])} if "endpoint" in found else {})
+        settings = {"lock.provider": uri} | ({"lock.options.region_name": found["region"]} if "region" in found else {})
+        return settings | ({"lock.options.endpoint_url": _url(found["endpoint"])} if "endpoint" in found else {})
     if name == "zookeeper":
         # The path is recorded as it is in ZooKeeper, and unquoted when it is read from a setting.
         return {"lock.provider": identity.replace("%", "%25").replace("?", "%3F")}
@@ -23,7 +23,7 @@ def settings_of(identity: str) -> Mapping[str, str]:
 
 
 def as_settings(identity: str) -> str:
-    """The same for a hint: `lock.provider to "dynamodb://locks/t", dynamodb.region to "eu-west-1"`."""
+    """The same for a hint: `lock.provider to "dynamodb://locks/t", lock.options.region_name to "eu-west-1"`."""
     return ", ".join(f'{key} to "{value}"' for key, value in settings_of(identity).items())
 
 

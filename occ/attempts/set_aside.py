@@ -33,7 +33,7 @@ class SetAside:
             self._withdraw("the next attempt had its files")
             self._held = lost
         if self._held is not None and self._left == 0:
-            self._withdraw("retry.redo_attempts redos have been lost")
+            self._withdraw("as many redos as a write may have were lost")
         if self._held is None:
             return False
         self._left -= 1

@@ -9,7 +9,7 @@ from lakelock.occ.transaction import Transaction
 
 
 class Turns:
-    """Counts the losses of one call, and reserves what it lost after `retry.reserve_after` of them.
+    """Counts the losses of one call, and reserves what it lost after `RetrySettings.reserve_after` of them.
 
     Whoever makes it calls `end` in the end.
     """

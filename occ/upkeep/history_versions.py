@@ -66,7 +66,7 @@ def put_once(storage: Storage, key: str, data: bytes) -> bool:
 
 
 def merge_levels(table: OpenTable, budget: Budget) -> int:
-    """Merge files of a level where there are `archive.merge_files` of them, and remove old versions; how many were merged."""
+    """Merge files of a level where there are enough of them, and remove old versions; how many were merged."""
     merged, history = 0, read_history(table.storage)
     for level in range(LEVELS):
         while not budget.is_spent:

@@ -21,6 +21,7 @@ from lakelock.command_line import command
 from lakelock.errors import LockError, ProviderUnavailable
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
 from lakelock.providers.dynamodb.item import Attributes, LockItem, Sighting, watch_s, writer_text
+from lakelock.providers.dynamodb.options import DynamodbOptions
 from lakelock.providers.dynamodb.place import place_of
 from lakelock.providers.dynamodb.table import ConditionFailed, DynamodbTable
 from lakelock.providers.polling import Attempt, PollingProvider
@@ -55,7 +56,7 @@ class DynamodbLockProvider(PollingProvider):
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
         name, self._key = place_of(opening.uri, opening.storage)
-        self._table = DynamodbTable(name, opening.settings.dynamodb, opening.runtime)
+        self._table = DynamodbTable(name, DynamodbOptions.of(opening.settings.lock_options), opening.runtime)
         self._watched: Sighting | None = None
 
     def watch_s(self, lease_s: float) -> float:

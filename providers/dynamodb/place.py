@@ -34,7 +34,7 @@ def place_of(uri: str, storage: Storage) -> tuple[str, str]:
         raise SettingsError(
             "lock.provider of a DynamoDB lock is dynamodb://TABLE/PARTITION-KEY and nothing else; a table's name has 3 to 255 "
             f"letters, digits, dots, dashes and underscores, a key at most {_LONGEST_KEY} bytes",
-            hint="region and endpoint are settings (dynamodb.region, dynamodb.endpoint_url); credentials are the environment's",
+            hint="region and endpoint are lock.options.region_name and endpoint_url; credentials are the environment's",
             key="lock.provider",
         )
     if implicit and storage.uri.startswith("file:"):

@@ -13,7 +13,7 @@ from lakelock.clock import Runtime
 from lakelock.errors import LockError, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.providers.aws import aws_client
 from lakelock.providers.dynamodb.item import Attributes
-from lakelock.settings.dynamodb import DynamodbSettings
+from lakelock.providers.dynamodb.options import DynamodbOptions
 from lakelock.settings.secrets import masked_uri
 
 _NAMES = {
@@ -32,7 +32,7 @@ _NAMES = {
 _NAME = re.compile(r"#\w+")
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")
 _MOST_SHOWN = 200
-_ACTIVE_POLL_S = 0.5
+_ACTIVE_POLL_S, _CREATE_WAIT_S = 0.5, 600.0
 _HURRIED_S = (1.0, 0.5, 0.25)
 """Time-outs of clients for requests that have less time than the settings give them."""
 _ABOUT_S = 0.05
@@ -66,8 +66,8 @@ class DynamodbTable:
     less time than the settings give them have clients of their own; each connects when it is first needed.
     """
 
-    def __init__(self, name: str, settings: DynamodbSettings, runtime: Runtime) -> None:
-        self.name, self._settings, self._runtime = name, settings, runtime
+    def __init__(self, name: str, options: DynamodbOptions, runtime: Runtime) -> None:
+        self.name, self._options, self._runtime = name, options, runtime
         self._clients: dict[float, Any] = {}
         self._pid = os.getpid()
 
@@ -151,14 +151,14 @@ class DynamodbTable:
         """The error of an answer that cannot be DynamoDB's: that of a proxy, of a page to sign in, of another service."""
         return ProviderUnavailable(
             f"what answered about the DynamoDB table {self.name} ({self.place}) is not DynamoDB",
-            hint="check dynamodb.endpoint_url, and the proxies between here and there",
+            hint="check lock.options.endpoint_url, and the proxies between here and there",
         )
 
     def _send(self, operation: str, within_s: float = inf, **request: Any) -> dict[str, Any]:
         try:
             return self._call(operation, request, within_s)
         except ProviderRefused as error:
-            if error.details.get("service_code") != _MISSING or not self._settings.create_table:
+            if error.details.get("service_code") != _MISSING or not self._options.create_table:
                 raise
         self._create()
         return self._call(operation, request)
@@ -189,7 +189,7 @@ class DynamodbTable:
         # AWS's text about a bad signature shows what was signed, so only the code is reported.
         text = "" if code in _SIGNATURE else str(error.response["Error"].get("Message", ""))[:_MOST_SHOWN]
         if code == _MISSING:
-            hint = f"create it ({self._how_to_create()}), or let lakelock do it: dynamodb.create_table = true"
+            hint = f"create it ({self._how_to_create()}), or let lakelock do it: lock.options.create_table = true"
         elif code in _THROTTLED:
             hint = "raise the table's capacity, or bill it PAY_PER_REQUEST"
         elif code in _DENIED:
@@ -214,24 +214,21 @@ class DynamodbTable:
         if there_are_none or kind in ("CredentialRetrievalError", "TokenRetrievalError"):
             hint = "give credentials by environment, profile (AWS_PROFILE) or role; `aws sts get-caller-identity` shows them"
         else:
-            hint = "check the network, dynamodb.region and dynamodb.endpoint_url"
+            hint = "check the network, lock.options.region_name and lock.options.endpoint_url"
         return (ProviderRefused if there_are_none else ProviderUnavailable)(
             f"DynamoDB gave no answer about table {self.name}: {kind} ({masked_uri(str(error))[:_MOST_SHOWN]})", hint=hint
         )
 
     def _create(self) -> None:
         """Create the table and wait until it is active; somebody else may be creating it at the same time."""
-        capacity = {"ReadCapacityUnits": self._settings.read_capacity, "WriteCapacityUnits": self._settings.write_capacity}
-        provisioned = self._settings.billing_mode == "PROVISIONED"
-        until_s = self._runtime.monotonic_s() + self._settings.create_wait_s
+        until_s = self._runtime.monotonic_s() + _CREATE_WAIT_S
         try:
             self._call(
                 "create_table",
                 {
                     "KeySchema": [{"AttributeName": "key", "KeyType": "HASH"}],
                     "AttributeDefinitions": [{"AttributeName": "key", "AttributeType": "S"}],
-                    "BillingMode": self._settings.billing_mode,
-                    **({"ProvisionedThroughput": capacity} if provisioned else {}),
+                    "BillingMode": "PAY_PER_REQUEST",
                 },
             )
         except ProviderUnavailable as error:
@@ -240,8 +237,8 @@ class DynamodbTable:
         while not self._is_active():
             if self._runtime.monotonic_s() >= until_s:
                 raise ProviderUnavailable(
-                    f"the DynamoDB table {self.name} is not active {self._settings.create_wait_s:g} s after its creation",
-                    hint="look at it in the AWS console; raise dynamodb.create_wait_s",
+                    f"the DynamoDB table {self.name} is not active {_CREATE_WAIT_S:g} s after its creation",
+                    hint="look at it in the AWS console, and run the write again",
                 )
             self._runtime.sleep(_ACTIVE_POLL_S)
 
@@ -265,33 +262,33 @@ class DynamodbTable:
         if self._pid != os.getpid():
             self._clients, self._pid = {}, os.getpid()
         longest_s = inf
-        if within_s < max(self._settings.connect_timeout_s, self._settings.read_timeout_s):
+        if within_s < max(self._options.connect_timeout, self._options.read_timeout):
             longest_s = next((step_s for step_s in _HURRIED_S if step_s <= within_s + _ABOUT_S), _HURRIED_S[-1])
         if longest_s not in self._clients:
             self._clients[longest_s] = self._connect(longest_s)
         return self._clients[longest_s]
 
     def _connect(self, longest_s: float) -> Any:
-        try:
-            from botocore.config import Config
-            from botocore.exceptions import BotoCoreError
-        except ImportError as error:
-            raise ProviderRefused(
-                "the DynamoDB lock needs boto3, which is not installed", hint="pip install 'lakelock[dynamodb]'"
-            ) from error
+        from botocore.config import Config
+        from botocore.exceptions import BotoCoreError
+
+        options = self._options
         # The provider retries, within its bound and knowing what it sent and when; the driver must not.
         config = Config(
-            connect_timeout=min(longest_s, self._settings.connect_timeout_s),
-            read_timeout=min(longest_s, self._settings.read_timeout_s),
+            **options.config,
+            connect_timeout=min(longest_s, self._options.connect_timeout),
+            read_timeout=min(longest_s, self._options.read_timeout),
             retries={"mode": "standard", "total_max_attempts": 1},
             tcp_keepalive=True,
             parameter_validation=False,  # the requests are those of this module, and checking each costs time
         )
         try:
-            return aws_client("dynamodb", region=self._settings.region, endpoint_url=self._settings.endpoint_url, config=config)
+            return aws_client(
+                "dynamodb", region=options.region_name, endpoint_url=options.endpoint_url, config=config, **options.client
+            )
         except (BotoCoreError, ValueError) as error:
             raise SettingsError(
                 f"no connection to DynamoDB can be made: {masked_uri(str(error))}",
-                hint="set dynamodb.region, or AWS_REGION, or a region in the AWS profile",
-                key="dynamodb.region",
+                hint="set lock.options.region_name, or AWS_REGION, or a region in the AWS profile",
+                key="lock.options.region_name",
             ) from error

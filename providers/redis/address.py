@@ -129,7 +129,7 @@ def _key(uri: str, kind: Kind, query: str) -> str:
 def _unquoted(uri: str) -> SettingsError:
     return SettingsError(
         f"{masked_uri(uri)} has a / or ? in its user or password, where the address would end",
-        hint="write / ? # @ and : of a password as %2F %3F %23 %40 and %3A, or set redis.password",
+        hint="write / ? # @ and : of a password as %2F %3F %23 %40 and %3A, or set lock.options.password",
         key="lock.provider",
     )
 

@@ -15,24 +15,23 @@ from lakelock.clock import Runtime
 from lakelock.errors import ProviderRefused, ProviderUnavailable
 from lakelock.providers.redis.address import RedisAddress
 from lakelock.providers.redis.line import Command, Line
+from lakelock.providers.redis.options import RedisOptions, redis_driver
 from lakelock.providers.redis.scripts import Names, Script
 from lakelock.providers.redis.servers import Servers, is_refusal
-from lakelock.providers.tls import tls_context
-from lakelock.settings.redis import RedisSettings
+
+_REPLICAS_WAIT_S = 0.5
+"""How long a request waits for replicas, where `wait_replicas` asks for some."""
 
 
 class RedisClient:
     """Runs scripts on the server that has the lock, one at a time. Connects when it is first needed."""
 
     def __init__(
-        self, address: RedisAddress, settings: RedisSettings, keys: Names, runtime: Runtime, *, longest_s: float
+        self, address: RedisAddress, options: RedisOptions, keys: Names, runtime: Runtime, *, longest_s: float
     ) -> None:
-        self._driver = _driver()
-        _ensure_used(address, settings)
-        if address.tls:
-            _check_certificates(settings)
-        self._address, self._settings, self._keys, self._runtime = address, settings, keys, runtime
-        self._timeout_s = min(settings.socket_timeout_s, longest_s)
+        self._driver = redis_driver()
+        self._address, self._options, self._keys, self._runtime = address, options, keys, runtime
+        self._timeout_s = min(options.socket_timeout, longest_s)
         self._heads: dict[str, Command] = {}
         self._pid, self._mutex = os.getpid(), runtime.mutex()
         self._line: Line | None = None
@@ -42,26 +41,26 @@ class RedisClient:
         return self._ask(script, arguments, (), within_s)[0]
 
     def run_as_asked(self, script: Script, *arguments: str | int, within_s: float = inf) -> tuple[Any, int]:
-        """`run_replicated` where `redis.wait_replicas` asks for replicas, otherwise `run`, with 0 replicas."""
-        if self._settings.wait_replicas:
+        """`run_replicated` where `lock.options.wait_replicas` asks for replicas, otherwise `run`, with 0 replicas."""
+        if self._options.wait_replicas:
             return self.run_replicated(script, *arguments, within_s=within_s)
         return self.run(script, *arguments, within_s=within_s), 0
 
     def run_replicated(self, script: Script, *arguments: str | int, within_s: float = inf) -> tuple[Any, int]:
         """The script's answer, and how many replicas have what this connection wrote: asked on the same connection."""
         # WAIT must answer before the request is given up.
-        wait_s = min(self._settings.wait_replicas_timeout_s, 0.8 * min(self._timeout_s, within_s))
-        wait = "WAIT", self._settings.wait_replicas, round(wait_s * 1000)
+        wait_s = min(_REPLICAS_WAIT_S, 0.8 * min(self._timeout_s, within_s))
+        wait = "WAIT", self._options.wait_replicas, round(wait_s * 1000)
         answer, replicas = self._ask(script, arguments, (wait,), within_s)
         return answer, int(replicas)
 
     def ensure_replicated(self, replicas: int, what: str) -> None:
         """`ProviderUnavailable` if fewer replicas than asked for had `what` in time."""
-        wanted = self._settings.wait_replicas
+        wanted = self._options.wait_replicas
         if replicas < wanted:
             raise ProviderUnavailable(
                 f"only {replicas} of {wanted} replicas had {what} in time",
-                hint="check the replicas of Redis, or lower redis.wait_replicas",
+                hint="check the replicas of Redis, or lower lock.options.wait_replicas",
             )
 
     def _ask(self, script: Script, arguments: Sequence[str | int], more: tuple[Command, ...], within_s: float) -> list[Any]:
@@ -136,13 +135,13 @@ class RedisClient:
                 hint="check the user, the password and what its ACL allows: scripts, the keys and channels "
                 f"{self._keys.names[0]}*"
                 if refused
-                else "check that the server runs and is reachable from here, and redis.socket_timeout_s",
+                else "check that the server runs and is reachable from here, and lock.options.socket_timeout",
                 final=refused,
             ) from error
 
     def _new_line(self) -> Line:
         servers = Servers(
-            self._driver, self._address, self._settings, self._keys.names[0], self._runtime, timeout_s=self._timeout_s
+            self._driver, self._address, self._options, self._keys.names[0], self._runtime, timeout_s=self._timeout_s
         )
         return Line(servers.connect, self._driver.exceptions, self._runtime)
 
@@ -178,38 +177,3 @@ class Subscription:
 
     def close(self) -> None:
         self._line.close()
-
-
-def _ensure_used(address: RedisAddress, settings: RedisSettings) -> None:
-    """`SettingsError` for a setting that does nothing with this address, because it asks for more than the address gives."""
-    tls = ("tls_ca_file", "tls_cert_file", "tls_key_file", "tls_key_password") if not address.tls else ()
-    sentinels = ("sentinel_username", "sentinel_password") if address.kind != "sentinel" else ()
-    for names, what, scheme in ((tls, "does not use TLS", "rediss:"), (sentinels, "names no Sentinels", "redis+sentinel:")):
-        settings.refuse_unused(
-            names, f"lock.provider {what}", instead=f"write lock.provider with {scheme}", key="lock.provider"
-        )
-
-
-def _check_certificates(settings: RedisSettings) -> None:
-    """`SettingsError` when a file for TLS cannot be used."""
-    tls_context(
-        "Redis",
-        ca=settings.tls_ca_file,
-        certificate=settings.tls_cert_file,
-        key=settings.tls_key_file,
-        password=settings.tls_key_password,
-        hint="check redis.tls_ca_file, tls_cert_file, tls_key_file and tls_key_password: PEM files that this user may read",
-        setting="redis.tls_cert_file",
-    )
-
-
-def _driver() -> Any:
-    """redis-py, without its types: they cover only part of it."""
-    try:
-        import redis
-    except ImportError as error:
-        raise ProviderRefused(
-            "the lock in Redis needs the package redis, which is not installed",
-            hint="pip install 'lakelock[redis]'",
-        ) from error
-    return redis

@@ -16,6 +16,7 @@ from lakelock.providers.lock_client import NO_ANSWER, NO_SERVICE
 from lakelock.providers.polling import Attempt, PollingProvider
 from lakelock.providers.redis.address import RedisAddress
 from lakelock.providers.redis.client import RedisClient, Subscription
+from lakelock.providers.redis.options import RedisOptions
 from lakelock.providers.redis.scripts import BREAK, EXTEND, GIVE_BACK, LEAVE, LOOK, TAKE, Keys
 
 STRENGTH = Strength(
@@ -24,7 +25,7 @@ STRENGTH = Strength(
     "release, crash and lost data; across failover only while the servers' clocks agree",
     crash_release="after at most one lease",
     failover="replication is asynchronous: a replica that takes over without the latest grant lets two hold the lock until the "
-    "older lease ends; redis.wait_replicas makes that rarer, not impossible",
+    "older lease ends; lock.options.wait_replicas makes that rarer, not impossible",
     clock_assumption="equal rates; Redis ends leases by its wall clock, so a jump of that clock ends them early or late",
     fairness="in order of arrival: a queue in Redis whose first is woken; a waiter that does not answer within 0.5 s loses its "
     "place",
@@ -45,7 +46,7 @@ class RedisLockProvider(PollingProvider):
         self._address = RedisAddress.parse(opening.uri)
         self._key = self._address.key or key_of(opening.storage.uri)
         self._keys = Keys(self._key)
-        self._redis_settings = opening.settings.redis
+        self._options = RedisOptions.of(opening.settings.lock_options, self._address)
         self._held_for_s: float | None = None
         self._latest = 0
         super().__init__(opening)
@@ -156,7 +157,7 @@ class RedisLockProvider(PollingProvider):
         self._channel_id, self._about_me = self.runtime.uuid(), ""
 
     def _new_client(self, keys: Keys) -> RedisClient:
-        return RedisClient(self._address, self._redis_settings, keys, self.runtime, longest_s=self._settings.lease_s / 3)
+        return RedisClient(self._address, self._options, keys, self.runtime, longest_s=self._settings.lease_s / 3)
 
     def _unsubscribe(self) -> None:
         subscription, self._subscription = self._subscription, None

@@ -12,7 +12,7 @@ from typing import Any
 from lakelock.clock import Runtime
 from lakelock.errors import ProviderRefused
 from lakelock.providers.redis.address import Kind, RedisAddress
-from lakelock.settings.redis import RedisSettings
+from lakelock.providers.redis.options import RedisOptions
 
 Host = tuple[str, int]
 
@@ -28,13 +28,13 @@ class Servers:
     """Connects to the server that has the lock of one key. Used by one thread at a time."""
 
     def __init__(
-        self, driver: Any, address: RedisAddress, settings: RedisSettings, key: str, runtime: Runtime, timeout_s: float
+        self, driver: Any, address: RedisAddress, options: RedisOptions, key: str, runtime: Runtime, timeout_s: float
     ) -> None:
-        self._driver, self._address, self._settings, self._runtime = driver, address, settings, runtime
+        self._driver, self._address, self._options, self._runtime = driver, address, options, runtime
         self._key, self._timeout_s, self._hosts = key, timeout_s, list(address.hosts)
         self._user = {
-            "username": address.username or settings.username or None,
-            "password": address.password or settings.password or None,
+            "username": address.username or options.driver.get("username") or None,
+            "password": address.password or options.driver.get("password") or None,
         }
 
     def connect(self, within_s: float) -> Any:
@@ -74,8 +74,8 @@ class Servers:
     def _primary(self, host: Host, within_s: float) -> Host | None:
         """The primary that the Sentinel at `host` knows, unless it is down."""
         user = {
-            "username": self._settings.sentinel_username or None,
-            "password": self._settings.sentinel_password or None,
+            "username": self._options.sentinel_username or None,
+            "password": self._options.sentinel_password or None,
         }
 
         def primary(answer: Any) -> Host | None:
@@ -122,27 +122,25 @@ class Servers:
             connection.disconnect()
 
     def _open(self, host: Host, within_s: float, **options: Any) -> Any:
-        settings, within_s = self._settings, max(_SHORTEST_S, within_s)
+        within_s = max(_SHORTEST_S, within_s)
+        tls = self._address.tls
+        given = {name: value for name, value in self._options.driver.items() if tls or not name.startswith("ssl_")}
         # Connecting includes some requests and answers; this bounds each of them.
-        options |= {
-            "host": host[0],
-            "port": host[1],
-            "socket_timeout": min(self._timeout_s, within_s),
-            "socket_connect_timeout": min(settings.connect_timeout_s, within_s),
-            "socket_keepalive": True,
-            "retry": self._driver.retry.Retry(self._driver.backoff.NoBackoff(), 0),
-            "client_name": "lakelock",
-            "protocol": 2,
-        }
-        if self._address.tls:
-            options |= {
-                "ssl_ca_certs": settings.tls_ca_file or None,
-                "ssl_certfile": settings.tls_cert_file or None,
-                "ssl_keyfile": settings.tls_key_file or None,
-                "ssl_password": settings.tls_key_password or None,
-                "ssl_check_hostname": settings.tls_check_hostname,
+        options = (
+            given
+            | options
+            | {
+                "host": host[0],
+                "port": host[1],
+                "socket_timeout": min(self._timeout_s, within_s),
+                "socket_connect_timeout": min(self._options.socket_connect_timeout, within_s),
+                "socket_keepalive": True,
+                "retry": self._driver.retry.Retry(self._driver.backoff.NoBackoff(), 0),
+                "client_name": "lakelock",
+                "protocol": 2,
             }
-        connection = (self._driver.SSLConnection if self._address.tls else self._driver.Connection)(**options)
+        )
+        connection = (self._driver.SSLConnection if tls else self._driver.Connection)(**options)
         try:
             connection.connect()
         except BaseException:

@@ -11,6 +11,7 @@ from lakelock.errors import SettingsError
 from lakelock.providers.base import Opening
 from lakelock.providers.lock_client import LockClient
 from lakelock.providers.zookeeper.lease import HeldBySession
+from lakelock.providers.zookeeper.options import ZooKeeperOptions
 from lakelock.providers.zookeeper.place import Place
 from lakelock.providers.zookeeper.session import NO_CONNECTION, ZooKeeperSession, check_driver
 
@@ -22,7 +23,7 @@ class ZooKeeperClient(LockClient):
     _end_when_lost: weakref.finalize[..., Any] | None
 
     def _locate(self, place: Place, opening: Opening) -> None:
-        self._place, self._options = place, opening.settings.zookeeper
+        self._place, self._options = place, ZooKeeperOptions.of(opening.settings.lock_options)
         check_driver(self._options)
 
     @property
@@ -44,7 +45,7 @@ class ZooKeeperClient(LockClient):
         return session
 
     def _ensure_connected(self, session: ZooKeeperSession, within_s: float = inf) -> None:
-        """Wait for a connection; `ProviderUnavailable` if there is none within `zookeeper.connect_timeout_s`."""
+        """Wait for a connection; `ProviderUnavailable` if there is none within `lock.options.connect_timeout_s`."""
         if not session.wait_connected(min(within_s, self._options.connect_timeout_s)):
             raise session.unreachable(NO_CONNECTION)
 

@@ -48,7 +48,8 @@ def parse_place(uri: str, storage: Storage) -> Place:
     if not found or scheme.lower() != SCHEME or not servers:
         raise _bad("names no servers")
     if "@" in servers:
-        raise _bad("holds credentials, which would be recorded in the table", "put user:password into zookeeper.digest")
+        hint = "put digest:user:password into lock.options.auth_data"
+        raise _bad("holds credentials, which would be recorded in the table", hint)
     hosts = tuple(sorted({_host(server) for server in servers.split(",")}))
     options = dict(parse_qsl(query, keep_blank_values=True))
     path = _checked(unquote(path))

@@ -10,9 +10,9 @@ from typing import Any
 
 from lakelock.clock import Flag, Runtime
 from lakelock.errors import LakelockError, ProviderRefused, ProviderUnavailable, SettingsError
-from lakelock.providers.zookeeper.login import INSTALL, check_certificates, login_hint, sasl_options, understood
+from lakelock.providers.zookeeper.login import check_certificates, login_hint, sasl_options, understood
+from lakelock.providers.zookeeper.options import ZooKeeperOptions
 from lakelock.providers.zookeeper.place import Place
-from lakelock.settings.zookeeper import ZooKeeperSettings
 
 NO_CONNECTION = "no connection"
 _LIMIT = (
@@ -44,12 +44,12 @@ class ZooKeeperSession:
     number before asking and finds it unchanged after the answer knows that the answer is from that session or connection.
     """
 
-    def __init__(self, place: Place, settings: ZooKeeperSettings, timeout_s: float, runtime: Runtime) -> None:
+    def __init__(self, place: Place, options: ZooKeeperOptions, timeout_s: float, runtime: Runtime) -> None:
         self.id, self.epoch, self.interruptions, self.timeout_s = 0, 0, 0, timeout_s
-        self._place, self._settings, self._runtime = place, settings, runtime
+        self._place, self._given, self._runtime = place, options, runtime
         self._up, self._ending, self._ended, self._refused = runtime.flag(), False, False, False
         self._kazoo = _kazoo()
-        self.acl = _acl(settings.acl, self._kazoo)
+        self.acl = _acl(options.acl, self._kazoo)
         self._client = self._kazoo.client.KazooClient(**self._options(timeout_s))
         self._learn_time_out()
         self._bound_greetings()
@@ -144,13 +144,13 @@ class ZooKeeperSession:
             raise ProviderRefused(
                 f"this user may not use the node {self._place.path} in ZooKeeper",
                 hint="the lock needs the permissions create, delete and read there, and create above where it is missing: "
-                "see zookeeper.digest, zookeeper.sasl_mechanism and zookeeper.acl",
+                "see lock.options.auth_data, lock.options.sasl_options and lock.options.acl",
             ) from error
         except errors.InvalidACLError as error:
             raise SettingsError(
-                "ZooKeeper does not accept zookeeper.acl",
+                "ZooKeeper does not accept lock.options.acl",
                 hint="creator needs an authenticated user; other entries are scheme:id:cdrwa",
-                key="zookeeper.acl",
+                key="lock.options.acl",
             ) from error
         except (errors.AuthFailedError, errors.SessionClosedRequireSaslError) as error:
             raise self._turned_away() from error
@@ -160,14 +160,14 @@ class ZooKeeperSession:
     def _turned_away(self) -> ProviderRefused:
         return ProviderRefused(
             f"ZooKeeper at {','.join(self._place.hosts)} does not accept the credentials of this client",
-            hint=login_hint(self._settings),
+            hint=login_hint(self._given),
         )
 
     def unreachable(self, why: str) -> ProviderUnavailable:
         """The error that says so."""
         return ProviderUnavailable(
             f"ZooKeeper at {','.join(self._place.hosts)} gave no answer ({why})",
-            hint="check that it runs and can be reached from here, and zookeeper.tls if it speaks TLS; "
+            hint="check that it runs and can be reached from here, and lock.options.use_ssl if it speaks TLS; "
             f"`echo ruok | nc HOST PORT` asks a server{_LIMIT if why == NO_CONNECTION else ''}",
         )
 
@@ -194,7 +194,7 @@ class ZooKeeperSession:
     def _learn_time_out(self) -> None:
         """The server may grant a different time-out than was asked for; kazoo does not show it, and keeps two thirds of it."""
         connection = self._client._connection
-        connect = understood(connection._connect, self._settings, self._kazoo.exceptions)
+        connect = understood(connection._connect, self._given, self._kazoo.exceptions)
 
         def connected(*where: object) -> Any:
             read_timeout_ms, connect_timeout_ms = connect(*where)
@@ -225,12 +225,13 @@ class ZooKeeperSession:
         return not is_secret and not self._ending
 
     def _options(self, timeout_s: float) -> dict[str, Any]:
-        settings = self._settings
+        given = self._given
         handler = self._kazoo.handlers.threading.SequentialThreadingHandler()
-        connect, longest_s = handler.create_connection, settings.connect_timeout_s / len(self._place.hosts)
+        connect, longest_s = handler.create_connection, given.connect_timeout_s / len(self._place.hosts)
         # kazoo gives a server that does not answer a whole session time-out before it tries the next one.
         handler.create_connection = lambda *where, timeout, **how: connect(*where, timeout=min(timeout, longest_s), **how)
         options: dict[str, Any] = {
+            **given.driver,
             "handler": handler,
             "hosts": ",".join(self._place.hosts),
             "timeout": timeout_s,
@@ -238,40 +239,30 @@ class ZooKeeperSession:
             "connection_retry": {"max_tries": -1, "delay": 0.02, "max_delay": _LONGEST_RECONNECT_PAUSE_S},
             "logger": self._logger(),
         }
-        if settings.digest:
-            options["auth_data"] = [("digest", settings.digest)]
-        if settings.sasl_mechanism != "none":
-            options["sasl_options"] = sasl_options(settings)
-        if settings.tls:
-            options |= {
-                "use_ssl": True,
-                "ca": settings.tls_ca or None,
-                "certfile": settings.tls_certificate or None,
-                "keyfile": settings.tls_key or None,
-                "keyfile_password": settings.tls_key_password or None,
-                "verify_certs": settings.tls_verify,
-                "check_hostname": settings.tls_verify and settings.tls_check_hostname,
-            }
+        if given.auth_data:
+            options["auth_data"] = [tuple(given.auth_data.split(":", 1))]
+        if given.sasl:
+            options["sasl_options"] = sasl_options(given)
+        if given.use_ssl:
+            options["use_ssl"] = True
         return options
 
 
-def check_driver(settings: ZooKeeperSettings) -> None:
-    """Raise at once the errors that waiting cannot cure: a missing driver, settings that cannot be understood."""
-    _acl(settings.acl, _kazoo())
-    if settings.sasl_mechanism != "none":
-        sasl_options(settings)
-    if settings.tls:
-        check_certificates(settings)
+def check_driver(options: ZooKeeperOptions) -> None:
+    """Raise at once the errors that waiting cannot cure: options that cannot be understood."""
+    _acl(options.acl, _kazoo())
+    if options.sasl:
+        sasl_options(options)
+    if options.use_ssl:
+        check_certificates(options)
 
 
 def _kazoo() -> Any:
-    try:
-        import kazoo.client
-        import kazoo.exceptions
-        import kazoo.handlers.threading
-        import kazoo.security
-    except ImportError as error:
-        raise ProviderRefused("the lock provider zookeeper: needs kazoo, which is not installed", hint=INSTALL) from error
+    import kazoo.client
+    import kazoo.exceptions
+    import kazoo.handlers.threading
+    import kazoo.security
+
     return kazoo
 
 
@@ -287,9 +278,9 @@ def _acl(text: str, kazoo: Any) -> list[Any]:
         who, colon, permissions = rest.rpartition(":")
         if not (scheme and who and colon and permissions) or not set(permissions) <= set(_PERMISSIONS):
             raise SettingsError(
-                "zookeeper.acl is not open, creator, or a list of scheme:id:permissions",
+                "lock.options.acl is not open, creator, or a list of scheme:id:permissions",
                 hint="for example: sasl:spark:cdrwa,world:anyone:r",
-                key="zookeeper.acl",
+                key="lock.options.acl",
             )
         entries.append(security.make_acl(scheme, who, **{_PERMISSIONS[letter]: True for letter in permissions}))
     return entries

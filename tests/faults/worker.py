@@ -16,18 +16,18 @@ from dataclasses import asdict
 import pyarrow as pa
 import pyarrow.compute as pc
 from tests.behaviour.tables import SCHEMA
+from tests.tuning import settings_of
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LakelockError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.committed import Committed
-from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation
 
 
 def open_engine(uri: str, options: dict[str, object], name: str = "writer") -> ArrowEngine:
     """The table as any process would open it."""
-    settings = Settings.resolve(options).settings
+    settings = settings_of(options)
     return ArrowEngine(Coordinator.open(StorageLocation.of(uri, settings.storage), settings, application=name))
 
 

@@ -29,9 +29,9 @@ SLACK_S = 1.25
 """What a slow machine may add."""
 
 PATIENT = {
-    "redis": {"redis.socket_timeout_s": 30.0, "redis.connect_timeout_s": 30.0},
-    "zookeeper": {"zookeeper.request_timeout_s": 30.0, "zookeeper.connect_timeout_s": 30.0},
-    "dynamodb": {"dynamodb.read_timeout_s": 30.0, "dynamodb.connect_timeout_s": 30.0},
+    "redis": {"lock.options.socket_timeout": 30.0, "lock.options.socket_connect_timeout": 30.0},
+    "zookeeper": {"lock.options.request_timeout_s": 30.0, "lock.options.connect_timeout_s": 30.0},
+    "dynamodb": {"lock.options.read_timeout": 30.0, "lock.options.connect_timeout": 30.0},
     "hive_metastore": {"hive_metastore.socket_timeout_s": 30.0},
 }
 

@@ -45,7 +45,7 @@ def hive_metastore(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service
 def dynamodb(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     with dynamodb_server(tmp_path_factory.mktemp("dynamodb")) as service:
         # Java would make the table, too, and sleep for 20 s.
-        boto3.client("dynamodb", endpoint_url=service.options["dynamodb.endpoint_url"], region_name=REGION).create_table(
+        boto3.client("dynamodb", endpoint_url=service.options["lock.options.endpoint_url"], region_name=REGION).create_table(
             TableName=TABLE,
             KeySchema=[{"AttributeName": "key", "KeyType": "HASH"}],
             AttributeDefinitions=[{"AttributeName": "key", "AttributeType": "S"}],

@@ -14,13 +14,13 @@ from hudi import HudiTableBuilder
 from tests.interop.witness import Pending, Witness
 from tests.servers.fetched.hudi_jars import HUDI_DYNAMODB
 from tests.servers.locks import dynamodb
+from tests.tuning import settings_of
 
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.events import Event
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import create_table
-from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import TableProperties
@@ -157,7 +157,7 @@ class Shared:
 
     def coordinator(self, listener: Callable[[Event], None] | None = None, **options: object) -> Coordinator:
         """One more lakelock writer, configured by Java's own file."""
-        settings = Settings.resolve(options, file=self.hudi_file).settings
+        settings = settings_of(options, file=self.hudi_file)
         listeners = (listener,) if listener else ()
         location = StorageLocation(self.storage.uri)
         self.opened.append(Coordinator.open(location, settings, storage=self.storage, listeners=listeners))
@@ -281,7 +281,7 @@ def dynamodb_lock(service: Service, table: str) -> dict[str, str]:
         "hoodie.write.lock.dynamodb.table": dynamodb.TABLE,
         "hoodie.write.lock.dynamodb.partition_key": table,
         "hoodie.write.lock.dynamodb.region": dynamodb.REGION,
-        "hoodie.write.lock.dynamodb.endpoint_url": service.options["dynamodb.endpoint_url"],
+        "hoodie.write.lock.dynamodb.endpoint_url": service.options["lock.options.endpoint_url"],
     }
 
 

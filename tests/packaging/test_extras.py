@@ -20,7 +20,11 @@ SERVICES = {
     "redis": [f"lock.provider=redis://{_NOWHERE}/0"],
     "zookeeper": [f"lock.provider=zookeeper://{_NOWHERE}/locks"],
     "hive-metastore": [f"lock.provider=hive_metastore://{_NOWHERE}/db/t"],
-    "dynamodb": ["lock.provider=dynamodb://locks/t", "dynamodb.region=us-east-1", f"dynamodb.endpoint_url=http://{_NOWHERE}"],
+    "dynamodb": [
+        "lock.provider=dynamodb://locks/t",
+        "lock.options.region_name=us-east-1",
+        f"lock.options.endpoint_url=http://{_NOWHERE}",
+    ],
 }
 _NEW_TABLE = """
 import sys

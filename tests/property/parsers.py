@@ -346,7 +346,7 @@ PARSERS: dict[str, Parser] = {
         Parser("settings-hudi", _settings(".properties"), (SettingsError,), (
             b"hoodie.write.lock.provider=org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider\n"
             b"hoodie.write.lock.zookeeper.url=h\nhoodie.write.lock.zookeeper.base_path=/b\n",)),
-        Parser("settings-option", _option, (SettingsError,), (b"lock.wait_s=5", b"redis.wait_replicas=1")),
+        Parser("settings-option", _option, (SettingsError,), (b"lock.wait_s=5", b"lock.options.wait_replicas=1")),
         Parser("statement", lambda data: text_of(statement_of(text(data))), (InputError,), (
             b"UPDATE goods AS g SET a = g.b * 2, `c d` = 'it''s' WHERE f(x, y -> y)", b"DELETE FROM goods WHERE a IN (1, 2);",
             b"MERGE INTO g USING (SELECT 1 AS a) s ON g.a = s.a WHEN MATCHED AND s.a > 1 THEN UPDATE SET *\n"

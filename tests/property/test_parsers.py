@@ -166,7 +166,9 @@ def test_an_item_of_another_lock_client_is_read(item: dict[str, dict[str, str]])
 
 
 @given(
-    st.dictionaries(st.sampled_from(["lock.wait_s", "lock.provider", "redis.wait_replicas", "write.batch_rows", "x"]), scalars)
+    st.dictionaries(
+        st.sampled_from(["lock.wait_s", "lock.provider", "lock.options.wait_replicas", "write.row_group_rows", "x"]), scalars
+    )
 )
 def test_an_option_of_any_kind_is_taken_or_refused(options: dict[str, object]) -> None:
     with contextlib.suppress(SettingsError):

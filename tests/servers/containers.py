@@ -39,7 +39,7 @@ class Image:
 
 
 def _redis(port: int) -> Service:
-    options = {"redis.socket_timeout_s": "0.5", "redis.connect_timeout_s": "0.5"}
+    options = {"lock.options.socket_timeout": "0.5", "lock.options.socket_connect_timeout": "0.5"}
     return Service("redis", lambda name: f"redis://127.0.0.1:{port}/0?key={quote(name)}", port, options=options, queues=True)
 
 

@@ -32,6 +32,7 @@ class SettingRow:
     choices: tuple[str, ...] = ()
     refused: tuple[tuple[str, str], ...] = ()
     secret: bool = False
+    constant: bool = False
 
     @property
     def type_name(self) -> str:
@@ -69,14 +70,20 @@ def setting(
     return field(default=default, metadata=metadata, repr=in_repr)
 
 
+def constant(default: T, doc: str, *, at_least: float | None = None, at_most: float | None = None) -> T:
+    """Declare a field that only programs give to a section: no other value than the default has ever helped a user."""
+    metadata = {"doc": doc, "at_least": at_least, "at_most": at_most, "constant": True}
+    return field(default=default, metadata=metadata, repr=False)
+
+
 class Section:
-    """Base of the sections: a frozen dataclass whose every field is a `setting`; building one checks the bounds."""
+    """Base of the sections: a frozen dataclass of settings and constants; building one checks the bounds."""
 
     section: ClassVar[str]
 
     def __post_init__(self) -> None:
-        for row in section_rows(type(self)):
-            name = row.key.partition(".")[2]
+        for row in _rows(type(self)):
+            name = row.key.removeprefix(f"{self.section}.")
             object.__setattr__(self, name, parse(row, getattr(self, name)))
         self.check_together()
 
@@ -92,8 +99,12 @@ class Section:
 
 def section_rows(section: type[Section]) -> tuple[SettingRow, ...]:
     """The settings of one section, in the order in which they are declared."""
+    return tuple(row for row in _rows(section) if not row.constant)
+
+
+def _rows(section: type[Section]) -> tuple[SettingRow, ...]:
     hints = get_type_hints(section)
-    return tuple(_row(section.section, one, hints[one.name]) for one in fields(cast("Any", section)))
+    return tuple(_row(section.section, one, hints[one.name]) for one in fields(cast("Any", section)) if one.metadata)
 
 
 def _row(section: str, one: Field[Any], hint: object) -> SettingRow:

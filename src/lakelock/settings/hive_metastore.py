@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from lakelock.errors import SettingsError
-from lakelock.settings.fields import Section, setting
+from lakelock.settings.fields import Section, constant, setting
 
 _NEEDED = {"PLAIN": ("user", "password"), "DIGEST": ("delegation_token",), "KERBEROS": ("principal",)}
 _OF_ONE_AUTH = {"PLAIN": ("password",), "DIGEST": ("delegation_token",), "KERBEROS": ("principal", "keytab")}
@@ -25,29 +25,25 @@ class HiveMetastoreSettings(Section):
     uri_selection: Literal["random", "sequential"] = setting(
         "random", "Which metastore of several is tried first: any, or always the first of the list"
     )
-    connect_rounds: int = setting(3, "How many times all metastores are tried in turn", at_least=1, at_most=100)
-    connect_delay_s: float = setting(
-        1.0, "Pause between two rounds in which no metastore answered", unit="s", at_least=0, at_most=600
-    )
+    connect_rounds: int = constant(3, "How many times all metastores are tried in turn", at_least=1, at_most=100)
+    connect_delay_s: float = constant(1.0, "Pause between two rounds in which no metastore answered", at_least=0, at_most=600)
     socket_timeout_s: float = setting(
         10.0, "How long to wait for a connection and for each answer", unit="s", at_least=0.05, at_most=3_600
     )
     socket_lifetime_s: float = setting(
         0.0, "A connection that is older than this is replaced before the next call; 0 keeps it", unit="s", at_least=0
     )
-    failure_retries: int = setting(
+    failure_retries: int = constant(
         1, "How many times a call that may be repeated is sent again, on a new connection", at_least=0, at_most=100
     )
-    failure_delay_s: float = setting(
-        0.1, "Pause before a call is sent again to the metastore", unit="s", at_least=0, at_most=600
-    )
+    failure_delay_s: float = constant(0.1, "Pause before a call is sent again to the metastore", at_least=0, at_most=600)
     transport: Literal["buffered", "framed"] = setting(
         "buffered", "Use framed where the server has hive.metastore.thrift.framed.transport.enabled"
     )
     protocol: Literal["binary", "compact"] = setting(
         "binary", "Use compact where the server has hive.metastore.thrift.compact.protocol.enabled"
     )
-    set_ugi: bool = setting(True, "Tell the metastore the user's name where auth is NONE")
+    set_ugi: bool = constant(True, "Tell the metastore the user's name where auth is NONE")
     auth: Literal["NONE", "PLAIN", "DIGEST", "KERBEROS"] = setting(
         "NONE", "How to log in: PLAIN with user and password, DIGEST with a delegation token, KERBEROS with a ticket"
     )

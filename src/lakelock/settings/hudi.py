@@ -50,22 +50,15 @@ def _codec(text: str) -> object:
 _DIRECT: Mapping[str, tuple[str, Convert]] = {
     "hoodie.write.concurrency.early.conflict.detection.enable": ("concurrency.early_conflict_detection", str),
     "hoodie.write.lock.wait_time_ms": ("lock.wait_s", _from_ms),
-    "hoodie.write.lock.dynamodb.region": ("dynamodb.region", str),
-    "hoodie.write.lock.dynamodb.endpoint_url": ("dynamodb.endpoint_url", str),
-    "hoodie.write.lock.dynamodb.billing_mode": ("dynamodb.billing_mode", str),
-    "hoodie.write.lock.dynamodb.read_capacity": ("dynamodb.read_capacity", str),
-    "hoodie.write.lock.dynamodb.write_capacity": ("dynamodb.write_capacity", str),
-    "hoodie.write.lock.dynamodb.table_creation_timeout": ("dynamodb.create_wait_s", _from_ms),
-    "hoodie.write.lock.zookeeper.connection_timeout_ms": ("zookeeper.connect_timeout_s", _from_ms),
+    "hoodie.write.lock.dynamodb.region": ("lock.options.region_name", str),
+    "hoodie.write.lock.dynamodb.endpoint_url": ("lock.options.endpoint_url", str),
+    "hoodie.write.lock.zookeeper.connection_timeout_ms": ("lock.options.connect_timeout_s", _from_ms),
     "hoodie.client.heartbeat.interval_in_ms": ("heartbeat.interval_s", _from_ms),
     "hoodie.client.heartbeat.tolerable.misses": ("heartbeat.tolerable_misses", str),
     "hoodie.write.num.retries.on.conflict.failures": ("retry.attempts", _attempts),
     "hoodie.write.set.null.for.missing.columns": ("write.missing_columns", _missing_columns),
     "hoodie.parquet.max.file.size": ("write.target_file_bytes", str),
     "hoodie.parquet.compression.codec": ("write.compression", _codec),
-    "hoodie.index.bloom.num_entries": ("write.bloom_entries", str),
-    "hoodie.bloom.index.filter.dynamic.max.entries": ("write.bloom_max_entries", str),
-    "hoodie.index.bloom.fpp": ("write.bloom_fpp", str),
     "hoodie.cleaner.policy": ("clean.policy", str),
     "hoodie.cleaner.commits.retained": ("clean.keep_commits", str),
     "hoodie.cleaner.hours.retained": ("clean.keep_hours", str),
@@ -76,8 +69,14 @@ _DIRECT: Mapping[str, tuple[str, Convert]] = {
     "hoodie.clean.fileversions.retained": ("clean.keep_versions", str),
     "hoodie.keep.min.commits": ("archive.min_commits", str),
     "hoodie.keep.max.commits": ("archive.max_commits", str),
-    "hoodie.timeline.compaction.batch.size": ("archive.merge_files", str),
 }
+
+_OF_LOCK: Mapping[str, str] = {
+    "lock.options.region_name": "dynamodb",
+    "lock.options.endpoint_url": "dynamodb",
+    "lock.options.connect_timeout_s": "zookeeper",
+}
+"""Options that only one lock has: Java ignores the keys of other locks, too."""
 
 _LEASE_KEYS: Mapping[str, tuple[str, str]] = {
     "storage": ("hoodie.write.lock.storage.validity.timeout.secs", "hoodie.write.lock.storage.renew.interval.secs"),
@@ -133,9 +132,11 @@ def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettin
         if scheme in ("zookeeper", "dynamodb"):
             used.add(_TABLE_NAME)
         used |= _lease(scheme, properties, values)
+    for ours in [name for name, owner in _OF_LOCK.items() if name in values and owner != scheme]:
+        used.discard(values.pop(ours)[1])
     if scheme == "dynamodb" and _REGION not in properties:
         # Java's default. Another region would be another lock.
-        values["dynamodb.region"] = (os.environ.get("AWS_REGION") or "us-east-1", f"{_REGION} as Java has it")
+        values["lock.options.region_name"] = (os.environ.get("AWS_REGION") or "us-east-1", f"{_REGION} as Java has it")
     values |= {key: (properties[key], key) for key in HIVE_KEYS if key in properties}
     index = index_of(properties)
     if index is not None:
@@ -288,7 +289,16 @@ _OWNERS: Mapping[str, str] = {
     "storage.": "StorageBased",
 }
 
+_BLOOM = "lakelock sizes the bloom filter of a file by its keys"
 _WITHOUT_EFFECT: Mapping[str, str] = {
+    "hoodie.index.bloom.num_entries": _BLOOM,
+    "hoodie.bloom.index.filter.dynamic.max.entries": _BLOOM,
+    "hoodie.index.bloom.fpp": _BLOOM,
+    **{
+        f"hoodie.write.lock.dynamodb.{name}": "a lock table that lakelock creates is billed by request"
+        for name in ("billing_mode", "read_capacity", "write_capacity", "table_creation_timeout")
+    },
+    "hoodie.timeline.compaction.batch.size": "lakelock merges ten files of the history at a time",
     "hoodie.write.lock.zookeeper.port": "Java Hudi 1.2 ignores it too; put host:port into hoodie.write.lock.zookeeper.url",
     "hoodie.write.lock.wait_time_ms_between_retry": "waiting is adaptive, see lock.poll_s",
     "hoodie.write.lock.max_wait_time_ms_between_retry": "waiting is adaptive, see lock.poll_s",

@@ -12,7 +12,6 @@ from lakelock.errors import SettingsError
 from lakelock.near_misses import nearest
 from lakelock.settings.catalog import CatalogSettings
 from lakelock.settings.data_locks import DataLockSettings
-from lakelock.settings.dynamodb import DynamodbSettings
 from lakelock.settings.fields import SettingRow, parse, section_rows
 from lakelock.settings.file import read_settings_file
 from lakelock.settings.given import Refused
@@ -20,7 +19,7 @@ from lakelock.settings.hive import HIVE_KEYS, from_hive
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.settings.hudi import from_hudi_properties
 from lakelock.settings.optimize import OptimizeSettings
-from lakelock.settings.redis import RedisSettings
+from lakelock.settings.removed import REMOVED
 from lakelock.settings.secrets import masked
 from lakelock.settings.sections import (
     SECTIONS,
@@ -37,12 +36,13 @@ from lakelock.settings.sections import (
     settings_reference,
 )
 from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
-from lakelock.settings.zookeeper import ZooKeeperSettings
 
 _log = logging.getLogger("lakelock")
 
 SPARK_PREFIX = "spark.lakelock."
-_STORAGE = "storage."
+_STORAGE, _OPTIONS = "storage.", "lock.options."
+_FREE = (_STORAGE, _OPTIONS)
+"""What follows these prefixes is an option of a store, or of the driver of a lock service, by its own name."""
 _USUAL_STORAGE = ("storage.endpoint", "storage.region", "storage.access_key_id", "storage.secret_access_key")
 _CONFIG = "config"
 _HUDI = "hoodie."
@@ -70,7 +70,10 @@ class Explained:
 
 @dataclass(frozen=True)
 class Settings:
-    """All settings of a writer or reader. Picklable; `storage` holds options of HDFS, or of obstore as it names them."""
+    """All settings of a writer or reader. Picklable.
+
+    `lock_options` holds options of the lock service's driver as it names them, `storage` those of HDFS or obstore.
+    """
 
     concurrency: ConcurrencySettings = field(default_factory=ConcurrencySettings)
     lock: LockSettings = field(default_factory=LockSettings)
@@ -87,11 +90,9 @@ class Settings:
     archive: ArchiveSettings = field(default_factory=ArchiveSettings)
     upkeep: UpkeepSettings = field(default_factory=UpkeepSettings)
     optimize: OptimizeSettings = field(default_factory=OptimizeSettings)
-    dynamodb: DynamodbSettings = field(default_factory=DynamodbSettings)
-    redis: RedisSettings = field(default_factory=RedisSettings)
-    zookeeper: ZooKeeperSettings = field(default_factory=ZooKeeperSettings)
     hive_metastore: HiveMetastoreSettings = field(default_factory=HiveMetastoreSettings)
     catalog: CatalogSettings = field(default_factory=CatalogSettings)
+    lock_options: Mapping[str, object] = field(default_factory=dict, repr=False)
     storage: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
@@ -147,7 +148,8 @@ class Resolved:
 def _explained(key: str, found: Origin, row: SettingRow | None) -> Explained:
     value = masked(key, found.value, secret=row is not None and row.secret)
     if row is None:
-        return Explained(key, value, found.origin, "", "", "Option of the storage")
+        of = "the lock service's driver" if key.startswith(_OPTIONS) else "the storage"
+        return Explained(key, value, found.origin, "", "", f"Option of {of}")
     return Explained(key, value, found.origin, str(row.default), row.unit, row.doc)
 
 
@@ -158,6 +160,8 @@ class _Sources:
     rows: Mapping[str, SettingRow]
     values: dict[str, Origin] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
+    schemes: dict[str, str] = field(default_factory=dict)
+    """The lock service that each source names: the options of a lock in one source are for that service."""
 
     def offer(self, name: str, given: str, value: object, origin: str) -> None:
         """Take the value of setting `name`, which the user wrote as `given`; `SettingsError` if there is no such setting."""
@@ -169,7 +173,12 @@ class _Sources:
             origin = origin if given in origin else f"{origin}, {given}"
         key = self.key_of(name)
         if key is None:
+            gone = _removed(name)
+            if gone is not None:
+                raise SettingsError(f"the setting {gone} ({origin}) is gone", hint=REMOVED[gone], key=gone)
             raise _unknown(given, origin, name, self.rows)
+        if key == "lock.provider":
+            self.schemes.setdefault(_source(origin), str(value).partition(":")[0])
         if key not in self.values:
             self.values[key] = Origin(value, origin)
         elif _source(self.values[key].origin) == _source(origin) and self.values[key].value != value:
@@ -179,14 +188,31 @@ class _Sources:
                 key=key,
             )
 
+    def drop_options_of_other_locks(self) -> None:
+        """Leave out the options of a source that names another lock service than a stronger source does."""
+        provider = self.values.get("lock.provider")
+        if provider is None:
+            return
+        scheme = self.schemes[_source(provider.origin)]
+        for key, found in list(self.values.items()):
+            if key.startswith(_OPTIONS) and self.schemes.get(_source(found.origin), scheme) != scheme:
+                del self.values[key]
+
     def key_of(self, name: str) -> str | None:
         lowered = name.strip().lower()
         if lowered in self.rows:
             return lowered
-        for prefix in (_STORAGE, "storage_"):
-            if lowered.startswith(prefix) and len(lowered) > len(prefix):
-                return _STORAGE + lowered[len(prefix) :]
+        for prefix in _FREE:
+            for spelled in (prefix, prefix.replace(".", "_")):
+                if lowered.startswith(spelled) and len(lowered) > len(spelled):
+                    return prefix + lowered[len(spelled) :]
         return next((key for key in self.rows if key.replace(".", "_") == lowered), None)
+
+
+def _removed(name: str) -> str | None:
+    """The former setting that a name means, in any spelling."""
+    lowered = name.strip().lower()
+    return next((key for key in REMOVED if lowered in (key, key.replace(".", "_"))), None)
 
 
 def setting_of(name: str) -> str | None:
@@ -235,6 +261,7 @@ def _offer_file(sources: _Sources, file: str | Path) -> None:
 
 
 def _built(sources: _Sources) -> Resolved:
+    sources.drop_options_of_other_locks()
     origins: dict[str, Origin] = {}
     sections: dict[str, Any] = {}
     for section in SECTIONS:
@@ -247,10 +274,17 @@ def _built(sources: _Sources) -> Resolved:
             values[row.key.partition(".")[2]] = value
             origins[row.key] = Origin(value, found.origin)
         sections[section.section] = section(**values)
-    free = {key: found for key, found in sources.values.items() if key.startswith(_STORAGE)}
-    origins |= {key: Origin(str(found.value), found.origin) for key, found in free.items()}
-    storage = {key[len(_STORAGE) :]: str(found.value) for key, found in free.items()}
-    return Resolved(Settings(**sections, storage=storage), origins, tuple(sources.warnings))
+    storage, options = (
+        {key[len(prefix) :]: found for key, found in sources.values.items() if key.startswith(prefix)} for prefix in _FREE
+    )
+    origins |= {_STORAGE + name: Origin(str(found.value), found.origin) for name, found in storage.items()}
+    origins |= {_OPTIONS + name: found for name, found in options.items()}
+    settings = Settings(
+        **sections,
+        lock_options={name: found.value for name, found in options.items()},
+        storage={name: str(found.value) for name, found in storage.items()},
+    )
+    return Resolved(settings, origins, tuple(sources.warnings))
 
 
 def _unknown(given: str, origin: str, name: str, rows: Mapping[str, SettingRow]) -> SettingsError:

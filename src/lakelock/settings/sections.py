@@ -13,13 +13,10 @@ from typing import ClassVar, Literal
 from lakelock.errors import SettingsError
 from lakelock.settings.catalog import CatalogSettings
 from lakelock.settings.data_locks import DataLockSettings
-from lakelock.settings.dynamodb import DynamodbSettings
-from lakelock.settings.fields import Section, SettingRow, section_rows, setting
+from lakelock.settings.fields import Section, SettingRow, constant, section_rows, setting
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.settings.optimize import OptimizeSettings
-from lakelock.settings.redis import RedisSettings
 from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
-from lakelock.settings.zookeeper import ZooKeeperSettings
 
 PARALLEL_REQUESTS = 16
 """The default of `listing.parallel_requests`, for reads without a table's settings at hand."""
@@ -103,7 +100,7 @@ class HeartbeatSettings(Section):
     tolerable_misses: int = setting(
         2, "A writer whose heartbeat is older than this many intervals is dead", at_least=1, at_most=100
     )
-    foreign_patience: int = setting(
+    foreign_patience: int = constant(
         5,
         "For this many times that age, a dead writer of another engine is left to that engine, whose next commit rolls it back",
         at_least=1,
@@ -133,13 +130,13 @@ class RetrySettings(Section):
         0.2, "Longest wait before the second attempt; it doubles with each attempt", unit="s", at_least=0, at_most=3_600
     )
     longest_wait_s: float = setting(10.0, "Longest wait before any attempt", unit="s", at_least=0, at_most=3_600)
-    redo_attempts: int = setting(
+    redo_attempts: int = constant(
         20,
         "How many times in a write only what collided is done again, which does not count as an attempt; 0 means never",
         at_least=0,
         at_most=1_000,
     )
-    reserve_after: int = setting(
+    reserve_after: int = constant(
         2,
         "After so many conflicts in one write, later writers of the same partitions wait until it has ended; 0 means never",
         at_least=0,
@@ -167,8 +164,10 @@ class DecisionSettings(Section):
     """The decision log of a table."""
 
     section: ClassVar[str] = "decisions"
-    slot_attempts: int = setting(100, "How many times a commit tries for the next decision number", at_least=1, at_most=100_000)
-    collect_above: int = setting(
+    slot_attempts: int = constant(
+        100, "How many times a commit tries for the next decision number", at_least=1, at_most=100_000
+    )
+    collect_above: int = constant(
         64, "Finished decisions are collected when there are more than this many", at_least=2, at_most=1_000_000
     )
 
@@ -188,10 +187,9 @@ class CheckpointSettings(Section):
     """Checkpoints of the file index, from which a process learns the table's files without reading its history."""
 
     section: ClassVar[str] = "checkpoint"
-    every_commits: int = setting(
+    every_commits: int = constant(
         25,
         "A checkpoint is written after this many commits, outside the lock; 0 writes and reads none: files are listed instead",
-        unit="commits",
         at_least=0,
         at_most=10_000,
     )
@@ -218,11 +216,10 @@ class ListingSettings(Section):
     parallel_requests: int = setting(
         PARALLEL_REQUESTS, "How many storage requests one process has in flight at once", at_least=1, at_most=256
     )
-    at_once: int = setting(
+    at_once: int = constant(
         300,
         "A listing of up to this many keys shows one moment (an object store answers in pages of 1,000, a disk some 340 names "
         "at a time); readers list a longer timeline twice",
-        unit="keys",
         at_least=1,
         at_most=1000,
     )
@@ -247,16 +244,15 @@ class WriteSettings(Section):
         at_least=1,
     )
     row_group_rows: int = setting(250_000, "Rows of a Parquet row group", unit="rows", at_least=1, at_most=10_000_000)
-    batch_rows: int = setting(65_536, "Rows that a task works on at once", unit="rows", at_least=1, at_most=1_000_000)
+    batch_rows: int = constant(65_536, "Rows that a task works on at once", at_least=1, at_most=1_000_000)
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = setting("zstd", "Parquet compression")
-    compression_level: int = setting(1, "Level, for zstd (1 to 22) and gzip (1 to 9)", at_least=1, at_most=22)
-    bloom_entries: int = setting(
+    bloom_entries: int = constant(
         1_000, "Number of record keys that the bloom filter of a file always has room for", at_least=1, at_most=100_000_000
     )
-    bloom_max_entries: int = setting(
+    bloom_max_entries: int = constant(
         1_000_000, "Number of record keys up to which the bloom filter of a file grows", at_least=1, at_most=100_000_000
     )
-    bloom_fpp: float = setting(0.01, "Share of false positives of the bloom filter", at_least=1e-12, at_most=0.5)
+    bloom_fpp: float = constant(0.01, "Share of false positives of the bloom filter", at_least=1e-12, at_most=0.5)
     merge_schema: bool = setting(
         False, "Add new columns and fields of the written rows to the table, and widen its columns to their types"
     )
@@ -281,14 +277,6 @@ class WriteSettings(Section):
         "otherwise their keys are looked up, and one that is there is an error",
     )
 
-    def check_together(self) -> None:
-        if self.compression == "gzip" and self.compression_level > 9:
-            raise SettingsError(
-                f"write.compression_level is {self.compression_level} but gzip has the levels 1 to 9",
-                hint="lower the level or use zstd",
-                key="write.compression_level",
-            )
-
 
 SECTIONS: tuple[type[Section], ...] = (
     ConcurrencySettings,
@@ -306,9 +294,6 @@ SECTIONS: tuple[type[Section], ...] = (
     ArchiveSettings,
     UpkeepSettings,
     OptimizeSettings,
-    DynamodbSettings,
-    RedisSettings,
-    ZooKeeperSettings,
     HiveMetastoreSettings,
     CatalogSettings,
 )

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from lakelock.errors import SettingsError
-from lakelock.settings.fields import Section, setting
+from lakelock.settings.fields import Section, constant, setting
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ArchiveSettings(Section):
         at_least=0,
         at_most=31_536_000,
     )
-    merge_files: int = setting(
+    merge_files: int = constant(
         10, "Number of files of one level of the history that are merged into one of the next level", at_least=2, at_most=1_000
     )
 

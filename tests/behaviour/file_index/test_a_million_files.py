@@ -26,10 +26,10 @@ from pathlib import Path
 import pyarrow as pa
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.coordinator import Coordinator
-from lakelock.settings import Settings
+from lakelock.settings import CheckpointSettings, Settings, UpkeepSettings
 from lakelock.storage.location import StorageLocation
 
-settings = Settings.resolve({"checkpoint.every_commits": "5", "upkeep.auto": "false"}).settings
+settings = Settings(checkpoint=CheckpointSettings(every_commits=5), upkeep=UpkeepSettings(auto=False))
 with Coordinator.open(StorageLocation(sys.argv[1]), settings) as coordinator:
     files = coordinator.snapshot().in_partition("month=0007")
     done = ArrowEngine(coordinator).insert(pa.table({"id": ["new"], "v": [1], "month": ["0007"]}))

@@ -6,6 +6,7 @@ import pytest
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import Recorder, insert, light_commits, new_table, put_file, writer
 from tests.faulty_storage import CountingStorage, Wrapped
+from tests.tuning import settings_of
 
 from lakelock.errors import StorageError
 from lakelock.events import EventKind
@@ -22,7 +23,7 @@ from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
 
 EVERY = 3
-OFTEN = Settings.resolve({"checkpoint.every_commits": EVERY}).settings
+OFTEN = settings_of({"checkpoint.every_commits": EVERY})
 
 
 @pytest.fixture
@@ -70,7 +71,7 @@ def test_the_index_and_a_listing_agree_and_the_newest_two_checkpoints_stay(stora
 
 
 def test_without_checkpoints_the_files_are_listed(storage) -> None:
-    off = Settings.resolve({"checkpoint.every_commits": 0}).settings
+    off = settings_of({"checkpoint.every_commits": 0})
     for number in range(4):
         insert(opened(storage, settings=off), storage, "month=1", f"f{number}")
     assert checkpoints(storage) == [] and files(storage, settings=off) == listed(storage)
@@ -222,7 +223,7 @@ def requests_of_a_snapshot(storage, settings: Settings) -> int:
 def test_a_snapshot_takes_as_many_requests_after_1_000_commits_as_after_35(storage) -> None:
     counts, made = [], 0
     # A longer timeline is listed twice, see `listing.at_once`; that is the timeline's cost and ends with archiving.
-    settings = Settings.resolve({"listing.at_once": 1000}).settings
+    settings = settings_of({"listing.at_once": 1000})
     for count in (25, 990):
         light_commits(storage, made, count)
         writer(storage, settings, runtime=ManualRuntime()).checkpoint()

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 from tests.behaviour.tables import insert, new_table, put_file, writer
 from tests.faulty_storage import Wrapped
+from tests.tuning import settings_of
 
 from lakelock.settings import Settings
 from lakelock.storage import Listed, Storage
@@ -45,7 +46,7 @@ def test_a_reader_does_not_see_a_commit_without_the_one_before_it() -> None:
         second.commit([files[1]])
 
     paged = _InPages(storage, meanwhile)
-    reader = writer(paged, Settings.resolve({"listing.at_once": 1}).settings, "reader")
+    reader = writer(paged, settings_of({"listing.at_once": 1}), "reader")
     assert sorted(file.file_id for file in reader.snapshot().files) == ["a", "b", "c"]
 
 
@@ -64,5 +65,5 @@ def test_a_commit_that_is_archived_while_the_timeline_is_listed_does_not_look_pe
         assert archiver.archive().last == instants["e"]
 
     paged = _InPages(storage, meanwhile, listing=2, after=f"{layout.TIMELINE}/{instants['d']}.inflight")
-    reader = writer(paged, Settings.resolve({"listing.at_once": 1}).settings, "reader")
+    reader = writer(paged, settings_of({"listing.at_once": 1}), "reader")
     assert sorted(file.file_id for file in reader.snapshot().files) == list("abcdefg")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.behaviour.tables import Recorder, insert, memory_table, new_file, new_table, put_file, writer
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, PagedStorage, Rule
+from tests.tuning import settings_of
 
 from lakelock.errors import ConflictError, EarlyConflictError, StorageUnavailable
 from lakelock.events import EventKind
@@ -202,7 +203,7 @@ class Lanes(ManualRuntime):
         return found
 
 
-LISTS_FILES = Settings.resolve({"checkpoint.every_commits": 0}).settings
+LISTS_FILES = settings_of({"checkpoint.every_commits": 0})
 """Without the file index."""
 
 

@@ -7,13 +7,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+from tests.tuning import settings_of
 
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.events import Event, EventKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import create_table
-from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
@@ -50,7 +50,7 @@ class NamedTable:
 
     def writer(self, **more: object) -> ArrowEngine:
         """A writer as a process of its own would be one."""
-        settings = Settings.resolve({**self.options, **more}).settings
+        settings = settings_of({**self.options, **more})
         return ArrowEngine(Coordinator.open(StorageLocation.of(self.path), settings, listeners=(self._listen,)))
 
     def _listen(self, event: Event) -> None:

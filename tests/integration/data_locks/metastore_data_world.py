@@ -10,6 +10,7 @@ from itertools import count
 from pathlib import Path
 
 from tests.behaviour.data_locks.data_lock_suite import LEASE_S
+from tests.tuning import settings_of
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
@@ -17,7 +18,6 @@ from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers.hive_metastore.thrift_calls import Calls, LockRow
 from lakelock.providers.hive_metastore.wire import Address, Wire
-from lakelock.settings import Settings
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.lock_processes import Worker
@@ -51,7 +51,7 @@ class DataWorld:
 
     def writer(self, name: str, lease_s: float = 30.0, port: int = 0, **client: object) -> DataLocks:
         """A writer in this process; `port` is that of a proxy."""
-        settings = Settings.resolve(self.settings(lease_s, port, **client)).settings
+        settings = settings_of(self.settings(lease_s, port, **client))
         storage = MemoryStorage(_RUNTIME.now_ms, name=self.table)
         identity = WriterIdentity.of_this_process(_RUNTIME, name)
         self.opened.append(open_data_locks(settings, storage, _RUNTIME, identity, Events((self.seen.append,))))

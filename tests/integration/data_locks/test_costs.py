@@ -59,7 +59,7 @@ def test_a_request_to_redis_is_one_read_and_one_write(tmp_path: Path, opened: li
 
 def test_a_request_to_dynamodb_is_one_read_and_one_write(dynamodb: Service, opened: list[DataLocks]) -> None:
     with proxy_to(dynamodb.port, dynamodb.host) as proxy:
-        opened.append(open_one(dynamodb, f"data{next(tables)}", "one", 30.0, **{"dynamodb.endpoint_url": proxy.url}))
+        opened.append(open_one(dynamodb, f"data{next(tables)}", "one", 30.0, **{"lock.options.endpoint_url": proxy.url}))
         check_costs(opened[0], lambda: len(proxy.requests), acquire=2, renew=2, release=2)
 
 

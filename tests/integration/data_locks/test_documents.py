@@ -151,7 +151,7 @@ def test_a_cluster_keeps_swaps_and_wakes(tmp_path: Path, opened: list[DataLocks]
 
 
 def test_missing_replicas_keep_redis_from_granting(redis: RedisServer, in_redis: Open) -> None:
-    strict = in_redis("strict", **{"redis.wait_replicas": 1, "redis.wait_replicas_timeout_s": 0.1})
+    strict = in_redis("strict", **{"lock.options.wait_replicas": 1})
     with pytest.raises(ProviderUnavailable, match="0 of 1 replicas"):
         strict.acquire(own(P1), wait_s=0.3)
     assert in_redis("lenient").inspect() == ()
@@ -214,7 +214,7 @@ def test_an_item_in_dynamodb_is_compressed_and_never_outgrows_what_dynamodb_take
 
 
 def test_a_missing_table_in_dynamodb_is_named_with_how_to_make_it(dynamodb: Service) -> None:
-    missing = {"lock.provider": "dynamodb://no_such_table/key", "dynamodb.create_table": "false"}
+    missing = {"lock.provider": "dynamodb://no_such_table/key", "lock.options.create_table": "false"}
     one = open_one(dynamodb, "t", "one", 30.0, **missing)
     with pytest.raises(ProviderRefused, match="no_such_table") as refused:
         one.acquire(own(P1), wait_s=0)

@@ -145,7 +145,7 @@ def test_a_waiter_reports_once_for_whom_it_waits(queues: Queues) -> None:
 
 
 def test_the_nodes_of_a_digest_user_are_closed_to_everybody_else(queues: Queues) -> None:
-    owner = queues.writer("owner", **{"zookeeper.digest": f"spark:{SECRET}", "zookeeper.acl": "creator"})
+    owner = queues.writer("owner", **{"lock.options.auth_data": f"digest:spark:{SECRET}", "lock.options.acl": "creator"})
     lease = owner.acquire(own(P1), wait_s=12)
     stranger = queues.writer("stranger")
     with pytest.raises(LockError, match="may not use") as refused:

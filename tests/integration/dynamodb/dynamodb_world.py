@@ -55,7 +55,7 @@ class World:
         given: dict[str, object] = {"lock.provider": self.uri, "lock.lease_s": LEASE_S, **self.service.options}
         if options.pop("proxied", False):
             assert self.proxy is not None
-            given["dynamodb.endpoint_url"] = self.proxy.url
+            given["lock.options.endpoint_url"] = self.proxy.url
         given |= {key.replace("__", "."): value for key, value in options.items()}
         settings = Settings.resolve(given).settings
         writer = WriterIdentity(clock.uuid(), name, "vm", 1, "user")
@@ -67,7 +67,7 @@ class World:
 
     def request(self, name: str, **request: Any) -> dict[str, Any]:
         """A request of the plain driver: what Java, or an operator, would send."""
-        reply: dict[str, Any] = getattr(plain_client(self.service.options["dynamodb.endpoint_url"]), name)(
+        reply: dict[str, Any] = getattr(plain_client(self.service.options["lock.options.endpoint_url"]), name)(
             **{"TableName": TABLE, **request}
         )
         return reply

@@ -131,7 +131,7 @@ def test_a_writer_that_slept_while_the_item_was_absent_has_no_token_below_those_
 
     concerns = operation("GetItem") if asleep_after == "looking" else updates("ADD #tk :n")
     proxy.plan = [Rule(concerns, None, meanwhile=others_hold_it_and_java_deletes)]
-    lease = take(world.writer("one", proxied=True, dynamodb__read_timeout_s=60), wait_s=60)
+    lease = take(world.writer("one", proxied=True, lock__options__read_timeout=60), wait_s=60)
     assert proxy.plan[0].times == 0 and all(lease.token > token for token in between)
     assert bool(between) == (asleep_after == "looking"), "a writer that fetches a token holds the lock"
 

@@ -223,7 +223,7 @@ def test_a_table_that_was_just_created_may_not_be_known_yet(troubled: World) -> 
     """DescribeTable is eventually consistent."""
     assert troubled.proxy is not None
     uri = f"dynamodb://new-{os.getpid()}/flights"
-    provider = troubled.writer("one", proxied=True, lock__provider=uri, dynamodb__create_table=True)
+    provider = troubled.writer("one", proxied=True, lock__provider=uri, lock__options__create_table=True)
     troubled.proxy.plan = [Rule(operation("DescribeTable"), "unknown table", times=2)]
     provider.release(take(provider, wait_s=30))
     assert troubled.proxy.operations.count("CreateTable") == 1
@@ -259,11 +259,11 @@ def answering(content_type: str, body: bytes) -> Iterator[str]:
 )
 def test_an_answer_that_is_not_dynamodbs_is_no_answer(world: World, content_type: str, body: bytes) -> None:
     with answering(content_type, body) as url:
-        provider = world.writer("one", dynamodb__endpoint_url=url)
+        provider = world.writer("one", lock__options__endpoint_url=url)
         asked: list[Callable[[], object]] = [provider.probe, lambda: take(provider)]
         # An object without anything in it is also what DynamoDB says of an item that is not there.
         for ask in asked if body == b"{}" else [*asked, provider.inspect]:
             with pytest.raises(ProviderUnavailable, match="is not DynamoDB") as failed:
                 ask()
-            assert "dynamodb.endpoint_url" in failed.value.hint
+            assert "lock.options.endpoint_url" in failed.value.hint
         provider.close()

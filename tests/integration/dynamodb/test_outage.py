@@ -35,7 +35,7 @@ def test_a_service_that_is_gone_is_unreachable_within_the_wait_and_the_lease_is_
         assert world.kinds().count(EventKind.LEASE_LOST) == 1
         with pytest.raises(ProviderUnavailable) as refused:
             take(world.writer("two"), wait_s=2)
-        assert "dynamodb.endpoint_url" in refused.value.hint
+        assert "lock.options.endpoint_url" in refused.value.hint
     finally:
         dynamodb.start()
     assert take(world.writer("two"), wait_s=2 * LEASE_S).token > lease.token

@@ -36,17 +36,15 @@ def test_a_missing_table_is_created_only_where_the_settings_say_so(world: World)
     name = f"locks-{os.getpid()}"
     uri = f"dynamodb://{name}/flights"
     with pytest.raises(ProviderRefused, match="ResourceNotFound") as refused:
-        named(world, lock__provider=uri, dynamodb__create_table=False).probe()
+        named(world, lock__provider=uri, lock__options__create_table=False).probe()
     assert f"aws dynamodb create-table --table-name {name}" in refused.value.hint
-    assert "dynamodb.create_table" in refused.value.hint
-    provisioned = {"dynamodb__billing_mode": "PROVISIONED", "dynamodb__read_capacity": 7, "dynamodb__write_capacity": 8}
-    provider = named(world, lock__provider=uri, **provisioned)
+    assert "lock.options.create_table" in refused.value.hint
+    provider = named(world, lock__provider=uri)
     provider.release(take(provider, wait_s=30))
     table = world.request("describe_table", TableName=name)["Table"]
     assert table["KeySchema"] == [{"AttributeName": "key", "KeyType": "HASH"}]
-    throughput = table["ProvisionedThroughput"]
-    assert (throughput["ReadCapacityUnits"], throughput["WriteCapacityUnits"]) == (7, 8)
-    named(world, lock__provider=uri, dynamodb__create_table=False).probe()
+    assert table["BillingModeSummary"]["BillingMode"] == "PAY_PER_REQUEST"
+    named(world, lock__provider=uri, lock__options__create_table=False).probe()
 
 
 def test_a_table_with_another_key_is_refused_by_the_probe(world: World) -> None:
@@ -65,10 +63,10 @@ def test_a_table_with_another_key_is_refused_by_the_probe(world: World) -> None:
 def test_the_identity_tells_regions_and_foreign_endpoints_apart(world: World) -> None:
     here = named(world)
     assert here.identity == f"{world.uri}?region=us-east-1&endpoint=127.0.0.1:{world.service.port}"
-    eu = {"lock__provider": "dynamodb://locks/a%20b", "dynamodb__region": "eu-west-1"}
-    aws = named(world, **eu, dynamodb__endpoint_url="")
+    eu = {"lock__provider": "dynamodb://locks/a%20b", "lock__options__region_name": "eu-west-1"}
+    aws = named(world, **eu, lock__options__endpoint_url="")
     assert aws.identity == "dynamodb://locks/a%20b?region=eu-west-1"
-    inside = named(world, **eu, dynamodb__endpoint_url="https://vpce-1.dynamodb.eu-west-1.vpce.amazonaws.com")
+    inside = named(world, **eu, lock__options__endpoint_url="https://vpce-1.dynamodb.eu-west-1.vpce.amazonaws.com")
     assert inside.identity == aws.identity
 
 
@@ -95,7 +93,7 @@ def test_credentials_are_never_shown(world: World, monkeypatch: pytest.MonkeyPat
     secret = "not-to-be-seen"
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", secret)
     monkeypatch.setenv("AWS_SESSION_TOKEN", secret)
-    provider = named(world, dynamodb__endpoint_url="http://127.0.0.1:1")
+    provider = named(world, lock__options__endpoint_url="http://127.0.0.1:1")
     with pytest.raises(ProviderUnavailable) as refused:
         take(provider)
     shown = f"{refused.value!s}{json.dumps(refused.value.as_dict(), default=str)}{provider!r}{provider.identity}{caplog.text}"
@@ -117,7 +115,7 @@ def test_missing_credentials_and_a_missing_region_say_what_to_do(
     assert world.runtime.monotonic_s() - began_s < 20, "it went on trying what cannot help"
     assert "AWS_PROFILE" in refused.value.hint and not refused.value.retryable
     with pytest.raises(SettingsError) as unset:
-        take(named(world, dynamodb__region=""))
+        take(named(world, lock__options__region_name=""))
     assert "AWS_REGION" in unset.value.hint
 
 

@@ -91,7 +91,7 @@ def new_world(service: Service, folder: Path, class_path: str) -> Iterator[World
     (folder / "log4j2.properties").write_text("rootLogger.level=off\n")
     (folder / "count").write_text("0")
     # The one thing that Java's file has no key for.
-    world = World(file, folder, class_path, {"dynamodb.create_table": True} if kind == "dynamodb" else {})
+    world = World(file, folder, class_path, {"lock.options.create_table": True} if kind == "dynamodb" else {})
     try:
         yield world
     finally:
@@ -108,7 +108,7 @@ def _keys(kind: str, service: Service, name: str) -> dict[str, object]:
             "table": TABLE,
             "partition_key": name,
             "region": REGION,
-            "endpoint_url": service.options["dynamodb.endpoint_url"],
+            "endpoint_url": service.options["lock.options.endpoint_url"],
         }
         return {f"dynamodb.{key}": value for key, value in place.items()}
     servers, _, path = service.url(name).partition("://")[2].partition("/")

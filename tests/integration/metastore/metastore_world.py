@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from itertools import count
 
 from tests.servers.locks.metastore_proxy import MetastoreProxy, metastore_proxy
+from tests.tuning import settings_of
 
 from lakelock.clock import SystemRuntime
 from lakelock.events import Event, Events
@@ -17,7 +18,6 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.providers.hive_metastore.thrift_calls import Calls, LockRow
 from lakelock.providers.hive_metastore.wire import Address, Wire
-from lakelock.settings import Settings
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.service import LOOPBACK, Service
@@ -44,7 +44,7 @@ class World:
         options |= {f"hive_metastore.{key}": value for key, value in client.items()}
         identity = WriterIdentity.of_this_process(self.runtime, name)
         storage = MemoryStorage(self.runtime.now_ms, name=self.table)
-        settings = Settings.resolve(options).settings
+        settings = settings_of(options)
         provider = open_provider(settings, storage, self.runtime, identity, Events((self.seen.append,)))
         self.opened.append(provider)
         return provider

@@ -18,7 +18,12 @@ from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 
 LEASE_S = 1.0
-OPTIONS = {"redis.socket_timeout_s": "0.3", "redis.connect_timeout_s": "0.3", "lock.lease_s": LEASE_S, "lock.renew_s": 0.2}
+OPTIONS = {
+    "lock.options.socket_timeout": "0.3",
+    "lock.options.socket_connect_timeout": "0.3",
+    "lock.lease_s": LEASE_S,
+    "lock.renew_s": 0.2,
+}
 numbers = count()
 
 

@@ -19,7 +19,7 @@ from lakelock.errors import LockError, ProviderRefused, ProviderUnavailable
 from lakelock.events import EventKind, Events
 from lakelock.providers import renewing
 
-SECRETS = {"redis__password": "open-sesame", "redis__sentinel_password": "open-the-sentinel"}
+SECRETS = {"lock__options__password": "open-sesame", "lock__options__sentinel_password": "open-the-sentinel"}
 
 
 class Cluster(RedisServer):
@@ -108,7 +108,12 @@ def test_silent_servers_share_the_time_of_a_wait(scheme: str) -> None:
         silent = [stack.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(4)]
         hosts = ",".join(f"127.0.0.1:{each.getsockname()[1]}" for each in silent)
         world = World(0, uri=f"{scheme}://{hosts}/{'lake' if scheme == 'redis+sentinel' else ''}")
-        patient = {"redis__socket_timeout_s": 2, "redis__connect_timeout_s": 2, "lock__lease_s": 10, "lock__renew_s": 1}
+        patient = {
+            "lock__options__socket_timeout": 2,
+            "lock__options__socket_connect_timeout": 2,
+            "lock__lease_s": 10,
+            "lock__renew_s": 1,
+        }
         with Stopwatch() as watch, pytest.raises(ProviderUnavailable):
             take(world.writer(**patient), wait_s=1)
         assert watch.took_s < 1 + 0.75

@@ -75,7 +75,12 @@ def pair(tmp_path: Path) -> Iterator[Pair]:
 
 
 def settings(uri: str, **options: Any) -> Settings:
-    values = {"lock.lease_s": 3, "lock.renew_s": 0.5, "redis.socket_timeout_s": 0.8, "redis.connect_timeout_s": 0.5}
+    values = {
+        "lock.lease_s": 3,
+        "lock.renew_s": 0.5,
+        "lock.options.socket_timeout": 0.8,
+        "lock.options.socket_connect_timeout": 0.5,
+    }
     values |= {key.replace("__", "."): value for key, value in options.items()}
     return Settings.resolve(values | {"lock.provider": uri}).settings
 
@@ -177,7 +182,7 @@ def rows(*values: tuple[str, int]) -> pa.Table:
 
 
 def test_with_wait_a_grant_counts_only_when_the_replica_has_it(pair: Pair, writer: Callable[..., LockProvider]) -> None:
-    options = {"redis__wait_replicas": 1, "redis__wait_replicas_timeout_s": 0.2}
+    options = {"lock__options__wait_replicas": 1}
     provider = writer(at(pair.primary), **options)
     lease = provider.acquire(wait_s=2)
     assert pair.replica.client().get("{failover}") is not None, "the replica has it as soon as the lease is here"

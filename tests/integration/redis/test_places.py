@@ -28,7 +28,7 @@ KEY_PASSWORD = "open-the-key"
 
 def opened(uri: str, seen: list[Event] | None = None, **options: Any) -> LockProvider:
     runtime = SystemRuntime()
-    values = {"lock.provider": uri, "redis.socket_timeout_s": 1, "redis.connect_timeout_s": 1}
+    values = {"lock.provider": uri, "lock.options.socket_timeout": 1, "lock.options.socket_connect_timeout": 1}
     values |= {key.replace("__", "."): value for key, value in options.items()}
     events = Events((seen.append,) if seen is not None else ())
     writer = WriterIdentity.of_this_process(runtime, "w")
@@ -98,7 +98,7 @@ def test_the_password_opens_the_door_and_is_never_shown(
 ) -> None:
     caplog.set_level("DEBUG")
     in_uri = f":{SECRET}@" if where == "uri" else ""
-    options = {} if where == "uri" else {"redis__password": SECRET}
+    options = {} if where == "uri" else {"lock__options__password": SECRET}
     seen: list[Event] = []
     uri = f"redis://{in_uri}127.0.0.1:{guarded.port}/0?key={where}"
     provider = opened(uri, seen, **options)
@@ -180,26 +180,26 @@ def test_tls_with_a_client_certificate_and_nothing_without_one_or_its_authority(
     # The servers in wheels are built without TLS, so it ends in front of one.
     with Proxy(guarded.port, tls=context) as front:
         uri = f"rediss://127.0.0.1:{front.port}?key=tls"
-        mine = {"redis__tls_cert_file": certificate.public, "redis__tls_key_file": certificate.key}
-        mine |= {"redis__tls_key_password": KEY_PASSWORD, "redis__password": SECRET}
-        provider = opened(uri, redis__tls_ca_file=certificate.public, **mine)
+        mine = {"lock__options__ssl_certfile": certificate.public, "lock__options__ssl_keyfile": certificate.key}
+        mine |= {"lock__options__ssl_password": KEY_PASSWORD, "lock__options__password": SECRET}
+        provider = opened(uri, lock__options__ssl_ca_certs=certificate.public, **mine)
         provider.probe()
         provider.release(provider.acquire(wait_s=2))
         provider.close()
         with pytest.raises(ProviderUnavailable, match=r"certificate|CERTIFICATE"):
             opened(uri, **mine).acquire(wait_s=0)
         with pytest.raises(ProviderUnavailable):
-            opened(uri, redis__tls_ca_file=certificate.public, redis__password=SECRET).acquire(wait_s=0)
+            opened(uri, lock__options__ssl_ca_certs=certificate.public, lock__options__password=SECRET).acquire(wait_s=0)
 
 
 def test_an_unusable_certificate_is_refused_at_once(tmp_path: Path) -> None:
     mine, other = new_certificate(tmp_path, "me", KEY_PASSWORD), new_certificate(tmp_path, "other")
-    pair = {"redis__tls_cert_file": mine.public, "redis__tls_key_file": mine.key}
+    pair = {"lock__options__ssl_certfile": mine.public, "lock__options__ssl_keyfile": mine.key}
     for wrong in (
-        {"redis__tls_ca_file": str(tmp_path / "nowhere.pem")},
+        {"lock__options__ssl_ca_certs": str(tmp_path / "nowhere.pem")},
         pair,
-        pair | {"redis__tls_key_password": f"not {KEY_PASSWORD}"},
-        pair | {"redis__tls_key_file": other.key},
+        pair | {"lock__options__ssl_password": f"not {KEY_PASSWORD}"},
+        pair | {"lock__options__ssl_keyfile": other.key},
     ):
         with pytest.raises(SettingsError, match="certificates for TLS to Redis cannot be used") as refused:
             opened("rediss://127.0.0.1:1", **wrong)
@@ -207,13 +207,15 @@ def test_an_unusable_certificate_is_refused_at_once(tmp_path: Path) -> None:
 
 
 def test_settings_that_contradict_each_other_are_refused() -> None:
-    with pytest.raises(LakelockError, match="wait_replicas_timeout_s"):
-        opened("redis://host", redis__wait_replicas=1, redis__wait_replicas_timeout_s=5)
+    with pytest.raises(LakelockError, match='no option of Redis; did you mean "ssl_ca_certs"'):
+        opened("rediss://host", lock__options__ssl_ca_cert="ca.pem")
+    with pytest.raises(LakelockError, match="lakelock gives it itself"):
+        opened("redis://host", lock__options__db=3)
     with pytest.raises(LakelockError, match="go together"):
-        opened("redis://host", redis__tls_cert_file="x")
+        opened("redis://host", lock__options__ssl_certfile="x")
     for options, uri, fits in (
-        ({"redis__tls_ca_file": "ca.pem"}, "redis://host", "rediss:"),
-        ({"redis__sentinel_password": SECRET}, "rediss://host", "redis+sentinel:"),
+        ({"lock__options__ssl_ca_certs": "ca.pem"}, "redis://host", "rediss:"),
+        ({"lock__options__sentinel_password": SECRET}, "rediss://host", "redis+sentinel:"),
     ):
         with pytest.raises(SettingsError, match=str(*options).replace("__", r"\.")) as refused:
             opened(uri, **options)
@@ -224,6 +226,6 @@ def test_spaces_around_a_password_belong_to_it(tmp_path: Path) -> None:
     password = " pass word "
     with RedisServer(tmp_path) as server:
         server.client().config_set("requirepass", password)
-        opened(f"redis://127.0.0.1:{server.port}", redis__password=password).probe()
+        opened(f"redis://127.0.0.1:{server.port}", lock__options__password=password).probe()
         with pytest.raises(ProviderRefused):
-            opened(f"redis://127.0.0.1:{server.port}", redis__password=password.strip()).probe()
+            opened(f"redis://127.0.0.1:{server.port}", lock__options__password=password.strip()).probe()

@@ -51,7 +51,7 @@ def writer(secured: Secured, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
         cache = tmp_path / f"tickets-{user}"
         if user:
             secured.realm.kinit(secured.users, user, cache)
-        options = {"lock.provider": uri, "zookeeper.sasl_mechanism": "GSSAPI", **settings}
+        options = {"lock.provider": uri, "lock.options.sasl_options.mechanism": "GSSAPI", **settings}
         arena = {"uri": str(tmp_path / "table"), "options": {}, "settings": options, "folder": str(tmp_path)}
         environment = {**os.environ, **secured.realm.environment, "KRB5CCNAME": f"FILE:{cache}"}
         started.append(Worker([sys.executable, "-m", "lakelock.testing.lock_worker"], env=environment))
@@ -65,7 +65,7 @@ def writer(secured: Secured, tmp_path: Path) -> Iterator[Callable[..., Worker]]:
 
 
 def test_a_ticket_opens_what_the_acl_closes_to_others(writer: Callable[..., Worker]) -> None:
-    owner = writer("etl", **{"zookeeper.acl": "creator"})
+    owner = writer("etl", **{"lock.options.acl": "creator"})
     assert "token" in owner("take 20")
     assert "may not use the node" in writer("audit")("take 20")["refused"]
     assert owner("release") == {"released": True}
@@ -74,12 +74,16 @@ def test_a_ticket_opens_what_the_acl_closes_to_others(writer: Callable[..., Work
 
 @pytest.mark.parametrize(
     ("user", "settings"),
-    [("", {}), ("etl", {"zookeeper.sasl_service": "other"}), ("etl", {"zookeeper.sasl_principal": "audit"})],
+    [
+        ("", {}),
+        ("etl", {"lock.options.sasl_options.service": "other"}),
+        ("etl", {"lock.options.sasl_options.principal": "audit"}),
+    ],
 )
 def test_a_failed_login_names_kinit_at_once(writer: Callable[..., Worker], user: str, settings: dict[str, str]) -> None:
     answer = writer(user, **settings)("take 60")
     assert "does not accept the credentials" in answer["refused"]
-    assert "`kinit`" in answer["hint"] and "zookeeper.sasl_service" in answer["hint"]
+    assert "`kinit`" in answer["hint"] and "lock.options.sasl_options" in answer["hint"]
 
 
 def test_a_kdc_that_is_away_is_waited_for(secured: Secured, writer: Callable[..., Worker], tmp_path: Path) -> None:

@@ -27,7 +27,6 @@ from lakelock.providers.zookeeper.client import ZooKeeperClient
 from lakelock.providers.zookeeper.lock import ZooKeeperLockProvider
 from lakelock.providers.zookeeper.session import ZooKeeperSession
 from lakelock.settings import LockSettings, Settings
-from lakelock.settings.zookeeper import ZooKeeperSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.service import Service
 
@@ -137,7 +136,8 @@ class World:
     ) -> ZooKeeperLockProvider:
         uri = uri or (self.service.through(port, {"uri": self.uri})["uri"] if port else self.uri)
         settings = Settings(
-            lock=LockSettings(provider=uri, lease_s=lease_s, renew_s=lease_s / 3), zookeeper=ZooKeeperSettings(**options)
+            lock=LockSettings(provider=uri, lease_s=lease_s, renew_s=lease_s / 3),
+            lock_options={name.replace("__", "."): value for name, value in options.items()},
         )
         identity = WriterIdentity(self.runtime.uuid(), name, "host", os.getpid(), "user")
         storage = MemoryStorage(self.runtime.now_ms, name=self.name)

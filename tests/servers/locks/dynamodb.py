@@ -65,11 +65,11 @@ def dynamodb_server(folder: Path) -> Iterator[Service]:
 
 def _service(kind: str, url: str, server: Dynalite | Moto | None = None) -> Service:
     options = {
-        "dynamodb.endpoint_url": url,
-        "dynamodb.region": REGION,
-        "dynamodb.create_table": "true",
-        "dynamodb.connect_timeout_s": "2",
-        "dynamodb.read_timeout_s": "2",
+        "lock.options.endpoint_url": url,
+        "lock.options.region_name": REGION,
+        "lock.options.create_table": "true",
+        "lock.options.connect_timeout": "2",
+        "lock.options.read_timeout": "2",
     }
     place = Place.of(url, 443 if url.startswith("https:") else 80)
     table, name = f"dynamodb://{TABLE}", f"dynamodb ({kind})"

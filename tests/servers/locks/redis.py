@@ -100,7 +100,7 @@ def redis_server(folder: Path) -> Iterator[Service]:
             server.start,
             server.pause,
             server.resume,
-            {"redis.socket_timeout_s": "0.5", "redis.connect_timeout_s": "0.5"},
+            {"lock.options.socket_timeout": "0.5", "lock.options.socket_connect_timeout": "0.5"},
             queues=True,
         )
 

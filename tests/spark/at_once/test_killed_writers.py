@@ -23,6 +23,7 @@ DONE = with_rows(("a", 10, "1"), ("new", 11, "2"))
 REDONE = [["a", 10, "1"], ["c", 30, "2"], ["d", 40, "3"]]
 NEXT = ("next", 7, "3")
 AN_HOUR_S = 3600
+MORE_THAN_IS_KEPT = 66
 
 # step -> whether the commit was decided when the writer died
 COMMIT_STEPS = {
@@ -153,11 +154,10 @@ def test_a_writer_killed_while_it_removes_a_dead_ones_work_is_followed_by_the_ne
 @pytest.mark.sampled
 @pytest.mark.parametrize("step", ["boundary-raised", "collected"])
 def test_a_writer_killed_while_it_collects_decisions_leaves_a_table_that_works(spark, path, step):
-    collecting = {**PATIENT, "decisions.collect_above": 2}
-    table = LakeTable.for_path(spark, path, options=PATIENT)
-    for value in (1, 2, 3):
-        table.upsert(frame(spark, [["a", value, "1"]]))
-    with WriterProcess(path, "insert", [["x", 1, "1"]], options=collecting, crash_at=step) as victim:
+    engine = open_engine(path, {**PATIENT, "upkeep.auto": False, "decisions.collect_above": 1_000})
+    for value in range(MORE_THAN_IS_KEPT):
+        engine.upsert(rows([["a", value, "1"]]))
+    with WriterProcess(path, "insert", [["x", 1, "1"]], options=PATIENT, crash_at=step) as victim:
         assert victim.died()
     next_writer(spark, path)
-    check_settled(spark, path, with_rows(("a", 3, "1")))
+    check_settled(spark, path, with_rows(("a", MORE_THAN_IS_KEPT - 1, "1")))

@@ -202,7 +202,7 @@ def recorded_lock(path: str) -> str:
 
 
 @pytest.mark.in_ci
-@pytest.mark.parametrize("key", ["lock.provider", "write.bloom_fpp", "config", "storage.timeout", "lock.provyder"])
+@pytest.mark.parametrize("key", ["lock.provider", "write.compression", "config", "storage.timeout", "lock.provyder"])
 def test_confs_of_the_session_that_do_not_reach_a_write_stop_it(
     session: SparkSession, table: LakeTable, path: str, key: str
 ) -> None:

@@ -88,7 +88,6 @@ def named(metastore: Service, path: Path, name: str, **more: Any) -> NamedTable:
         "catalog.type": "hive_metastore",
         "catalog.uris": f"thrift://127.0.0.1:{metastore.port}",
         "catalog.table": name,
-        "hive_metastore.connect_rounds": "1",
     }
     return NamedTable.new(path, options, **more)
 

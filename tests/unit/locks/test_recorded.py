@@ -13,15 +13,15 @@ from lakelock.storage.memory import MemoryStorage
     ("identity", "settings"),
     [
         ("storage:.hoodie/.locks/table_lock.json", 'lock.provider to "storage:.hoodie/.locks/table_lock.json"'),
-        ("dynamodb://locks/a%20b?region=eu-1", 'lock.provider to "dynamodb://locks/a%20b", dynamodb.region to "eu-1"'),
+        ("dynamodb://locks/a%20b?region=eu-1", 'lock.provider to "dynamodb://locks/a%20b", lock.options.region_name to "eu-1"'),
         (
             "dynamodb://locks/t?region=eu-1&endpoint=h:8000",
-            'lock.provider to "dynamodb://locks/t", dynamodb.region to "eu-1", dynamodb.endpoint_url to "http://h:8000"',
+            'lock.provider to "dynamodb://locks/t", lock.options.region_name to "eu-1", lock.options.endpoint_url to "http://h:8000"',
         ),
         (
             "dynamodb://locks/t?region=eu-1&endpoint=dynamo.example.org",
-            'lock.provider to "dynamodb://locks/t", dynamodb.region to "eu-1", '
-            'dynamodb.endpoint_url to "https://dynamo.example.org"',
+            'lock.provider to "dynamodb://locks/t", lock.options.region_name to "eu-1", '
+            'lock.options.endpoint_url to "https://dynamo.example.org"',
         ),
         ("redis://h:6379/0?key=t", 'lock.provider to "redis://h:6379/0?key=t"'),
     ],

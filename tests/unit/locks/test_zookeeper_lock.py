@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from lakelock.errors import SettingsError
 from lakelock.identity import WriterIdentity
+from lakelock.providers.zookeeper.options import ZooKeeperOptions
 from lakelock.providers.zookeeper.place import parse_place
 from lakelock.providers.zookeeper.queue import Contender, in_order, node_data, prefix
-from lakelock.settings.zookeeper import ZooKeeperSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.xxhash64 import HUDI_SEED, xxhash64
@@ -137,17 +137,20 @@ def test_a_writer_is_recognised_by_what_it_wrote() -> None:
 @pytest.mark.parametrize(
     ("options", "key"),
     [
-        ({"digest": "user"}, "zookeeper.digest"),
-        ({"sasl_mechanism": "PLAIN", "sasl_username": "u"}, "zookeeper.sasl_username"),
-        ({"tls_key": "k.pem"}, "zookeeper.tls_certificate"),
-        ({"acl": "creator"}, "zookeeper.acl"),
-        ({"tls_ca": "ca.pem"}, "zookeeper.tls"),
-        ({"acl": "creator", "tls_certificate": "c.pem", "tls_key": "k.pem"}, "zookeeper.tls"),
-        ({"sasl_username": "u", "sasl_password": "p"}, "zookeeper.sasl_mechanism"),
-        ({"sasl_principal": "u@EXAMPLE.ORG"}, "zookeeper.sasl_mechanism"),
+        ({"auth_data": "user:password"}, "lock.options.auth_data"),
+        ({"sasl_options.mechanism": "PLAIN", "sasl_options.username": "u"}, "lock.options.sasl_options.username"),
+        ({"sasl_options.mechanism": "MD5"}, "lock.options.sasl_options.mechanism"),
+        ({"sasl_options.user": "u"}, "lock.options.sasl_options.user"),
+        ({"keyfile": "k.pem"}, "lock.options.certfile"),
+        ({"acl": "creator"}, "lock.options.acl"),
+        ({"ca": "ca.pem"}, "lock.options.use_ssl"),
+        ({"certfile": "c.pem", "keyfile": "k.pem"}, "lock.options.use_ssl"),
+        ({"sasl_options.username": "u", "sasl_options.password": "p"}, "lock.options.sasl_options.mechanism"),
+        ({"timeout": 3}, "lock.options.timeout"),
+        ({"verify_cert": False}, "lock.options.verify_cert"),
     ],
 )
-def test_settings_that_contradict_each_other_are_refused(options: dict[str, str], key: str) -> None:
+def test_options_that_are_unknown_or_contradict_each_other_are_refused(options: dict[str, object], key: str) -> None:
     with pytest.raises(SettingsError) as refused:
-        ZooKeeperSettings(**options)  # type: ignore[arg-type]
+        ZooKeeperOptions.of(options)
     assert refused.value.details["key"] == key

@@ -41,7 +41,8 @@ def test_the_storage_example_chooses_the_lock_next_to_the_table() -> None:
 
 def test_the_dynamodb_example_names_table_key_and_region() -> None:
     settings = Settings.resolve(file=CONFIGS / "dynamodb.toml").settings
-    assert (settings.lock.provider, settings.dynamodb.region) == ("dynamodb://hudi_locks/flights", "eu-central-1")
+    assert settings.lock.provider == "dynamodb://hudi_locks/flights"
+    assert settings.lock_options == {"region_name": "eu-central-1"}
 
 
 def test_the_zookeeper_example_names_the_path_of_its_lock() -> None:

@@ -85,24 +85,21 @@ def test_each_java_provider_has_its_uri(tmp_path: Path, lines: str, uri: str) ->
     assert found.warnings == ()
 
 
-def test_the_dynamodb_keys_become_settings_of_their_own(tmp_path: Path) -> None:
+def test_the_dynamodb_keys_become_options_of_its_client(tmp_path: Path) -> None:
     prefix = "hoodie.write.lock.dynamodb"
     text = (
         "hoodie.write.lock.provider=org.apache.hudi.aws.transaction.lock.DynamoDBBasedLockProvider\n"
-        f"{prefix}.region=eu-west-1\n{prefix}.endpoint_url=http\\://h\\:8000\n{prefix}.billing_mode=PROVISIONED\n"
-        f"{prefix}.read_capacity=5\n{prefix}.write_capacity=6\n{prefix}.table_creation_timeout=90000\n"
+        f"{prefix}.region=eu-west-1\n{prefix}.endpoint_url=http\\://h\\:8000\n"
     )
     found = resolved(tmp_path, text)
-    dynamodb = found.settings.dynamodb
     assert found.settings.lock.provider == "dynamodb://hudi_locks"
-    assert (dynamodb.region, dynamodb.endpoint_url, dynamodb.billing_mode) == ("eu-west-1", "http://h:8000", "PROVISIONED")
-    assert (dynamodb.read_capacity, dynamodb.write_capacity, dynamodb.create_wait_s) == (5, 6, 90.0)
+    assert found.settings.lock_options == {"region_name": "eu-west-1", "endpoint_url": "http://h:8000"}
     assert found.warnings == ()
 
 
 def test_the_connection_time_out_of_zookeeper_is_kept(tmp_path: Path) -> None:
     found = resolved(tmp_path, _ZOOKEEPER + "hoodie.write.lock.zookeeper.connection_timeout_ms=5000\n")
-    assert found.settings.zookeeper.connect_timeout_s == 5.0
+    assert found.settings.lock_options == {"connect_timeout_s": 5.0}
     assert found.warnings == ()
 
 

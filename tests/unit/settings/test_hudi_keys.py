@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
@@ -38,19 +39,15 @@ HONOURED = [
     ("zookeeper", "hoodie.write.lock.zookeeper.base_path", "/x/y", "lock.provider", "zookeeper://zk:2181/x/y/key"),
     ("zookeeper", "hoodie.write.lock.zookeeper.lock_key", "other", "lock.provider", "zookeeper://zk:2181/base/other"),
     ("zookeeper", "hoodie.write.lock.zookeeper.session_timeout_ms", "60000", "lock.lease_s", 60.0),
-    ("zookeeper", "hoodie.write.lock.zookeeper.connection_timeout_ms", "16000", "zookeeper.connect_timeout_s", 16.0),
+    ("zookeeper", "hoodie.write.lock.zookeeper.connection_timeout_ms", "16000", "lock.options.connect_timeout_s", 16.0),
     ("hive_metastore", "hoodie.write.lock.hivemetastore.uris", "thrift://o:1", "lock.provider", "hive_metastore://o:1/db/t"),
     ("hive_metastore", "hoodie.write.lock.hivemetastore.database", "DB", "lock.provider", "hive_metastore://h:9083/DB/t"),
     ("hive_metastore", "hoodie.write.lock.hivemetastore.table", "T", "lock.provider", "hive_metastore://h:9083/db/T"),
     ("dynamodb", "hoodie.write.lock.dynamodb.table", "my_locks", "lock.provider", "dynamodb://my_locks"),
     ("dynamodb", "hoodie.write.lock.dynamodb.partition_key", "k", "lock.provider", "dynamodb://hudi_locks/k"),
     ("dynamodb", "hoodie.table.name", "flights", "lock.provider", "dynamodb://hudi_locks/flights"),
-    ("dynamodb", "hoodie.write.lock.dynamodb.region", "eu-west-1", "dynamodb.region", "eu-west-1"),
-    ("dynamodb", "hoodie.write.lock.dynamodb.billing_mode", "PROVISIONED", "dynamodb.billing_mode", "PROVISIONED"),
-    ("dynamodb", "hoodie.write.lock.dynamodb.read_capacity", "21", "dynamodb.read_capacity", 21),
-    ("dynamodb", "hoodie.write.lock.dynamodb.write_capacity", "11", "dynamodb.write_capacity", 11),
-    ("dynamodb", "hoodie.write.lock.dynamodb.table_creation_timeout", "90000", "dynamodb.create_wait_s", 90.0),
-    ("dynamodb", "hoodie.write.lock.dynamodb.endpoint_url", "http://h:1", "dynamodb.endpoint_url", "http://h:1"),
+    ("dynamodb", "hoodie.write.lock.dynamodb.region", "eu-west-1", "lock.options.region_name", "eu-west-1"),
+    ("dynamodb", "hoodie.write.lock.dynamodb.endpoint_url", "http://h:1", "lock.options.endpoint_url", "http://h:1"),
     ("storage", "hoodie.write.lock.storage.validity.timeout.secs", "301", "lock.lease_s", 301.0),
     ("storage", "hoodie.write.lock.storage.renew.interval.secs", "31", "lock.renew_s", 31.0),
     ("storage", "hoodie.write.lock.storage.heartbeat.poll.secs", "31", "lock.renew_s", 31.0),
@@ -68,6 +65,10 @@ NAMED = [
     ("client.wait_time_ms_between_retry", "5000", "lock.wait_s"),
     ("conflict.resolution.strategy", "org.example.Own", "concurrency.profile"),
     ("app_id", "etl", "by itself"),
+    ("dynamodb.billing_mode", "PROVISIONED", "billed by request"),
+    ("dynamodb.read_capacity", "21", "billed by request"),
+    ("dynamodb.write_capacity", "11", "billed by request"),
+    ("dynamodb.table_creation_timeout", "90000", "billed by request"),
     ("filesystem.path", "/locks", "hoodie.write.lock.provider"),
     ("filesystem.expire", "5", "hoodie.write.lock.provider"),
     ("zookeeper.port", "2181", "hoodie.write.lock.zookeeper.url"),
@@ -80,7 +81,12 @@ def resolved(tmp_path: Path, provider: str, *lines: str) -> tuple[Callable[[str]
     chosen = [_LOCK + line for line in _CHOICES[provider]]
     path.write_text("\n".join([*chosen, *lines]))
     found = Settings.resolve({}, file=path)
-    return lambda name: attrgetter(name)(found.settings), found.warnings
+    return partial(_value, found.settings), found.warnings
+
+
+def _value(settings: Settings, name: str) -> object:
+    option = name.removeprefix("lock.options.")
+    return settings.lock_options.get(option) if option != name else attrgetter(name)(settings)
 
 
 @pytest.mark.parametrize(("provider", "key", "value", "setting", "becomes"), HONOURED)
@@ -137,7 +143,7 @@ def test_the_region_of_dynamodb_is_by_default_that_of_java(
     monkeypatch.setenv("AWS_REGION", variable)
     monkeypatch.setenv("AWS_DEFAULT_REGION", "ap-south-1")
     values, warnings = resolved(tmp_path, "dynamodb")
-    assert values("dynamodb.region") == region and warnings == ()
+    assert values("lock.options.region_name") == region and warnings == ()
 
 
 def test_credentials_in_the_file_are_not_used_and_not_shown(tmp_path: Path) -> None:

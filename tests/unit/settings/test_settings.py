@@ -13,7 +13,6 @@ from lakelock.settings import (
     LockSettings,
     RetrySettings,
     Settings,
-    WriteSettings,
     settings_reference,
 )
 from lakelock.settings.secrets import masked_uri
@@ -137,7 +136,6 @@ def test_numbers_are_read_from_text_and_choices_in_any_case() -> None:
     [
         lambda: LockSettings(lease_s=10, renew_s=5),
         lambda: RetrySettings(first_wait_s=5, longest_wait_s=1),
-        lambda: WriteSettings(compression="gzip", compression_level=10),
         lambda: DecisionSettings(slot_attempts=0),
         lambda: Settings.resolve({"lock.lease_s": 10}),
     ],
@@ -244,3 +242,40 @@ def test_the_guess_is_one_of_the_section_that_was_named(name: str, guess: str | 
 )
 def test_no_password_is_shown_whatever_characters_it_has(uri: str, shown: str) -> None:
     assert masked_uri(uri) == shown
+
+
+def test_a_setting_that_is_gone_says_what_to_do_in_any_spelling() -> None:
+    for given, hint in {
+        "redis.password": "lock.options.password",
+        "redis_password": "lock.options.password",
+        "RETRY.RESERVE_AFTER": "constant",
+        "zookeeper.digest": "digest:user:password",
+        "dynamodb.billing_mode": "billed by request",
+    }.items():
+        with pytest.raises(SettingsError, match="is gone") as refused:
+            Settings.resolve({given: "x"})
+        assert hint in refused.value.hint
+
+
+def test_options_of_a_driver_are_kept_by_its_own_names_and_their_secrets_are_not_shown(toml: Path) -> None:
+    lines = [
+        "[lock]",
+        'provider = "redis://h"',
+        "[lock.options]",
+        'password = "s3same"',
+        'passwort = "s3same"',
+        "socket_timeout = 3",
+    ]
+    toml.write_text("\n".join(lines))
+    found = Settings.resolve({"lock_options_wait_replicas": 1}, file=toml)
+    expected = {"password": "s3same", "passwort": "s3same", "socket_timeout": 3, "wait_replicas": 1}
+    assert found.settings.lock_options == expected
+    shown = {each.key: each.value for each in found.explain()}
+    assert shown["lock.options.socket_timeout"] == "3" and "s3same" not in str(shown) + repr(found)
+
+
+def test_options_go_with_the_lock_that_the_same_source_names(toml: Path) -> None:
+    toml.write_text('[lock]\nprovider = "redis://h"\n[lock.options]\npassword = "s3same"\n')
+    assert Settings.resolve({"lock.provider": "redis://other"}, file=toml).settings.lock_options == {"password": "s3same"}
+    assert Settings.resolve({"lock.provider": "storage:"}, file=toml).settings.lock_options == {}
+    assert Settings.resolve({"lock.provider": "storage:", "lock.options.x": 1}).settings.lock_options == {"x": 1}

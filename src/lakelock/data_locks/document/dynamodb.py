@@ -11,6 +11,7 @@ from urllib.parse import quote
 from lakelock.data_locks.document.register import Register, Version
 from lakelock.errors import LockError
 from lakelock.providers.base import Opening
+from lakelock.providers.dynamodb.options import DynamodbOptions
 from lakelock.providers.dynamodb.place import place_of
 from lakelock.providers.dynamodb.table import ConditionFailed, DynamodbTable
 
@@ -27,7 +28,8 @@ class DynamodbRegister(Register):
     def __init__(self, opening: Opening) -> None:
         name, key = place_of(opening.uri, opening.storage)
         self._key = f"{key}#lakelock-data"
-        self._table, self._runtime = DynamodbTable(name, opening.settings.dynamodb, opening.runtime), opening.runtime
+        options, self._runtime = DynamodbOptions.of(opening.settings.lock_options), opening.runtime
+        self._table = DynamodbTable(name, options, opening.runtime)
 
     @property
     def identity(self) -> str:

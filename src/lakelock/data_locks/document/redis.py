@@ -12,6 +12,7 @@ from lakelock.providers.base import Opening
 from lakelock.providers.redis.address import RedisAddress
 from lakelock.providers.redis.client import RedisClient, Subscription
 from lakelock.providers.redis.lock import key_of
+from lakelock.providers.redis.options import RedisOptions
 from lakelock.providers.redis.scripts import Script
 
 READ = Script(
@@ -57,7 +58,8 @@ class RedisRegister(Register):
         self._address = RedisAddress.parse(opening.uri)
         self._key = DocumentKey(self._address.key or key_of(opening.storage.uri))
         self._runtime, longest_s = opening.runtime, opening.settings.data_locks.lease_s / 3
-        self._client = RedisClient(self._address, opening.settings.redis, self._key, opening.runtime, longest_s=longest_s)
+        options = RedisOptions.of(opening.settings.lock_options, self._address)
+        self._client = RedisClient(self._address, options, self._key, opening.runtime, longest_s=longest_s)
 
     @property
     def identity(self) -> str:

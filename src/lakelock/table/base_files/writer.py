@@ -42,6 +42,7 @@ CONSTANT = pa.dictionary(pa.int32(), pa.string())
 
 _SAMPLE = 8192
 BUFFER_BYTES = 128 << 20
+_LEVEL = 1
 """Rows that are held in memory before they become a row group, however few they are."""
 
 
@@ -181,7 +182,7 @@ class BaseFileWriter:
             store_schema=False,
             use_dictionary=[COMMIT_TIME, PARTITION_PATH, FILE_NAME, *repeating_columns(first, self._schema.names)],
             compression=codec,
-            compression_level=self._settings.compression_level if codec in ("zstd", "gzip") else None,
+            compression_level=_LEVEL if codec in ("zstd", "gzip") else None,
             write_statistics=[COMMIT_TIME, RECORD_KEY, *self._schema.names],
             metadata_collector=self._metadata,
         )
