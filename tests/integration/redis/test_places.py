@@ -212,7 +212,7 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(LakelockError, match="lakelock gives it itself"):
         opened("redis://host", lock__options__db=3)
     with pytest.raises(LakelockError, match="go together"):
-        opened("redis://host", lock__options__ssl_certfile="x")
+        opened("rediss://host", lock__options__ssl_certfile="x")
     for options, uri, fits in (
         ({"lock__options__ssl_ca_certs": "ca.pem"}, "redis://host", "rediss:"),
         ({"lock__options__sentinel_password": SECRET}, "rediss://host", "redis+sentinel:"),
