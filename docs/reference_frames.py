@@ -31,11 +31,11 @@ SETTINGS_OPTIONS = """## lock.options
 
 Options of the lock service's client, by the names that its driver has for them: of redis-py's connections, of kazoo's
 `KazooClient`, of boto3's client and botocore's `Config`. lakelock passes them on: `lock.options.ssl_ca_certs`,
-`lock.options.verify_certs`, `lock.options.proxies`. A name that the driver does not have is an error before any work, with
-the name that was probably meant. The options below are read by lakelock itself. An option of a mapping has a dot:
-`lock.options.sasl_options.mechanism`. Options go with the lock that the same source names: where a Spark conf names another
-lock than the file does, those in the file are left out. The locks `storage:`, `memory:` and `hive_metastore:` have no
-options; the section `hive_metastore` says how a metastore is reached."""
+`lock.options.verify_certs`, `lock.options.proxies`. A name that the driver does not have is an error before any work,
+with the name that was probably meant. The options below are read by lakelock itself. An option of a mapping has a dot:
+`lock.options.sasl_options.mechanism`. Options go with the lock that the same source names: where a Spark conf names
+another lock than the file does, those in the file are left out. The locks `storage:`, `memory:` and `hive_metastore:`
+read none; the section `hive_metastore` says how a metastore is reached."""
 
 SETTINGS_STORAGE = """## storage
 

@@ -34,7 +34,8 @@ BUILT_IN: dict[str, OpenProvider] = {
 }
 
 _BESIDE_TABLES = ("storage", "memory")
-_WITHOUT_OPTIONS = (*_BESIDE_TABLES, "hive_metastore")
+WITHOUT_OPTIONS = (*_BESIDE_TABLES, "hive_metastore")
+"""Locks that read no `lock.options`."""
 
 _OTHER_SCHEMES = {"hive": "hive_metastore"} | {
     f"{name}{tls}{kind}": "redis" for name in ("redis", "valkey") for tls in ("", "s") for kind in ("", "+sentinel", "+cluster")
@@ -48,22 +49,10 @@ def open_provider(
     """The lock of the table in `storage`, by the provider that `lock.provider` names (`storage:`, `memory:`, a URI)."""
     name = provider_name(settings.lock.provider)
     opening = Opening(settings.lock.provider, settings, storage, runtime, writer, events or Events())
-    if settings.lock_options and name in _WITHOUT_OPTIONS:
-        _refuse_options(settings, name)
     provider = _find(name)(opening)
     if name in _BESIDE_TABLES:
         _ensure_no_place(settings.lock.provider, name, provider.identity)
     return provider
-
-
-def _refuse_options(settings: Settings, name: str) -> None:
-    option = next(iter(settings.lock_options))
-    also = "; the section hive_metastore says how it is reached" if name == "hive_metastore" else ""
-    raise SettingsError(
-        f"lock.options.{option} is set, but the lock {name}: has no options",
-        hint=f"leave it out, or name another lock in lock.provider{also}",
-        key=f"lock.options.{option}",
-    )
 
 
 def _ensure_no_place(uri: str, name: str, identity: str) -> None:

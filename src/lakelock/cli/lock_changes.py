@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Annotated
@@ -11,13 +12,15 @@ import typer
 from lakelock.admin.audit import audited
 from lakelock.admin.migrate_lock import Migration, migrate, plan_migration
 from lakelock.amounts import counted
-from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
+from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened, resolved
 from lakelock.cli.output import Output, reporting
 from lakelock.data_locks.base import FIRST_TOKEN
 from lakelock.errors import CorruptTableError, LockError, SettingsError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.records.lock import compare_locks, recorded_provider
-from lakelock.providers import LockProvider, open_provider
+from lakelock.providers import LockProvider, open_provider, provider_name
+from lakelock.providers.registry import WITHOUT_OPTIONS
+from lakelock.settings import Settings
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the audit record.", show_default=False)]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -154,6 +157,10 @@ def _ask(question: str, *, as_json: bool) -> None:
 def migrate_lock(
     path: TableArgument,
     to: Annotated[str, typer.Option("--to", help="The new lock, as a URI for lock.provider.", show_default=False)],
+    to_set: Annotated[
+        list[str] | None,
+        typer.Option("--to-set", help="An option of the new lock: lock.options.NAME=VALUE.", show_default=False),
+    ] = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be done and which writers are in the way.")
     ] = False,
@@ -171,7 +178,8 @@ def migrate_lock(
     with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
         commit_lock(coordinator)
         table = coordinator.table
-        changed = replace(table.settings, lock=replace(table.settings.lock, provider=to))
+        options = _options_of(to, to_set, table.settings)
+        changed = replace(table.settings, lock=replace(table.settings.lock, provider=to), lock_options=options)
         new = open_provider(changed, table.storage, table.runtime, table.writer, table.events)
         try:
             plan = plan_migration(coordinator, new)
@@ -208,3 +216,11 @@ def commit_lock(coordinator: Coordinator) -> LockProvider:
             "concurrency.mode is SINGLE_WRITER: there is no lock", hint="name the lock the writers use: --set lock.provider=..."
         )
     return provider
+
+
+def _options_of(to: str, given: list[str] | None, settings: Settings) -> Mapping[str, object]:
+    """`lock.options` of the new lock: those given for it, else the old one's where that is of the same kind or reads none."""
+    if given:
+        return resolved(None, given).settings.lock_options
+    old = provider_name(settings.lock.provider)
+    return settings.lock_options if old in (provider_name(to), *WITHOUT_OPTIONS) else {}

@@ -72,7 +72,7 @@ def test_a_started_service_is_real_has_its_options_and_ends_with_the_run_whateve
     def interrupted() -> None:
         with started("redis", tmp_path / "lock", "flights", SystemRuntime()) as lock:
             settings = Settings.resolve({**lock.options, "lock.provider": lock.provider}).settings
-            assert settings.redis.socket_timeout_s == 0.5
+            assert settings.lock_options["socket_timeout"] == "0.5"
             ports.append(int(lock.provider.rpartition("/")[0].rpartition(":")[2]))
             socket.create_connection(("127.0.0.1", ports[0]), timeout=5).close()
             raise KeyboardInterrupt
