@@ -71,7 +71,7 @@ error but [CommitOutcomeUnknown](#commitoutcomeunknown) the transaction is not i
 be by the next writer.
 
 ```python
-from lakelock.errors import CommitOutcomeUnknown, ConflictError, InputError, LakelockError
+from lakelock import CommitOutcomeUnknown, ConflictError, InputError, LakelockError
 
 try:
     table.upsert(corrections)

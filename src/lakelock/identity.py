@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-import lakelock
 from lakelock.clock import Runtime, process_identity
+from lakelock.version import version
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class WriterIdentity:
     @classmethod
     def of_this_process(cls, runtime: Runtime, application: str = "") -> WriterIdentity:
         host, pid, user = process_identity()
-        return cls(runtime.uuid(), application or f"python-{pid}", host, pid, user, lakelock.__version__)
+        return cls(runtime.uuid(), application or f"python-{pid}", host, pid, user, version())
 
     def as_dict(self) -> dict[str, str | int]:
         """What a record has of it; a `version` that is not known is left out."""

@@ -7,9 +7,10 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
+from typer.main import get_command
 
 from lakelock.cli.main import app
 from lakelock.occ.steps import Step
@@ -104,13 +105,12 @@ def test_every_module_that_a_page_names_exists(page: Path) -> None:
     assert {path for path in named if not any((base / path).is_file() for base in (ROOT, ROOT / "src" / "lakelock"))} == set()
 
 
-def commands() -> set[str]:
-    """`doctor`, `commits ls` and so on: every command that there is."""
-    found = {str(command.callback.__name__ if command.name is None else command.name) for command in app.registered_commands}
-    for group in app.registered_groups:
-        assert group.typer_instance is not None
-        found |= {f"{group.name} {command.name}" for command in group.typer_instance.registered_commands}
-    return found
+def commands() -> dict[str, list[str]]:
+    """Every command that there is, and the commands of it where it is a group."""
+    line: Any = get_command(app)
+    context = line.make_context("lakelock", ["doctor"])
+    found = {name: line.get_command(context, name) for name in line.list_commands(context)}
+    return {name: [*getattr(command, "commands", ())] for name, command in found.items()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
@@ -118,9 +118,17 @@ def test_every_command_that_a_page_shows_exists(page: Path) -> None:
     text = page.read_text()
     shown = [line for block in blocks(page) for line in block.text.splitlines()] + INLINE.findall(FENCE.sub("", text))
     words = [line.split()[1:3] for line in shown if re.match(r"lakelock [a-z]", line)]
-    groups = {str(group.name) for group in app.registered_groups}
-    named = {first if first not in groups else f"{first} {' '.join(rest)}".strip() for first, *rest in words}
-    assert named - groups <= commands()
+    known = commands()
+    assert {first for first, *_ in words} <= known.keys()
+    assert {(first, rest[0]) for first, *rest in words if rest and known[first] and rest[0] not in known[first]} == set()
+
+
+def test_the_help_of_the_command_line_says_of_each_command_what_the_command_says_of_itself() -> None:
+    line: Any = get_command(app)
+    context = line.make_context("lakelock", ["doctor"])
+    for name, home in line.homes.items():
+        said = " ".join((line.get_command(context, name).help or "").split("\n\n")[0].split())
+        assert said == home.help, name
 
 
 def test_the_concepts_tell_what_follows_from_a_crash_after_every_step() -> None:

@@ -66,7 +66,7 @@ def _rejected(then: Next, instant: str, mine: str | None, theirs: str | None) ->
     if two and not instant:
         return ""
     if instant and not is_instant_time(instant):
-        raise InputError(f"{instant!r} is not an instant", hint=then.command("conflicts list"))
+        raise InputError(f"{instant!r} is not an instant", hint=then.command("conflicts ls"))
     if theirs is not None or (instant and mine is not None) or not is_instant_time(asked):
         example = then.command("conflicts explain", "--mine", "DELETE month=1", "--theirs", "UPSERT month=2")
         raise InputError("name one rejected instant, or two operations", hint=example)
@@ -87,7 +87,8 @@ def _mine(record: Rejection) -> str:
     return f"{record.operation} {record.instant} by {record.writer}"
 
 
-@app.command("list")
+@app.command("list", hidden=True)
+@app.command("ls")
 def list_rejections(
     path: TableArgument,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many rejections.")] = 20,

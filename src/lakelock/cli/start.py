@@ -10,6 +10,11 @@ INTERRUPTED = 130
 def run() -> None:
     """Run the command line on the arguments of this process."""
     try:
+        if sys.argv[1:] == ["--version"]:
+            from lakelock.version import version
+
+            print(f"lakelock {version()}")  # noqa: T201 - what prints everything else takes a moment to load
+            return
         from lakelock.cli.main import app
 
         app()

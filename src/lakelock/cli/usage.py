@@ -1,14 +1,17 @@
-"""How a wrong call is told: as a text for people, and as JSON where the call asks for JSON."""
+"""The commands, each loaded when it is called, and how a wrong call is told: as text, or as JSON where the call asks for it."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from importlib import import_module
 from itertools import pairwise
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
 
 from lakelock.cli.output import show_error
 from lakelock.errors import InputError
@@ -16,7 +19,6 @@ from lakelock.near_misses import nearest
 
 _JSON = "--json"
 _MEANT = {
-    "history": "commits ls",
     "log": "commits ls",
     "vacuum": "clean",
     "compact": "optimize",
@@ -30,8 +32,52 @@ UsageError = cast("type[Exception]", typer.BadParameter.__mro__[1])
 """What every error of a call is. Releases of typer have it in different places."""
 
 
+@dataclass(frozen=True)
+class Home:
+    """Where a command is, or a group of commands, and what `--help` says of it: that needs none of their modules."""
+
+    module: str
+    attribute: str
+    help: str
+
+    def load(self, name: str) -> Any:
+        """The command, with its module and all that this needs."""
+        found = getattr(import_module(self.module), self.attribute)
+        parent = typer.Typer(add_completion=False)
+        parent.callback()(lambda: None)
+        if isinstance(found, typer.Typer):
+            parent.add_typer(found, name=name)
+        else:
+            parent.command(name)(found)
+        group: Any = get_command(parent)
+        return group.commands[name]
+
+
 class Commands(TyperGroup):
     """All commands of the command line."""
+
+    homes: ClassVar[Mapping[str, Home]] = {}
+    _lists = False
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return [*self.homes]
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        home = self.homes.get(cmd_name)
+        if home is None:
+            return None
+        if self._lists:
+            return TyperCommand(cmd_name, help=home.help)
+        if cmd_name not in self.commands:
+            self.commands[cmd_name] = home.load(cmd_name)
+        return self.commands[cmd_name]
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        self._lists = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._lists = False
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         as_json = _JSON in args
@@ -42,7 +88,7 @@ class Commands(TyperGroup):
         return context
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        if args and self.get_command(ctx, args[0]) is None and not args[0].startswith("-"):
+        if args and args[0] not in self.homes and not args[0].startswith("-"):
             meant = _MEANT.get(args[0]) or nearest(args[0], self.list_commands(ctx))
             if meant is not None:
                 ctx.fail(f"No such command {args[0]!r}. Did you mean `lakelock {meant}`?")

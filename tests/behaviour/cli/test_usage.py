@@ -16,7 +16,7 @@ import os, signal, sys
 
 class Interrupted:
     def find_spec(self, name, *_):
-        if name == "lakelock.cli.commits":
+        if name == "lakelock.cli.usage":
             os.kill(os.getpid(), signal.SIGINT)
 
 # A shell lets the jobs that it starts in the background ignore the signal.
@@ -36,7 +36,7 @@ run()
         (["commits", "lss", "t"], "No such command 'lss'"),
         (["comits"], "No such command 'comits'"),
         (["comits"], "Did you mean `lakelock commits`?"),
-        (["history", "t"], "Did you mean `lakelock commits ls`?"),
+        (["vacuum", "t"], "Did you mean `lakelock clean`?"),
         (["profile", "t", "--require", "delt"], "'delt' is not one of"),
     ],
 )

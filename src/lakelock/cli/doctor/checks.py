@@ -180,7 +180,7 @@ def check_rejections(context: DoctorContext) -> Iterator[Check]:
         return
     old = len(outdated_rejections(context.storage, context.runtime))
     more = f"; upkeep deletes {old} of them" if old else ""
-    hint = f"to see why: {context.next('conflicts list')}"
+    hint = f"to see why: {context.next('conflicts ls')}"
     rejected = counted(len(found), "rejected transaction")
     yield Check("rejections", "ok", f"{rejected} left a record, the latest is {found[0]}{more}", hint)
 
