@@ -13,6 +13,8 @@ SOURCES = ROOT / "src"
 _CORE = "lakelock"
 _IN_CORE = ("metrics", "settings", "storage")
 """Folders that are as low as the modules beside them."""
+_FRONT_DOOR = "lakelock.tables"
+"""A module of that folder that is above the packages."""
 
 
 def folders() -> dict[str, Path]:
@@ -34,6 +36,8 @@ def purpose(folder: Path) -> str:
 def top(module: str, homes: Mapping[str, Path]) -> str:
     """The top-level package of a module: `lakelock.occ` for `lakelock.occ.recovery.reaper`, `lakelock` for the core."""
     name = ".".join(module.split(".")[:2])
+    if name == _FRONT_DOOR:
+        return name
     return name if name in homes and name.removeprefix("lakelock.") not in _IN_CORE else _CORE
 
 
@@ -61,7 +65,7 @@ def arrows() -> dict[str, dict[str, int]]:
     found: dict[str, dict[str, int]] = defaultdict(lambda: defaultdict(int))
     for package, folder in homes.items():
         for path in sorted(folder.glob("*.py")):
-            source = "pyspark_lakelock" if package == "pyspark_lakelock" else top(package, homes)
+            source = "pyspark_lakelock" if package == "pyspark_lakelock" else top(f"{package}.{path.stem}", homes)
             for module in imported(path):
                 target = top(module, homes)
                 if target != source:

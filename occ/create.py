@@ -56,7 +56,7 @@ def create_table(storage: Storage, properties: TableProperties, runtime: Runtime
     if not made and not if_not_exists:
         raise TableError(
             f"{storage.uri} is a table already",
-            hint="open it: LakeTable.for_path(spark, path), or LakeTable.create(..., if_not_exists=True)",
+            hint="open it: lakelock.open(path), with Spark LakeTable.for_path(spark, path); or create(..., if_not_exists=True)",
         )
     return made
 

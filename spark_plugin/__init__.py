@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from lakelock.spark_plugin.session.supported import require_supported_pyspark
 
 if TYPE_CHECKING:
+    from lakelock.occ.results import RunResult, WriteResult
     from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
     from lakelock.spark_plugin.locking import locked_together
     from lakelock.spark_plugin.registration import register, unregister
-    from lakelock.spark_plugin.results import RunResult, WriteResult
     from lakelock.spark_plugin.session_sql.running import sql
     from lakelock.spark_plugin.tables.lake_table import LakeTable
     from lakelock.spark_plugin.tables.together import snapshot, tables_batch, transaction
@@ -33,17 +33,17 @@ __all__ = [
 ]
 
 _HOMES = {
-    "LakeTable": "tables.lake_table",
-    "LakelockDataSource": "data_source.source_class",
-    "RunResult": "results",
-    "WriteResult": "results",
-    "locked_together": "locking",
-    "register": "registration",
-    "snapshot": "tables.together",
-    "sql": "session_sql.running",
-    "tables_batch": "tables.together",
-    "transaction": "tables.together",
-    "unregister": "registration",
+    "LakeTable": "lakelock.spark_plugin.tables.lake_table",
+    "LakelockDataSource": "lakelock.spark_plugin.data_source.source_class",
+    "RunResult": "lakelock.occ.results",
+    "WriteResult": "lakelock.occ.results",
+    "locked_together": "lakelock.spark_plugin.locking",
+    "register": "lakelock.spark_plugin.registration",
+    "snapshot": "lakelock.spark_plugin.tables.together",
+    "sql": "lakelock.spark_plugin.session_sql.running",
+    "tables_batch": "lakelock.spark_plugin.tables.together",
+    "transaction": "lakelock.spark_plugin.tables.together",
+    "unregister": "lakelock.spark_plugin.registration",
 }
 
 
@@ -55,4 +55,4 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module
 
-    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    return getattr(import_module(_HOMES[name]), name)

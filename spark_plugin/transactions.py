@@ -15,6 +15,7 @@ from lakelock.checked_calls import checked_calls
 from lakelock.errors import ConflictError, InputError, LakelockError, TransactionStateError
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.results import WriteResult
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin.arguments import Every, changed, chosen_rows
@@ -26,7 +27,6 @@ from lakelock.spark_plugin.merging.builder import TARGET, MergeBuilder, MergeSpe
 from lakelock.spark_plugin.merging.condition import with_columns_equated
 from lakelock.spark_plugin.merging.plan import MergePlan
 from lakelock.spark_plugin.peers.methods import delta_arguments, delta_update
-from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.session.lost_spark import ended_by, outcome_told
 from lakelock.spark_plugin.statements.planning import StatementPlanner
 from lakelock.spark_plugin.writing import deleting, inserting

@@ -9,8 +9,9 @@ from pyspark.sql.types import StructType
 
 from lakelock.errors import SettingsError, TableError
 from lakelock.occ.coordinator import Coordinator
-from lakelock.spark_plugin.creating import Definition
+from lakelock.occ.definition import Definition
 from lakelock.spark_plugin.data_source.flags import true_or_false
+from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.storage.location import StorageLocation
 from lakelock.table.index_choice import parsed_index
 from lakelock.table.properties import NEWEST_VERSION
@@ -49,7 +50,7 @@ class StatedTable:
         """The table to make for rows with these columns; without a key if no option names one."""
         return Definition.of(
             location,
-            columns,
+            arrow_schema(columns),
             key=self.key or (),
             partition_by=self.partition_by or (),
             order_by=self.order_by or None,

@@ -17,8 +17,8 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
 from lakelock.checked_calls import checked
 from lakelock.errors import InputError
+from lakelock.occ.results import WriteResult
 from lakelock.spark_plugin.frames import require_classic
-from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.session_sql.commands import (
     Alter,
     By,

@@ -16,14 +16,15 @@ from lakelock.data_locks import Resource
 from lakelock.events import Listener
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
+from lakelock.occ.definition import Definition
 from lakelock.occ.locking.targets import Targets, files_within, resources_of, within
 from lakelock.occ.moments import ensure_come
 from lakelock.occ.shown import QueryType, Shown
 from lakelock.settings import Settings
 from lakelock.settings.resolver import setting_of
-from lakelock.spark_plugin import creating
 from lakelock.spark_plugin.arguments import Duplicates, changed, instant_of, key_of, names, settings_of
 from lakelock.spark_plugin.conditions import Condition
+from lakelock.spark_plugin.creating import columns_of
 from lakelock.spark_plugin.data_source.options import ReadOptions, query_type_of
 from lakelock.spark_plugin.frames import arrow_schema, require_classic, spark_conf, spark_schema
 from lakelock.spark_plugin.importing import Source, is_imported
@@ -104,9 +105,9 @@ class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts
         settings = settings_of(spark, path, config, options)
         location = StorageLocation.of(path, settings.storage)
         root = spark_path(spark, path, location.uri)
-        definition = creating.Definition.of(
+        definition = Definition.of(
             location,
-            creating.columns_of(spark, schema),
+            arrow_schema(columns_of(spark, schema)),
             key=key_of(key),
             partition_by=names(partition_by),
             order_by=order_by,

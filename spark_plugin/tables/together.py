@@ -18,10 +18,10 @@ from lakelock.occ.multi_table.locks import locked_for_writes
 from lakelock.occ.multi_table.participant import Participant
 from lakelock.occ.multi_table.transaction import MultiTableTransaction
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.results import WriteResult
 from lakelock.occ.shown import Shown
 from lakelock.retry import retry_if_overtaken
 from lakelock.spark_plugin import streaming
-from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.session.lost_spark import outcome_told, require_running
 from lakelock.spark_plugin.tables.lake_table import LakeTable
 from lakelock.spark_plugin.transactions import GivenTransaction, LakeTransaction

@@ -17,10 +17,10 @@ from lakelock.occ.locking.nesting import block_of
 from lakelock.occ.locking.targets import Targets, resources_of, target_of_condition
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.results import RunResult, WriteResult
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import WriteSettings
 from lakelock.spark_plugin.arguments import numbered
-from lakelock.spark_plugin.results import RunResult, WriteResult
 from lakelock.spark_plugin.session.lost_spark import outcome_told, require_running
 from lakelock.spark_plugin.transactions import GivenTransaction, LakeTransaction
 from lakelock.spark_plugin.writing.attempt import Attempt, Write

@@ -15,6 +15,7 @@ from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, within
+from lakelock.occ.results import WriteResult
 from lakelock.occ.services.optimize import Join, Optimized, optimize
 from lakelock.occ.services.repair import Repaired, repair
 from lakelock.occ.services.restore import Copy, moment_of, restore
@@ -27,7 +28,6 @@ from lakelock.spark_plugin.arguments import instant_of, names
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.peers.methods import delta_arguments
-from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.session.lost_spark import needs_spark, outcome_told, require_running
 from lakelock.spark_plugin.tables.optimizing import OptimizeBuilder, OptimizeSpec
 from lakelock.spark_plugin.writing.attempt import Attempt

@@ -13,6 +13,7 @@ from lakelock.errors import InputError
 from lakelock.occ.locking.targets import Targets
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.results import WriteResult
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin import streaming
 from lakelock.spark_plugin.arguments import Duplicates, Every, changed, chosen_rows, numbered
@@ -25,7 +26,6 @@ from lakelock.spark_plugin.merging.builder import TARGET, MergeBuilder, MergeSpe
 from lakelock.spark_plugin.merging.condition import with_columns_equated
 from lakelock.spark_plugin.merging.plan import MergePlan
 from lakelock.spark_plugin.peers.methods import delta_arguments, delta_update
-from lakelock.spark_plugin.results import WriteResult
 from lakelock.spark_plugin.session.lost_spark import needs_spark
 from lakelock.spark_plugin.statements.planning import StatementPlanner
 from lakelock.spark_plugin.tables.transactions import TableTransactions

@@ -1,7 +1,12 @@
 """lakelock: many jobs write one lake table at the same time, and no row is lost.
 
-Here are the errors to handle and the settings. With Spark, tables are opened by `lakelock.spark_plugin.LakeTable`. The command
-line is `lakelock`.
+```python
+table = lakelock.create("/lake/goods", schema="id bigint, name string", key="id")
+table.upsert([{"id": 1, "name": "tea"}])
+table.read("id = 1")
+```
+Here are tables without Spark, the errors to handle, and the settings. With Spark, tables are opened by `LakeTable`; more is in
+`lakelock.spark_plugin`. The command line is `lakelock`.
 
 Every name is imported when it is first used: Spark imports this module in each of its Python workers.
 """
@@ -49,7 +54,11 @@ if TYPE_CHECKING:
         UnsupportedSpark,
         WriteFailed,
     )
+    from lakelock.occ.outcomes.history import HistoryEntry
+    from lakelock.occ.results import RunResult, WriteResult
     from lakelock.settings import Settings
+    from lakelock.spark_plugin import LakeTable as LakeTable
+    from lakelock.tables import Table, TablesTransaction, TableTransaction, create, exists, open, transaction  # noqa: A004
 
     __version__: str
 
@@ -90,12 +99,35 @@ __all__ = [
     "TransactionTorn",
     "UnsupportedSpark",
     "WriteFailed",
+    "HistoryEntry",
+    "RunResult",
     "Settings",
+    "Table",
+    "TableTransaction",
+    "TablesTransaction",
+    "WriteResult",
     "__version__",
+    "create",
+    "exists",
+    "open",
+    "transaction",
 ]
 
-_HOMES = {"Settings": "settings"}
-"""The module of each name that is not an error."""
+_HOMES = {
+    "HistoryEntry": "lakelock.occ.outcomes.history",
+    "LakeTable": "lakelock.spark_plugin",
+    "RunResult": "lakelock.occ.results",
+    "Settings": "lakelock.settings",
+    "Table": "lakelock.tables",
+    "TableTransaction": "lakelock.tables",
+    "TablesTransaction": "lakelock.tables",
+    "WriteResult": "lakelock.occ.results",
+    "create": "lakelock.tables",
+    "exists": "lakelock.tables",
+    "open": "lakelock.tables",
+    "transaction": "lakelock.tables",
+}
+"""The module of each name that is not an error. `LakeTable` needs Spark, so `from lakelock import *` leaves it out."""
 
 
 if not TYPE_CHECKING:  # or a type checker would take any name for one of this module
@@ -105,8 +137,8 @@ if not TYPE_CHECKING:  # or a type checker would take any name for one of this m
 
         if name == "__version__":
             found: object = import_module("lakelock.version").version()
-        elif name in __all__:
-            found = getattr(import_module(f"lakelock.{_HOMES.get(name, 'errors')}"), name)
+        elif name in __all__ or name in _HOMES:
+            found = getattr(import_module(_HOMES.get(name, "lakelock.errors")), name)
         else:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         globals()[name] = found

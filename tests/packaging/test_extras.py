@@ -127,7 +127,7 @@ def test_the_quickstart_of_the_readme_runs_with_what_the_readme_says_and_runs_ag
 ) -> None:
     text = (ROOT / "README.md").read_text()
     (command,) = re.findall(r"`pip install '(lakelock\[spark\])'`", text)
-    (program,) = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    program = re.findall(r"^```python\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)[0]
     python = extended(tmp_path / "env", clean_python.parents[1], f"{command} @ {wheel.as_uri()}")
     assert "/tmp/flights" in program
     (tmp_path / "quickstart.py").write_text(program.replace("/tmp/flights", str(tmp_path / "flights")))

@@ -31,6 +31,8 @@ ABOUT_A_TABLE = ["docs/concepts.md", "docs/reference-errors.md", "docs/reference
 """Pages whose examples are about a `table` of the reader's at a `path`, and `corrections` for it."""
 WITH_A_METASTORE = "docs/howto-names.md"
 """Runs in tests/spark/names, where there is a metastore."""
+WITHOUT_SPARK = "docs/howto-without-spark.md"
+"""Runs in tests/behaviour/front_door, where there is no Spark."""
 IN_THE_GUIDE = "docs/howto-write-a-lock-provider.md"
 """Its programs are files of tests/integration/third_party, which run there."""
 
@@ -64,7 +66,7 @@ def test_the_python_about_a_table_of_the_readers_runs(page: str, spark: SparkSes
 def test_every_page_with_python_is_run() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     shown = {str(page.relative_to(ROOT)) for page in pages if _python(str(page.relative_to(ROOT)))}
-    assert shown == {*EXAMPLES, *ABOUT_A_TABLE, WITH_A_METASTORE, IN_THE_GUIDE}
+    assert shown == {*EXAMPLES, *ABOUT_A_TABLE, WITH_A_METASTORE, WITHOUT_SPARK, IN_THE_GUIDE}
 
 
 def _python(page: str) -> list[str]:

@@ -6,7 +6,7 @@ kernels the same engine runs in the simulator.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -19,13 +19,14 @@ from lakelock.engine.batch import Batch
 from lakelock.engine.change_feed import read_feed
 from lakelock.engine.memory import Memory
 from lakelock.engine.reads import KeysRead, RowsRead, require_certain, require_condition, require_rows
+from lakelock.engine.updating import checked_values, new_values
 from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
 from lakelock.errors import InputError, LakelockError, StorageError
 from lakelock.occ.attempts.retrying import run, with_retries
 from lakelock.occ.conflicts.reads import BucketsRead
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.foreign.undone import why_missing
-from lakelock.occ.locking.targets import Targets, files_within, resources_of, target_of_expression
+from lakelock.occ.locking.targets import Targets, files_within, resources_of, target_of_expression, within
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.request import WriteRequest
@@ -49,6 +50,8 @@ from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes.alterations import Alteration
 from lakelock.table.snapshot import DataFile
 
+End = Callable[..., Committed]
+"""Takes what a write has written, as `Transaction.commit` does."""
 SMALL_BYTES = 1 << 20
 """Rows that take no more are encoded and sent in about the time of a request."""
 
@@ -78,11 +81,15 @@ class ArrowEngine:
         request = WriteRequest("INSERT", partition, tag, application, redoes=True, new_group=group)
         return with_retries(self._coordinator, request, work)
 
-    def insert_in(self, tx: Transaction, rows: pa.Table, memory: Memory | None = None) -> Committed:
-        """Append the rows as the only write of a transaction that may have read before."""
-        return self._insert_in(tx, rows, memory, small=False)
+    def insert_in(
+        self, tx: Transaction, rows: pa.Table, memory: Memory | None = None, end: End | None = None
+    ) -> Committed:  # fmt: skip
+        """Append the rows as the only write of a transaction that may have read before; `end` as for `upsert_in`."""
+        return self._insert_in(tx, rows, memory, end, small=False)
 
-    def _insert_in(self, tx: Transaction, rows: pa.Table, memory: Memory | None, *, small: bool) -> Committed:
+    def _insert_in(
+        self, tx: Transaction, rows: pa.Table, memory: Memory | None, end: End | None = None, *, small: bool
+    ) -> Committed:  # fmt: skip
         """`small`: the rows are likely to be one file, which takes no longer than a request."""
         batch = self._batch(tx, rows, memory)
         place = batch.placed(batch.by_partition())
@@ -90,7 +97,7 @@ class ArrowEngine:
         added = [stat for file, mine in place.known for stat in batch.rewritten(file, added=mine)]
         if small and not added:
             return tx.commit(partial(batch.new_files, place), schema=batch.schema)
-        return tx.commit([*added, *batch.new_files(place)], schema=batch.schema)
+        return (end or tx.commit)([*added, *batch.new_files(place)], schema=batch.schema)
 
     def _only_group(self, rows: pa.Table) -> FileGroupId | None:
         """The new file group of a small insert into one partition; None where that cannot be told before it begins."""
@@ -126,9 +133,17 @@ class ArrowEngine:
         return with_retries(self._coordinator, request, work)
 
     def upsert_in(
-        self, tx: Transaction, rows: pa.Table, missing_columns: MissingColumns | None = None, memory: Memory | None = None
+        self,
+        tx: Transaction,
+        rows: pa.Table,
+        missing_columns: MissingColumns | None = None,
+        memory: Memory | None = None,
+        end: End | None = None,
     ) -> Committed:
-        """Upsert as the only write of a transaction that may have read before."""
+        """Upsert as the only write of a transaction that may have read before, or as one of several.
+
+        `end` is told what was written in place of `tx.commit`, for another write to follow.
+        """
         _require_partitions_apart(tx, "an upsert")
         settings = self._coordinator.table.settings.write
         rows = with_generated(rows, tx.baseline.properties)
@@ -150,7 +165,7 @@ class ArrowEngine:
             tx.reads(BucketsRead("keys of the upsert", [*(file.group for file in place.files), *place.claims]))
         batch.claim(place.files, place.claims, place.new)
         stats = [stat for file, changes in place.known for stat in batch.rewritten(file, upserts=changes)]
-        return tx.commit([*stats, *batch.new_files(place)], schema=batch.schema)
+        return (end or tx.commit)([*stats, *batch.new_files(place)], schema=batch.schema)
 
     def delete(
         self,
@@ -188,8 +203,10 @@ class ArrowEngine:
         request = WriteRequest("DELETE", partition, tag, application, redoes=True)
         return with_retries(self._coordinator, request, work)
 
-    def delete_where_in(self, tx: Transaction, condition: Condition, memory: Memory | None = None) -> Committed:
-        """Delete by condition as the only write of a transaction that may have read before."""
+    def delete_where_in(
+        self, tx: Transaction, condition: Condition, memory: Memory | None = None, end: End | None = None
+    ) -> Committed:
+        """Delete by condition as the only write of a transaction that may have read before; `end` as for `upsert_in`."""
         require_condition(condition, tx.current_schema, self._kernels, optional=False)
         read = self._rows_read(tx, tx.current_schema, condition)
         tx.reads(read)
@@ -197,10 +214,12 @@ class ArrowEngine:
         groups = [file for file in read.files_of(tx.current()) if batch.memory.matches(file, read)]
         batch.claim(groups)
         delete_mask = self._kernels.satisfying(condition)
-        return tx.commit([stat for file in groups for stat in batch.rewritten(file, delete_mask=delete_mask)])
+        return (end or tx.commit)([stat for file in groups for stat in batch.rewritten(file, delete_mask=delete_mask)])
 
-    def delete_keys_in(self, tx: Transaction, keys: pa.Table, memory: Memory | None = None) -> Committed:
-        """Delete the rows with these keys as the only write of a transaction that may have read before."""
+    def delete_keys_in(
+        self, tx: Transaction, keys: pa.Table, memory: Memory | None = None, end: End | None = None
+    ) -> Committed:
+        """Delete the rows with these keys as the only write of a transaction that may have read before; `end` as before."""
         _require_partitions_apart(tx, "a delete by keys")
         properties = tx.baseline.properties
         fitted = self._kernels.fitted_keys(with_generated(keys, properties), tx.current_schema, properties)
@@ -210,7 +229,54 @@ class ArrowEngine:
         known = batch.tagged(keyed).known
         batch.claim(file for file, _ in known)
         among = self._kernels.among
-        return tx.commit([stat for file, found in known for stat in batch.rewritten(file, delete_mask=among(found))])
+        return (end or tx.commit)([stat for file, found in known for stat in batch.rewritten(file, delete_mask=among(found))])
+
+    def update(
+        self,
+        values: Mapping[str, pc.Expression],
+        where: Condition | None = None,
+        *,
+        application: AppTransaction | None = None,
+        tag: str = "",
+        partition: Targets = None,
+    ) -> Committed:
+        """Give the rows that satisfy a condition, or all rows, new values, computed from the old ones.
+
+        Key, partition and ordering columns of other rows stay as they are; `SchemaError` for a column that cannot be set, or
+        a type that does not fit. The rows change whatever their ordering column says.
+        """
+        require_certain(where)
+        coordinator = self._coordinator
+        require_condition(where, coordinator.schema(), self._kernels)
+        checked_values(values, coordinator.schema(), coordinator.properties)
+        likely: tuple[Resource, ...] = ()
+        if where is not None and coordinator.data.for_writes:
+            likely = target_of_expression(str(where), coordinator.schema().arrow, coordinator.properties)
+        work = partial(self.update_in, values=values, where=where, memory=Memory())
+        return with_retries(
+            coordinator, "UPDATE", work, application=application, tag=tag, partition=partition, likely=likely, redoes=True
+        )
+
+    def update_in(
+        self,
+        tx: Transaction,
+        values: Mapping[str, pc.Expression],
+        where: Condition | None = None,
+        memory: Memory | None = None,
+        end: End | None = None,
+    ) -> Committed:
+        """Update as the only write of a transaction that may have read before; `end` as for `upsert_in`."""
+        schema = tx.current_schema
+        require_condition(where, schema, self._kernels)
+        checked_values(values, schema, tx.baseline.properties)
+        read = self._rows_read(tx, schema, where)
+        tx.reads(read)
+        batch = self._batch_of(tx, schema, None, memory)
+        groups = [file for file in read.files_of(tx.current()) if batch.memory.matches(file, read)]
+        batch.claim(groups)
+        chosen = None if where is None else self._kernels.satisfying(where)
+        new = partial(new_values, schema=schema, values=values, chosen=chosen, storage=batch.storage)
+        return (end or tx.commit)([stat for file in groups for stat in batch.rewritten(file, upserts=new(file))])
 
     def overwrite_partitions(
         self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
@@ -281,8 +347,39 @@ class ArrowEngine:
         self, as_of: str | None = None, where: pc.Expression | None = None, query_type: QueryType = "snapshot"
     ) -> pa.Table:
         """The table now, or as of an instant or a time in UTC, without the meta columns."""
-        moment = None if as_of is None else self._moment(as_of)
-        return self._read_shown(self._coordinator.shown(moment, query_type), (), where)
+        return self._read_shown(self.shown(as_of, query_type), (), where)
+
+    def shown(self, as_of: str | None = None, query_type: QueryType = "snapshot") -> Shown:
+        """What a read of the table now, or as of then, shows."""
+        return self._coordinator.shown(None if as_of is None else self._moment(as_of), query_type)
+
+    def pieces(
+        self, shown: Shown, named: Sequence[Resource] = (), where: pc.Expression | None = None, columns: Sequence[str] = ()
+    ) -> Iterator[pa.Table]:
+        """The rows file by file: in these partitions, that satisfy a condition, of these columns (all without one).
+
+        Files that cannot have such a row are not opened, and columns that nothing needs are not read.
+        """
+        require_condition(where, shown.schema, self._kernels)
+        return self._pieces(shown, named, where, columns)
+
+    def _pieces(
+        self, shown: Shown, named: Sequence[Resource], where: pc.Expression | None, columns: Sequence[str]
+    ) -> Iterator[pa.Table]:
+        coordinator, schema = self._coordinator, shown.schema
+        needed = _needed(schema, columns, where, coordinator.properties.record_keys)
+        read = RowsRead(coordinator.table.storage, self._kernels, schema, where, coordinator.properties)
+        for file in read.files_of(shown.snapshot):
+            if not named or within(file.partition, named):
+                found = self.read_files([file], needed, where)
+                yield found.select(columns) if columns else found
+        logged = shown.logged_within(named)
+        if logged:
+            merged, storage = shown.merged(schema.arrow), coordinator.table.storage
+            for slice_ in logged:
+                for rows in merged.read(slice_, storage):
+                    found = rows if where is None else selected(rows, where)
+                    yield found.select(columns) if columns else found
 
     def _moment(self, text: str) -> str:
         """The instant time that a text means; `InputError` for one that means none."""
@@ -353,3 +450,12 @@ def _require_partitions_apart(tx: Transaction, what: str) -> None:
             f"{what} without Spark looks a key up in its own partition only, and {properties.name} has index=global",
             hint="use LakeTable, which looks into every partition and moves rows",
         )
+
+
+def _needed(schema: TableSchema, columns: Sequence[str], where: Condition | None, keys: Sequence[str]) -> TableSchema:
+    """The columns to read for a read of some: those that the condition may name, and a key, so that no file lacks them all."""
+    if not columns or not keys:
+        return schema
+    text = "" if where is None else str(where)
+    wanted = {*columns, *keys}
+    return TableSchema(pa.schema([field for field in schema.arrow if field.name in wanted or field.name in text]))

@@ -94,10 +94,14 @@ class ArrowTransaction:
 
     def __getitem__(self, engine: ArrowEngine) -> TableOfTransaction:
         """The part of one of the tables that the transaction was begun with."""
+        return TableOfTransaction(engine, self.part(engine))
+
+    def part(self, engine: ArrowEngine) -> Participant:
+        """The transaction in one of the tables."""
         place = next((at for at, each in enumerate(self._engines) if each is engine), None)
         if place is None or self._tx is None:
             raise InputError("this table is not part of the transaction", hint="name it in transaction(...)")
-        return TableOfTransaction(engine, self._tx.parts[place])
+        return self._tx.parts[place]
 
 
 class ArrowSnapshot:

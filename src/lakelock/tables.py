@@ -1,0 +1,684 @@
+"""Tables without Spark: `lakelock.create` and `lakelock.open` give a `Table` that reads and writes Arrow in this process.
+
+The same transactions as `LakeTable`'s, on the same tables, beside the same writers. No Java, no cluster: rows to write are held
+in memory, and a read gives a pyarrow table or its batches one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from datetime import datetime, timezone
+from enum import Enum
+from pathlib import Path
+from types import TracebackType
+from typing import Any, TypeAlias, TypeVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelock.checked_calls import checked, checked_calls
+from lakelock.clock import SystemRuntime
+from lakelock.engine.arrow import ArrowEngine
+from lakelock.engine.multi_table import ArrowTransaction
+from lakelock.engine.sql_texts import parsed_condition, parsed_schema, parsed_value
+from lakelock.errors import InputError, SchemaError, TransactionStateError
+from lakelock.events import Listener
+from lakelock.near_misses import column_hint
+from lakelock.occ.attempts.retrying import run
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.create import table_exists
+from lakelock.occ.definition import Definition
+from lakelock.occ.locking.targets import Targets, resources_of
+from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.outcomes.history import HistoryEntry
+from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.results import RunResult, WriteResult
+from lakelock.occ.transaction import Transaction
+from lakelock.settings import MissingColumns, Settings
+from lakelock.storage.location import StorageLocation
+from lakelock.table.change_feed.units import FeedMode, checked_mode, position_of
+from lakelock.table.columns.fields import Fields, spelled
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.properties import NEWEST_VERSION
+from lakelock.table.schema import TableSchema
+
+T = TypeVar("T")
+
+Rows: TypeAlias = Any
+"""Rows to write: a pyarrow Table, RecordBatch or RecordBatchReader, a list of dicts, a pandas data frame, or anything else that
+Arrow can import (`__arrow_c_stream__`), such as a data frame of Polars or a result of DuckDB."""
+Condition: TypeAlias = str | pc.Expression
+"""Which rows: a text in SQL, such as `"month = 1 and v > 3"`, or a pyarrow expression."""
+Values: TypeAlias = Mapping[str, object]
+"""Columns and their new values: a text is SQL, `"price * 2"`, so a literal text is `"'open'"`; other Python values are literals
+(None is null), and a pyarrow expression is computed from the old row."""
+
+
+class Every(Enum):
+    """What a delete is about that names no rows. It is not None, so that a variable that is None by mistake deletes nothing."""
+
+    ROW = "every row"
+
+
+@checked_calls
+class Table:
+    """One table, without Spark. Every write is a transaction of its own: it is in the table as a whole, or not at all.
+
+    Writes that lose a conflict are run again (`retry.*`) where that is safe. Cheap to keep open, safe to use from several
+    threads; a process that was forked opens its own.
+
+    >>> table = lakelock.create("/lake/goods", schema="id bigint, name string", key="id")     # doctest: +SKIP
+    >>> table.upsert([{"id": 1, "name": "tea"}])                                              # doctest: +SKIP
+    UPSERT 20261121092737397: 1 inserted (1 file, 434.1 KiB) in 0.1 s
+    """
+
+    def __init__(self, coordinator: Coordinator) -> None:
+        self._coordinator, self._engine = coordinator, ArrowEngine(coordinator)
+
+    @property
+    def path(self) -> str:
+        """The table's URI in its one spelling."""
+        return self._coordinator.table.storage.uri
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The table's columns now."""
+        return self._coordinator.schema().arrow
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """The columns that identify a row; none in a table without a key."""
+        return tuple(self._coordinator.properties.record_keys)
+
+    @property
+    def partition_by(self) -> tuple[str, ...]:
+        """The columns, or functions of columns, by which the table is partitioned."""
+        return tuple(self._coordinator.properties.partition_by)
+
+    def read(
+        self,
+        where: Condition | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        as_of: str | datetime | None = None,
+        partition: Targets = None,
+    ) -> pa.Table:
+        """The rows as they are now, or as they were.
+
+        `where` chooses rows; partitions and files that cannot have any are not read. `columns` in this order; all by default.
+        `as_of` is an instant (`result.instant`), or a time (UTC unless it says otherwise). `partition` (`"month=1"`) reads only
+        these partitions or prefixes.
+        """
+        with closing(self.read_batches(where, columns=columns, as_of=as_of, partition=partition)) as reader:
+            return reader.read_all()
+
+    def read_batches(
+        self,
+        where: Condition | None = None,
+        *,
+        columns: Sequence[str] | None = None,
+        as_of: str | datetime | None = None,
+        partition: Targets = None,
+    ) -> pa.RecordBatchReader:
+        """The same rows as batches, which are read file by file as the reader comes to them: for tables larger than memory."""
+        engine, properties = self._engine, self._coordinator.properties
+        shown = engine.shown(None if as_of is None else _moment(as_of))
+        chosen = _columns(shown.schema, columns)
+        condition = None if where is None else condition_of(where, shown.schema)
+        named = resources_of(partition, properties)
+        pieces = engine.pieces(shown, named, condition, chosen)
+        names = chosen or shown.schema.names
+        schema = pa.schema([shown.schema.field(name) for name in names])
+        batches = (batch for piece in pieces for batch in piece.to_batches() if batch.num_rows)
+        return pa.RecordBatchReader.from_batches(schema, batches)
+
+    def insert(
+        self,
+        rows: Rows,
+        *,
+        partition: Targets = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
+        """Append the rows. Keys are not looked up: a key that the table already has is then stored twice.
+
+        `partition` (of every write): the partitions or prefixes that it writes to, such as `"month=1"`; rows for another are an
+        `InputError`. `tag` is kept in the history. `txn_app_id` and `txn_version` (both or neither): the job's name and its own
+        number of this write. Once this number or a greater one is in the table, the write does nothing, and the result says
+        `already_applied`.
+        """
+        application, found = numbered(txn_app_id, txn_version), self._rows(rows)
+        return WriteResult.of(self._engine.insert(found, application=application, tag=tag, partition=partition))
+
+    def upsert(
+        self,
+        rows: Rows,
+        *,
+        partition: Targets = None,
+        missing_columns: MissingColumns | None = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
+        """Insert the rows whose keys the table lacks and replace the others; the newest by `order_by` wins.
+
+        A key that occurs more than once in `rows` with no newest row is a `DuplicateKeyError`. Rows without some columns of the
+        table are a `SchemaError`, unless `missing_columns="keep"` (replaced rows keep the stored values of these columns, new
+        ones have null there) or `"null"` (all have null there).
+        """
+        application, found = numbered(txn_app_id, txn_version), self._rows(rows)
+        done = self._engine.upsert(
+            found, application=application, tag=tag, partition=partition, missing_columns=missing_columns
+        )
+        return WriteResult.of(done)
+
+    def delete(
+        self,
+        what: Condition | Rows | Every = Every.ROW,
+        *,
+        partition: Targets = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
+        """Delete the rows that satisfy a condition, those whose key and partition columns are in these rows, or all.
+
+        Only `table.delete()` deletes all rows; None is an `InputError`.
+        """
+        application, chosen = numbered(txn_app_id, txn_version), self._chosen(what)
+        return WriteResult.of(self._engine.delete(chosen, application=application, tag=tag, partition=partition))
+
+    def update(
+        self,
+        set: Values,  # noqa: A002 - SQL's word for it, as in LakeTable.update
+        where: Condition | None = None,
+        *,
+        partition: Targets = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
+        """Give the rows that satisfy `where`, or all rows, new values: `table.update({"price": "price * 2"}, "kind = 'a'")`.
+
+        Values are SQL texts or pyarrow expressions, which see the old row, or Python values of other types, which are literals.
+        Key and partition columns cannot be changed: a `SchemaError`. The rows change whatever their `order_by` says.
+        """
+        application, schema = numbered(txn_app_id, txn_version), self._coordinator.schema()
+        condition = None if where is None else condition_of(where, schema)
+        done = self._engine.update(
+            values_of(set, schema), condition, application=application, tag=tag, partition=partition
+        )  # fmt: skip
+        return WriteResult.of(done)
+
+    def overwrite_partitions(
+        self,
+        rows: Rows,
+        *,
+        partition: Targets = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> WriteResult:
+        """Replace the whole content of every partition that `rows` has rows for; the others stay as they are."""
+        application, found = numbered(txn_app_id, txn_version), self._rows(rows)
+        return WriteResult.of(self._engine.overwrite_partitions(found, application=application, tag=tag, partition=partition))
+
+    def run(
+        self,
+        function: Callable[[TableTransaction], T],
+        *,
+        partition: Targets = None,
+        tag: str = "",
+        txn_app_id: str | None = None,
+        txn_version: int | None = None,
+    ) -> RunResult[T]:
+        """Read, compute and write as one, again and again until nobody came between: `table.run(lambda tx: ...)`.
+
+        The function reads with `tx.read` and writes with `tx`, and its writes are committed when it returns. If a conflict
+        rejects them, it is called again on the new state of the table, up to `retry.attempts` times, so it does nothing else
+        that must not happen twice. Whatever else it raises rolls its writes back and passes through. `value` of the result is
+        what the function returned; a function whose version is applied already is not called.
+        """
+        application = numbered(txn_app_id, txn_version)
+        if not callable(function):
+            raise InputError(f"{function!r} cannot be called", hint="run takes a function: table.run(lambda tx: ...)")
+        values: list[T] = []
+
+        def work(tx: Transaction) -> Committed:
+            block = TableTransaction(self._engine, tx)
+            values[:] = [function(block)]
+            return block.committed()
+
+        done = run(self._coordinator, "UPSERT", work, application=application, tag=tag, partition=partition)
+        return RunResult.of_run(done, None if done.already_applied else values[0])
+
+    def transaction(
+        self, *, tag: str = "", txn_app_id: str | None = None, txn_version: int | None = None
+    ) -> OneTableTransaction:
+        """Read, compute and write as one: `with table.transaction() as tx:`. Commits when the block ends without error.
+
+        It is not run again after a conflict (`ConflictError`); `table.run` does that with a function.
+        """
+        return OneTableTransaction(self, numbered(txn_app_id, txn_version), tag)
+
+    def changes(
+        self, since: str | datetime | int = 0, *, until: str | datetime | int | None = None, feed: FeedMode = "commits"
+    ) -> pa.Table:
+        """What commits changed that completed after `since`, and not after `until`: instants, times, or a `_commit_version`.
+
+        With `feed="commits"` what each commit did, as Delta's change data feed has it: the table's columns, `_change_type`
+        (`insert`, `update_preimage`, `update_postimage`, `delete`), `_commit_version` and `_commit_timestamp`. With
+        `feed="net"` what the commits did together, at most one change for each key. 0 is the beginning; `InputError` that says
+        from when on the feed is whole, if old files that it needs were cleaned.
+        """
+        end = None if until is None else _position(until)
+        return self._engine.changes(_position(since), end, checked_mode(feed))
+
+    def history(self, limit: int = 1000) -> list[HistoryEntry]:
+        """The newest commits, newest first: who, when, what, how much, how long."""
+        return self._coordinator.history(limit)
+
+    def close(self) -> None:
+        """Release the lock service. Rows that were read stay usable."""
+        self._coordinator.close()
+
+    def __enter__(self) -> Table:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"Table({self.path!r})"
+
+    def _rows(self, rows: Rows) -> pa.Table:
+        return rows_of(rows, self._coordinator.schema())
+
+    def _chosen(self, what: Condition | Rows | Every) -> pc.Expression | pa.Table:
+        return chosen_rows(what, self._coordinator.schema())
+
+
+@checked_calls
+class TableTransaction:
+    """One table within a transaction: reads of what was there at the beginning, and writes, each of which sees those before it.
+
+    The transaction is rejected if somebody commits what its reads would have seen.
+    """
+
+    def __init__(self, engine: ArrowEngine, tx: Transaction) -> None:
+        self._engine, self._tx = engine, tx
+        self._added_to: TableSchema | None = None
+        self._wrote = False
+
+    @property
+    def instant(self) -> str:
+        """The name of the transaction in this table."""
+        return self._tx.instant
+
+    def read(self, where: Condition | None = None, *, columns: Sequence[str] | None = None) -> pa.Table:
+        """The rows as of the transaction's beginning. Put into `where` everything that the result depends on: only rows that
+        satisfy it are watched."""
+        chosen = _columns(self._tx.schema, columns)
+        found = self._engine.read_in(self._tx, None if where is None else condition_of(where, self._tx.schema))
+        return found.select(chosen) if chosen else found
+
+    def insert(self, rows: Rows) -> None:
+        """Append the rows at the commit; keys are not looked up."""
+        self._engine.insert_in(self._tx, rows_of(rows, self._tx.current_schema), end=self._end)
+
+    def upsert(self, rows: Rows, *, missing_columns: MissingColumns | None = None) -> None:
+        """Insert or replace the rows by key at the commit; `missing_columns` is as for `Table.upsert`."""
+        self._engine.upsert_in(self._tx, rows_of(rows, self._tx.current_schema), missing_columns, end=self._end)
+
+    def delete(self, what: Condition | Rows | Every = Every.ROW) -> None:
+        """Delete by condition, by rows with keys, or all rows, at the commit; see `Table.delete`."""
+        chosen = chosen_rows(what, self._tx.current_schema)
+        if isinstance(chosen, pa.Table):
+            self._engine.delete_keys_in(self._tx, chosen, end=self._end)
+        else:
+            self._engine.delete_where_in(self._tx, chosen, end=self._end)
+
+    def update(self, set: Values, where: Condition | None = None) -> None:  # noqa: A002 - as `Table.update`
+        """Give the rows that satisfy `where`, or all rows, new values at the commit; see `Table.update`."""
+        schema = self._tx.current_schema
+        condition = None if where is None else condition_of(where, schema)
+        self._engine.update_in(self._tx, values_of(set, schema), condition, end=self._end)
+
+    def _end(self, stats: Sequence[WriteStat], *, schema: TableSchema | None = None) -> Committed:
+        self._tx.wrote(stats, schema)
+        self._added_to, self._wrote = schema or self._added_to, True
+        return Committed(self._tx.instant, "", 0, self._tx.operation)
+
+    def committed(self) -> Committed:
+        """Commit what was written."""
+        return self._tx.commit((), schema=self._added_to)
+
+    @property
+    def wrote(self) -> bool:
+        """Whether it has a write."""
+        return self._wrote
+
+
+class _Block:
+    """A transaction over tables that a `with` statement begins and ends."""
+
+    def __init__(self, tables: Sequence[Table], application: AppTransaction | None, tag: str) -> None:
+        self._tables = tuple(tables)
+        self._inner = ArrowTransaction(tuple(table._engine for table in self._tables), application, tag)
+        self._blocks: tuple[TableTransaction, ...] = ()
+        self.results: tuple[WriteResult, ...] = ()
+        """What was committed, for each table that was written, once the block has ended."""
+
+    def _begin(self) -> tuple[TableTransaction, ...]:
+        self._inner.__enter__()
+        self._blocks = tuple(TableTransaction(table._engine, self._inner.part(table._engine)) for table in self._tables)
+        return self._blocks
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        try:
+            if error is None:
+                for block in self._blocks:
+                    if block.wrote:
+                        block.committed()
+        except BaseException as failed:
+            self._inner.__exit__(type(failed), failed, failed.__traceback__)
+            raise
+        self._inner.__exit__(kind, error, trace)
+        self.results = tuple(WriteResult.of(done) for done in self._inner.committed)
+
+
+class OneTableTransaction(_Block):
+    """`with table.transaction() as tx:` reads with `tx.read` and writes with `tx`; see `TableTransaction`."""
+
+    def __init__(self, table: Table, application: AppTransaction | None, tag: str) -> None:
+        super().__init__([table], application, tag)
+
+    def __enter__(self) -> TableTransaction:
+        return self._begin()[0]
+
+
+class TablesTransaction(_Block):
+    """`with lakelock.transaction(orders, stock) as tx:` reads and writes `tx[orders]` and `tx[stock]`, and commits at its end.
+
+    Everything becomes visible in all tables, or nothing in any. An exception in the block rolls everything back. The block is
+    not run again after a conflict: `ConflictError` names the table. `results` says what was committed, once it has ended.
+    """
+
+    def __enter__(self) -> TablesTransaction:
+        self._begin()
+        return self
+
+    def __getitem__(self, table: Table) -> TableTransaction:
+        """The part of one of the tables that the transaction was begun with."""
+        place = next((at for at, each in enumerate(self._tables) if each is table), None)
+        if place is None:
+            raise InputError(f"{table!r} is not part of the transaction", hint="name it in lakelock.transaction(...)")
+        if not self._blocks:
+            raise TransactionStateError(
+                "the transaction has not begun", hint="use it as `with lakelock.transaction(...) as tx:`"
+            )  # fmt: skip
+        return self._blocks[place]
+
+
+@checked
+def create(
+    path: str | Path,
+    *,
+    schema: Any,
+    key: str | Sequence[str] | None = None,
+    partition_by: str | Sequence[str] = (),
+    order_by: str | None = None,
+    name: str | None = None,
+    index: str | None = None,
+    hive_style: bool = True,
+    table_version: int = NEWEST_VERSION,
+    if_not_exists: bool = False,
+    settings: Mapping[str, object] | None = None,
+    config: str | Path | None = None,
+    application: str = "",
+    listeners: Sequence[Listener] = (),
+) -> Table:
+    """Make an empty table and open it; `TableError` if there is one.
+
+    `schema`: its columns, as a pyarrow schema, rows that have them, or a text: `"id bigint, place struct<x: double>"`.
+    `key`: the columns that identify a row within its partition. Without one, rows are appended, updated and deleted by
+    condition, and an upsert is an `InputError`.
+    `partition_by`: columns, or `years(c)`, `months(c)`, `days(c)`, `hours(c)`, `bucket(n, c)`, `truncate(n, c)`.
+    `order_by`: of two versions of a row the one with the greater value wins; without it the later write does.
+    `index="bucket:16"`: the rows of each partition lie in 16 buckets by their keys' hash.
+    `if_not_exists`: an existing table is opened, if its definition is the same and it has these columns.
+    The others as for `open`; what each means in full is in `LakeTable.create`, which makes the same tables.
+    """
+    found = Settings.resolve(settings or {}, file=config).settings
+    location = StorageLocation.of(path, found.storage)
+    if key is not None and not key:
+        raise InputError("key is an empty list", hint="name the columns that identify a row, or leave key out")
+    definition = Definition.of(
+        location,
+        schema_of(schema),
+        key=() if key is None else _names(key),
+        partition_by=_names(partition_by),
+        order_by=order_by,
+        name=name,
+        hive_style=hive_style,
+        index=index,
+        table_version=table_version,
+    )
+    made = definition.make(location, SystemRuntime(), if_not_exists=if_not_exists)
+    coordinator = Coordinator.open(location, found, application=application, listeners=listeners)
+    if not made:
+        try:
+            definition.check(coordinator)
+        except BaseException:
+            coordinator.close()
+            raise
+    return Table(coordinator)
+
+
+@checked
+def open(  # noqa: A001 - as gzip.open and tarfile.open
+    path: str | Path,
+    *,
+    settings: Mapping[str, object] | None = None,
+    config: str | Path | None = None,
+    application: str = "",
+    listeners: Sequence[Listener] = (),
+) -> Table:
+    """Open a table, whoever made it; `TableError` if there is none, or says why it cannot be read.
+
+    `path`: a folder, or a URI such as `s3://bucket/table`. `settings` are those of the reference, such as
+    `{"lock.provider": "zookeeper://..."}` or `{"storage.endpoint": "..."}`, and win over those of the file `config`.
+    `application` is the name under which others see this writer. `listeners` are called with each event, in the thread that
+    writes.
+    """
+    found = Settings.resolve(settings or {}, file=config).settings
+    location = StorageLocation.of(path, found.storage)
+    return Table(Coordinator.open(location, found, application=application, listeners=listeners))
+
+
+@checked
+def exists(
+    path: str | Path, *, settings: Mapping[str, object] | None = None, config: str | Path | None = None
+) -> bool:  # fmt: skip
+    """Whether there is a Hudi table at `path`. It may be one that cannot be opened: `open` says so."""
+    found = Settings.resolve(settings or {}, file=config).settings
+    return table_exists(StorageLocation.of(path, found.storage).open())
+
+
+def transaction(
+    *tables: Table, tag: str = "", txn_app_id: str | None = None, txn_version: int | None = None
+) -> TablesTransaction:
+    """One transaction over several tables, see `TablesTransaction`.
+
+    With `txn_app_id` and `txn_version` it is applied at most once: a block whose version is applied already is a
+    `ConflictError` before it begins.
+    """
+    given: Sequence[object] = tables
+    wrong = next((each for each in given if not isinstance(each, Table)), None)
+    if wrong is not None or not tables:
+        raise InputError(
+            f"{wrong!r} is not a table" if tables else "a transaction needs tables",
+            hint="open them first: lakelock.transaction(lakelock.open(path), lakelock.open(other_path))",
+        )
+    return TablesTransaction(tables, numbered(txn_app_id, txn_version), tag)
+
+
+def numbered(txn_app_id: object, txn_version: object) -> AppTransaction | None:
+    """The application's own number of a write, None if it has none; `InputError` unless both parts are given and valid."""
+    if txn_app_id is None and txn_version is None:
+        return None
+    if not isinstance(txn_app_id, str) or not txn_app_id or isinstance(txn_version, bool) or not isinstance(txn_version, int):
+        raise InputError(
+            f"txn_app_id is {txn_app_id!r} and txn_version {txn_version!r}: only both together make a write apply once",
+            hint='name the job and a whole number that grows, such as txn_app_id="nightly-load", txn_version=7, or neither',
+        )
+    if not -(2**63) < txn_version < 2**63:
+        raise InputError(f"txn_version is {txn_version}, not a whole number of 64 bits", hint="use a smaller number")
+    return AppTransaction(txn_app_id, txn_version)
+
+
+def schema_of(given: object) -> pa.Schema:
+    """The columns that a caller gives: a schema, rows with them, or a text."""
+    if isinstance(given, str):
+        return parsed_schema(given)
+    found = given if isinstance(given, pa.Schema) else getattr(given, "schema", None)
+    if not isinstance(found, pa.Schema):
+        raise InputError(
+            f"schema is of the type {type(given).__name__}",
+            hint='give a pyarrow.Schema, a pyarrow.Table with the columns, or a text such as "id bigint, name string"',
+        )
+    return found
+
+
+def condition_of(given: Condition, schema: TableSchema) -> pc.Expression:
+    """The condition on rows of these columns."""
+    return parsed_condition(given, schema.arrow) if isinstance(given, str) else given
+
+
+def chosen_rows(what: Condition | Rows | Every, schema: TableSchema) -> pc.Expression | pa.Table:
+    """The rows that a delete is about: a condition, or rows with their keys."""
+    if what is None:
+        raise InputError("delete was given None", hint="table.delete() deletes every row; give a condition or keys otherwise")
+    if what is Every.ROW:
+        return pc.scalar(True)
+    return condition_of(what, schema) if isinstance(what, str | pc.Expression) else rows_of(what, schema)
+
+
+def values_of(given: object, schema: TableSchema) -> dict[str, pc.Expression]:
+    """New values by the columns as the table spells them."""
+    if not isinstance(given, Mapping) or not given:
+        raise InputError(
+            f"set is {given!r}, not columns and their new values", hint='use {"price": "price * 2", "checked": True}'
+        )
+    found: dict[str, pc.Expression] = {}
+    for name, value in given.items():
+        column = spelled(str(name), schema.names)
+        if column is None:
+            raise SchemaError(f"the table has no column {name!r}", hint=column_hint(str(name), schema.names))
+        if column in found:
+            raise InputError(f"the column {column} gets two values", hint="leave out one of them")
+        found[column] = _value(value, schema.field(column), schema)
+    return found
+
+
+def _value(value: object, field: pa.Field, schema: TableSchema) -> pc.Expression:
+    if isinstance(value, pc.Expression):
+        return value
+    if isinstance(value, str):
+        return parsed_value(value, schema.arrow)
+    try:
+        return pc.scalar(value if isinstance(value, pa.Scalar) else pa.scalar(value, field.type))
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise SchemaError(
+            f"{value!r} cannot be the value of {field.name} ({field.type})",
+            hint="give a value of this type; a text is SQL: \"'open'\" is a literal",
+            column=field.name,
+        ) from error
+
+
+def rows_of(rows: Rows, schema: TableSchema) -> pa.Table:
+    """Rows of any kind as a pyarrow table; `InputError` for what are no rows, `SchemaError` for values of another type."""
+    if isinstance(rows, pa.Table):
+        return rows
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if isinstance(rows, pa.RecordBatchReader):
+        return rows.read_all()
+    if isinstance(rows, Sequence) and not isinstance(rows, str | bytes):
+        return _of_dicts(rows, schema)
+    if type(rows).__module__.split(".")[0] == "pandas":
+        return pa.Table.from_pandas(rows, preserve_index=False)
+    if hasattr(rows, "__arrow_c_stream__"):
+        return pa.table(rows)
+    raise InputError(
+        f"rows are given as {type(rows).__name__}",
+        hint='give a pyarrow.Table, a list of dicts such as [{"id": 1}], or a data frame of pandas or Polars',
+    )
+
+
+def _of_dicts(rows: Sequence[object], schema: TableSchema) -> pa.Table:
+    """A table with the columns of the first row, which all others must have; those of the table in its types."""
+    if not all(isinstance(row, Mapping) for row in rows):
+        wrong = next(row for row in rows if not isinstance(row, Mapping))
+        raise InputError(f"{wrong!r} is not a row", hint='each row is a dict: [{"id": 1, "name": "tea"}]')
+    if not rows:
+        return schema.arrow.empty_table()
+    names, columns, known = list(_keys_of(rows)), list[pa.Array](), Fields(schema.arrow)
+    for name in names:
+        field = known.find(name)
+        values = [row[name] for row in rows]  # type: ignore[index]
+        try:
+            columns.append(pa.array(values, None if field is None else field.type))
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            kind = "one type" if field is None else str(field.type)
+            raise SchemaError(
+                f"the rows do not fit the table: {name}: {str(error).splitlines()[0]}",
+                hint=f"give values of {kind}, or None",
+                column=name,
+            ) from error
+    return pa.table(columns, names=names)
+
+
+def _keys_of(rows: Sequence[Any]) -> Iterator[str]:
+    first = list(rows[0])
+    for number, row in enumerate(rows):
+        if row.keys() != rows[0].keys():
+            different = sorted(set(row) ^ set(first))
+            raise InputError(
+                f"row {number} has other columns than row 0: {', '.join(map(str, different))}",
+                hint="give every row the same columns, None where there is no value",
+            )
+    yield from map(str, first)
+
+
+def _columns(schema: TableSchema, columns: Sequence[str] | None) -> list[str]:
+    """Columns as the table spells them; none for all."""
+    if columns is None:
+        return []
+    found = []
+    for name in columns:
+        column = spelled(name, schema.names)
+        if column is None:
+            raise InputError(f"the table has no column {name!r}", hint=column_hint(name, schema.names))
+        found.append(column)
+    if not found or len(set(found)) < len(found):
+        raise InputError(f"columns is {list(columns)}", hint="name each column once; leave it out for all columns")
+    return found
+
+
+def _names(columns: str | Sequence[str]) -> tuple[str, ...]:
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def _moment(moment: str | datetime) -> str:
+    """A point in time as text; a time without a zone is UTC."""
+    if isinstance(moment, str):
+        return moment
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    return aware.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")
+
+
+def _position(moment: str | datetime | int) -> str:
+    return position_of(moment) if isinstance(moment, int) else _moment(moment)

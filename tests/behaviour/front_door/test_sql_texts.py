@@ -1,0 +1,128 @@
+"""Conditions in SQL choose the rows that DuckDB chooses, with the same nulls and the same NaN."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from datetime import date, datetime, timezone
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from lakelock.engine.sql_texts import evaluated, parsed_condition, parsed_schema, parsed_value
+from lakelock.errors import InputError
+
+SCHEMA = parsed_schema("i int, j bigint, x double, y double, s string, d date, ok boolean, p decimal(8, 2)")
+ROWS = pa.table(
+    [
+        [1, 2, None, -3, 0, 7, None, 2],
+        [1, None, 3, 4, -5, 2**40, None, 2],
+        [0.5, float("nan"), None, -1.0, float("inf"), 2.0, float("nan"), 0.0],
+        [0.5, 1.0, float("nan"), None, float("-inf"), float("nan"), float("nan"), -0.0],
+        ["a", "b%", None, "", "it's", "ab", "A", "a_b"],
+        [date(2026, 1, 1), None, date(1999, 12, 31), date(2026, 2, 1), None, date(2026, 1, 2), date(1, 1, 1), date(2026, 1, 1)],
+        [True, False, None, True, None, False, True, False],
+        [Decimal("1.50"), None, Decimal("-2.00"), Decimal("0.01"), Decimal("7.00"), None, Decimal("99.99"), Decimal("2.00")],
+    ],
+    schema=SCHEMA,
+)
+
+OPERATORS = st.sampled_from(["=", "!=", "<>", "<", "<=", ">", ">="])
+NUMBERS = st.sampled_from(["i", "j", "x", "y", "p", "1", "-3", "2.5", "0", "i + 1", "j * 2", "-i", "(i - j)", "1099511627776"])
+TEXTS = st.sampled_from(["s", "'a'", "''", "'it''s'", "'b%'"])
+DAYS = st.sampled_from(["d", "date '2026-01-01'", "d"])
+LEAVES = st.one_of(
+    st.tuples(NUMBERS, OPERATORS, NUMBERS).map(" ".join),
+    st.tuples(TEXTS, OPERATORS, TEXTS).map(" ".join),
+    st.tuples(DAYS, OPERATORS, DAYS).map(" ".join),
+    st.tuples(OPERATORS, st.sampled_from(["'2026-01-01'", "'1999-12-31'"])).map(lambda two: f"d {two[0]} {two[1]}"),
+    st.sampled_from(
+        [
+            "ok", "not ok", "ok = true", "s like 'a%'", "s not like '%b%'", "s like '_'", "s is null", "x is not null", "true",
+            "i in (1, 2)", "i not in (1, -3)", "s in ('a', 'it''s')", "j between 1 and 3", "x not between 0 and 1",
+            "x in (2.0, 0)", "d in ('2026-01-01')", "p in (1.5, 2)", "false", "d between '2026-01-01' and '2026-01-31'",
+        ]
+    ),
+)  # fmt: skip
+CONDITIONS = st.recursive(
+    LEAVES,
+    lambda inner: st.one_of(
+        st.tuples(inner, st.sampled_from(["and", "or", "OR", "AND"]), inner).map(lambda three: "({} {} {})".format(*three)),
+        inner.map(lambda one: f"not ({one})"),
+    ),
+    max_leaves=6,
+)
+
+
+@settings(deadline=None, max_examples=300)
+@given(CONDITIONS)
+def test_a_condition_chooses_the_rows_that_duckdb_chooses(text: str) -> None:
+    duckdb = pytest.importorskip("duckdb")
+    numbered = ROWS.append_column("row number", pa.array(range(ROWS.num_rows)))
+    wanted = duckdb.sql(f'select "row number" from numbered where {text} order by 1').fetchall()
+    found = numbered.filter(parsed_condition(text, SCHEMA)).column("row number").to_pylist()
+    assert found == [row for (row,) in wanted], text
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("i + j * 2", [3, None, None, 5, -10, 7 + 2**41, None, 6]),
+        ("i / 2", [0.5, 1.0, None, -1.5, 0.0, 3.5, None, 1.0]),
+        ("s || '!'", ["a!", "b%!", None, "!", "it's!", "ab!", "A!", "a_b!"]),
+        ("'open'", ["open"] * 8),
+        ("null", [None] * 8),
+        ("-i", [-1, -2, None, 3, 0, -7, None, -2]),
+        ("not ok", [False, True, None, False, None, True, False, True]),
+    ],
+)
+def test_a_value_is_computed_as_sql_computes_it(text: str, values: list[object]) -> None:
+    assert evaluated({"v": parsed_value(text, SCHEMA)}, ROWS).column("v").to_pylist() == values
+
+
+def test_a_time_without_an_offset_is_utc_where_the_column_holds_instants() -> None:
+    schema = parsed_schema("at timestamp, local timestamp_ntz, place struct<x: int>")
+    noon = datetime(2026, 1, 1, 12)
+    table = pa.table([[noon.replace(tzinfo=timezone.utc)], [noon], [{"x": 3}]], schema=schema)
+    for text in (
+        "at = '2026-01-01 12:00:00'", "at = '2026-01-01T14:00:00+02:00'", "at = timestamp '2026-01-01 12:00'",
+        "at >= date '2026-01-01'", "local = '2026-01-01 12:00:00'", "place.x = 3", "`place`.`x` in (3)", "AT is not null",
+    ):  # fmt: skip
+        assert table.filter(parsed_condition(text, schema)).num_rows == 1, text
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("i =", "cannot be read to its end"),
+        ("i = 1 j", "cannot be read at 'j'"),
+        ('s = "a"', "single quotes"),
+        ("s = null", "is null"),
+        ("s = 1", "s = '1'"),
+        ("d = 'yesterday'", "is no date32"),
+        ("lower(s) = 'a'", "pyarrow expression"),
+        ("i", "neither true nor false"),
+        ("i and ok", "neither true nor false"),
+        ("ok = 1", "compares"),
+        ("i in (null)", "cannot be read"),
+        ("i in (j)", "literals"),
+        ("x like 'a'", "for texts"),
+        ("Z = 1", "has no column 'Z'"),
+        ("(" * 200 + "ok" + ")" * 200, "nested too deeply"),
+        ("not " * 2000 + "ok", "nested too deeply"),
+        ("; drop table t", "cannot be read"),
+    ],
+)
+def test_what_is_no_condition_is_an_error_that_says_what_to_type(text: str, says: str) -> None:
+    with pytest.raises(InputError) as caught:
+        parsed_condition(text, SCHEMA)
+    assert says in str(caught.value)
+
+
+@given(st.text(max_size=40))
+def test_any_text_is_a_condition_or_an_input_error(text: str) -> None:
+    for parse in (lambda: parsed_condition(text, SCHEMA), lambda: parsed_value(text, SCHEMA), lambda: parsed_schema(text)):
+        with suppress(InputError):
+            parse()
