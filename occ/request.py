@@ -19,7 +19,7 @@ class WriteRequest:
     `application` is applied once by its version. `overwrites` lets it replace whole partitions (default: by the operation's
     name).
 
-    `redoes`: an attempt takes over what it can of the one that `tx.redo` names, up to `retry.redo_attempts` times.
+    `redoes`: an attempt takes over what it can of the one that `tx.redo` names, up to `RetrySettings.redo_attempts` times.
     Without `records_lock` the table's first writer does not record its lock yet, and removes nothing under it: for a job that
     cannot be sure of its settings before its tasks run. It calls `ensure_same_provider` before it commits.
     `new_group`: one that is sure to get its first file, which is announced without a request of its own to wait for.

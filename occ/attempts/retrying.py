@@ -142,7 +142,7 @@ def _repeated(attempts: _Attempts[R]) -> R:
     waits = Backoff(policy.attempts, policy.first_wait_s, policy.longest_wait_s).waits(table.runtime)
     conflicts: list[Conflict] = []
     number = moved = redone = 0
-    while True:  # at most `retry.attempts`, `MOST_MOVES` and `retry.redo_attempts` together
+    while True:  # at most `retry.attempts`, `MOST_MOVES` and `RetrySettings.redo_attempts` together
         number += 1
         try:
             return attempts.once(number, conflicts)

@@ -33,6 +33,7 @@ from lakelock.occ.locking.targets import Targets, resources_of
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.outcomes.history import HistoryEntry
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.request import WriteRequest
 from lakelock.occ.results import RunResult, WriteResult
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, Settings
@@ -251,7 +252,7 @@ class Table:
             values[:] = [function(block)]
             return block.committed()
 
-        done = run(self._coordinator, "UPSERT", work, application=application, tag=tag, partition=partition)
+        done = run(self._coordinator, WriteRequest("UPSERT", partition, tag, application), work)
         return RunResult.of_run(done, None if done.already_applied else values[0])
 
     def transaction(
@@ -366,7 +367,9 @@ class _Block:
 
     def __init__(self, tables: Sequence[Table], application: AppTransaction | None, tag: str) -> None:
         self._tables = tuple(tables)
-        self._inner = ArrowTransaction(tuple(table._engine for table in self._tables), application, tag)
+        self._inner = ArrowTransaction(
+            tuple(table._engine for table in self._tables), WriteRequest("UPSERT", tag=tag, application=application)
+        )
         self._blocks: tuple[TableTransaction, ...] = ()
         self.results: tuple[WriteResult, ...] = ()
         """What was committed, for each table that was written, once the block has ended."""

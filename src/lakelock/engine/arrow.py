@@ -253,9 +253,7 @@ class ArrowEngine:
         if where is not None and coordinator.data.for_writes:
             likely = target_of_expression(str(where), coordinator.schema().arrow, coordinator.properties)
         work = partial(self.update_in, values=values, where=where, memory=Memory())
-        return with_retries(
-            coordinator, "UPDATE", work, application=application, tag=tag, partition=partition, likely=likely, redoes=True
-        )
+        return with_retries(coordinator, WriteRequest("UPDATE", partition, tag, application, likely, redoes=True), work)
 
     def update_in(
         self,
