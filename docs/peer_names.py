@@ -63,8 +63,8 @@ CALLS_OF_WRITERS = (
     (
         '`.saveAsTable("t")`, `df.writeTo("t").using("lakelock")`, `df.writeStream.toTable("t")`',
         "an error that says what to type, before Spark's catalog gets the name",
-        "with an option `path` they write, and leave a name that cannot be read: Spark's catalog keeps no path, and asks no "
-        "source before it takes the name",
+        "the first two fail in their first task, before they write, and Spark takes the name back; `toTable` with an option "
+        "`path` writes, and leaves a name that cannot be read",
     ),
     (
         "a temporary view `USING lakelock OPTIONS (path …)`: SELECT, `INSERT INTO`, `INSERT OVERWRITE`",

@@ -35,6 +35,7 @@ from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.data_source.kept_locks import given_back, locked, sign_of_life
 from lakelock.spark_plugin.data_source.named_streams import ensure_own_batch
+from lakelock.spark_plugin.data_source.names import refuse_name
 from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.told import plainly
 from lakelock.spark_plugin.frames import arrow_schema
@@ -248,6 +249,11 @@ class BatchSink(Sink, DataSourceArrowWriter):
 
     def _numbered(self) -> AppTransaction | None:
         return self.parsed.application_of_batch()
+
+    @plainly
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
+        refuse_name()
+        return super().write(iterator)
 
     @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

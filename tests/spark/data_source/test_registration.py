@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from pyspark.sql import DataFrameWriter, DataFrameWriterV2, SparkSession
+from pyspark.sql import DataFrame, DataFrameWriter, DataFrameWriterV2, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tests.sizes import in_ci
 
@@ -138,6 +138,34 @@ def test_no_call_that_gives_a_table_a_name_in_sparks_catalog_leaves_one_that_nob
         spark.sql(f"create table goods using lakelock location '{path}'")
     assert [table.name for table in spark.catalog.listTables() if not table.isTemporary] == []
     assert not Path(path).exists()
+
+
+def test_without_register_a_write_that_would_leave_such_a_name_fails_in_its_first_task(
+    spark: SparkSession, table: LakeTable, tmp_path: Path
+) -> None:
+    unregister(spark)
+    mine, frame = {"path": table.path}, spark.createDataFrame([(1, "a", 1)], COLUMNS)
+    before = table.history().count()
+    calls: list[Callable[[], object]] = [
+        lambda: rows(spark).format("lakelock").options(**mine).mode("append").saveAsTable("goods"),
+        lambda: rows(spark).format("lakelock").options(**mine).mode("overwrite").saveAsTable("goods"),
+        lambda: rows(spark).format("lakelock").options(**mine).saveAsTable("goods"),
+        lambda: frame.writeTo("goods").using("lakelock").options(**mine).create(),
+        lambda: frame.writeTo("goods").using("lakelock").options(**mine).createOrReplace(),
+    ]
+    for call in calls:
+        with pytest.raises(Exception, match=r"nobody could read it by its name(?s:.*)\.save\(path\)") as told:
+            call()
+        assert "Traceback" not in str(told.value)
+        assert [found.name for found in spark.catalog.listTables() if not found.isTemporary] == []
+    assert table.history().count() == before
+    rows(spark).format("lakelock").mode("append").save(table.path)
+
+    def each(batch: DataFrame, _: int) -> None:
+        batch.write.format("lakelock").mode("append").save(table.path)
+
+    streamed(spark, tmp_path).foreachBatch(each).start().awaitTermination(120)
+    assert table.history().count() == before + 2
 
 
 def test_an_error_begins_with_the_sentence_that_helps(
