@@ -6,12 +6,12 @@ from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lakelock.clock import Repeating
 from lakelock.command_line import command
 from lakelock.errors import LakelockError, LeaseLost, LockError, LockTimeout
 from lakelock.events import EventKind
 from lakelock.providers.base import Holder, Lease, LockProvider, Opening, too_short
 from lakelock.providers.lock_client import NO_ANSWER, NO_SERVICE, LockClient
+from lakelock.providers.taking_back import TakingBack
 from lakelock.providers.turnstile import Turnstile
 
 _FIRST_POLL_S = 0.004
@@ -26,9 +26,8 @@ _FIRST_TRY_S, _LAST_LOOK_S, _CLEAN_UP_S = 1.0, 0.5, 0.25
 """What a silent service may cost. All tries together get at least the first, even without any wait; a try at the end of the
 wait gets at least the second; taking back a request gets the third. So waits end at most 0.75 s late, and the
 shortest after 1.25 s."""
-_LOOK_AGAIN_S, _LATER_LOOK_S = 0.25, 1.0
-"""What got no answer is looked for again after the first, then after twice as long, and so on; a look may take the second."""
-_MOST_LOOKED_FOR = 8
+_LATER_LOOK_S = 1.0
+"""What a later try to take a request back may cost, for which nobody waits."""
 _SHORTEST_REQUEST_S = 0.001
 _TELL_EVERY_S = 1.0
 _LONGEST_REST_S = 0.05
@@ -65,16 +64,6 @@ class Attempt:
             self.seen = holder.owner
 
 
-@dataclass
-class _Unanswered:
-    """An attempt that was given up without an answer: looked for at `next_s`, then after `wait_s`, until `until_s`."""
-
-    attempt: Attempt
-    until_s: float
-    next_s: float
-    wait_s: float = _LOOK_AGAIN_S
-
-
 class PollingProvider(LockClient, LockProvider):
     """A provider that only needs to say how to try once, extend and give back."""
 
@@ -83,8 +72,6 @@ class PollingProvider(LockClient, LockProvider):
     def __init__(self, opening: Opening) -> None:
         self._settings = opening.settings.lock
         self._held: Lease | None = None
-        self._looking: Repeating | None = None
-        self._unanswered: list[_Unanswered] = []
         super().__init__(opening, self._settings)
 
     @abstractmethod
@@ -207,7 +194,7 @@ class PollingProvider(LockClient, LockProvider):
         if held is not None:
             with suppress(LakelockError):
                 self.release(held)
-        self._stop_looking()
+        self._taking_back.end()
         self.disconnect()
 
     def _stay_closed(self) -> None:
@@ -234,42 +221,15 @@ class PollingProvider(LockClient, LockProvider):
             except LakelockError:
                 attempt.doubt = True
             if attempt.doubt:
-                self._look_later(attempt)
+                self._take_back_later(attempt)
             raise
 
-    def _look_later(self, attempt: Attempt) -> None:
-        """Take the attempt back again and again while its grant would last: a slow service may yet carry it out.
+    def _take_back_later(self, attempt: Attempt) -> None:
+        def take_back() -> None:
+            attempt.answer_by_s = self.runtime.monotonic_s() + _LATER_LOOK_S
+            self.take_back(attempt)
 
-        Nobody waits for that. Else a grant that nobody knows of would keep everybody out for a lease.
-        """
-        now_s = self.runtime.monotonic_s()
-        found = _Unanswered(attempt, now_s + self._settings.lease_s, now_s + _LOOK_AGAIN_S)
-        with self._list_mutex:
-            self._unanswered = [*self._unanswered[1 - _MOST_LOOKED_FOR :], found]
-            if self._looking is None and not self._closed:
-                self._looking = self.runtime.every(_LOOK_AGAIN_S, self._look_again, name=f"take-back-{attempt.grant}")
-
-    def _look_again(self) -> None:
-        for found in self._unanswered:
-            now_s = self.runtime.monotonic_s()
-            if now_s < found.next_s:
-                continue
-            found.attempt.answer_by_s = now_s + _LATER_LOOK_S
-            with suppress(LakelockError):
-                self.take_back(found.attempt)
-            found.wait_s *= 2
-            found.next_s = self.runtime.monotonic_s() + found.wait_s
-        with self._list_mutex:
-            self._unanswered = [found for found in self._unanswered if found.next_s < found.until_s]
-            is_over = not self._unanswered
-        if is_over:
-            self._stop_looking()
-
-    def _stop_looking(self) -> None:
-        with self._list_mutex:
-            looking, self._looking = self._looking, None
-        if looking is not None:
-            looking.stop()
+        self._taking_back.add(take_back, self._settings.lease_s, attempt.grant)
 
     def _tried(self, attempt: Attempt, began_s: float, wait_s: float) -> Lease:
         holder: Holder | None = None
@@ -331,5 +291,5 @@ class PollingProvider(LockClient, LockProvider):
     def _start_afresh(self) -> None:
         super()._start_afresh()
         self._turnstile, self._mutex, self._held = Turnstile(self.runtime), self.runtime.mutex(), None
-        self._list_mutex, self._unanswered, self._looking = self.runtime.mutex(), [], None
+        self._taking_back = TakingBack(self.runtime)
         self._rested_at_s = self.runtime.monotonic_s()

@@ -14,7 +14,8 @@ from lakelock.errors import LakelockError
 from lakelock.events import EventKind
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import DRIFT_MARGIN_S, Lease, Opening
-from lakelock.providers.lock_client import NO_SERVICE, LockClient
+from lakelock.providers.lock_client import NO_ANSWER, NO_SERVICE, LockClient
+from lakelock.providers.taking_back import TakingBack
 
 _FIRST_PAUSE_S = 0.02
 _PAUSE_GROWTH = 1.6
@@ -25,13 +26,15 @@ _GROWING_PAUSES = 30
 class Waiting:
     """One `acquire`, and later the lease that it got; `grant` names it in the service.
 
-    `until_s`: when the waiting or the lease ends, on the monotonic clock.
+    `until_s`: when the waiting or the lease ends, on the monotonic clock. `doubt`: a request got no answer, and may be carried
+    out yet.
     """
 
     request: LockRequest
     grant: str
     until_s: float
     looks: int = field(default=0, kw_only=True)
+    doubt: bool = field(default=False, kw_only=True)
 
 
 W = TypeVar("W", bound=Waiting)
@@ -63,6 +66,10 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
     def abandon(self, waiting: W) -> None:
         """Take the request out of the queue, held or not; nothing happens if it is not there."""
 
+    def take_back(self, waiting: W) -> None:
+        """Abandon it once more, in a thread of its own: a request may have been carried out since."""
+        self.abandon(waiting)
+
     @abstractmethod
     def _extend(self, lease: Lease) -> str:
         """Renew in the service and call `lease.extend`, and return ""; or why the locks are no longer this lease's."""
@@ -79,8 +86,12 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
         try:
             lease = self._wait(waiting, began_s, wait_s)
         except BaseException:
-            with suppress(LakelockError):
+            try:
                 self.abandon(waiting)
+            except LakelockError:
+                waiting.doubt = True
+            if waiting.doubt:
+                self._taking_back.add(lambda: self.take_back(waiting), self._settings.lease_s, waiting.grant)
             if self._closed:  # another thread closed them while this one waited, and it may have connected since
                 self._disconnect()
             raise
@@ -117,6 +128,7 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
         for lease, _ in tuple(self._held.values()):
             with suppress(LakelockError):
                 self.release(lease)
+        self._taking_back.end()
         self._disconnect()
 
     def _wait(self, waiting: W, began_s: float, wait_s: float) -> DataLease:
@@ -129,7 +141,14 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
                 self._tell(EventKind.WAITING_FOR_LOCK, holder="; ".join(map(str, blockers)), locks=str(waiting.request))
             self._pause(waiting, left_s)
 
-        lease = self._wait_for(lambda: self._look(waiting), pause, began_s, wait_s)
+        def look() -> DataLease | None:
+            try:
+                return self._look(waiting)
+            except NO_ANSWER:
+                waiting.doubt = True
+                raise
+
+        lease = self._wait_for(look, pause, began_s, wait_s)
         if lease is None:
             blockers = self._blockers(waiting)
             watch_s = max((self.watch_s(blocker.lease_s or 0.0) for blocker in blockers), default=0.0)
@@ -175,4 +194,5 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
 
     def _start_afresh(self) -> None:
         super()._start_afresh()
+        self._taking_back = TakingBack(self.runtime)
         self._held = {}

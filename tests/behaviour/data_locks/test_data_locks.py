@@ -58,11 +58,12 @@ class TestDocuments(DataLockSuite):
 
 
 class Unreliable:
-    """A register whose next replies get lost after the write was done, or before."""
+    """A register whose next replies get lost after the write was done, or before; what is `late` is carried out when asked."""
 
     def __init__(self, inner: object) -> None:
         self._inner = inner
-        self.lose_reply = self.lose_request = 0
+        self.lose_reply = self.lose_request = self.be_late = 0
+        self.late: list[Callable[[], object]] = []
 
     def __getattr__(self, name: str) -> object:
         return getattr(self._inner, name)
@@ -70,6 +71,10 @@ class Unreliable:
     def swap(self, data: bytes, before: object) -> object:
         if self.lose_request:
             self.lose_request -= 1
+            raise StorageUnavailable("no answer")
+        if self.be_late:
+            self.be_late -= 1
+            self.late.append(lambda: self._inner.swap(data, before))  # type: ignore[attr-defined]
             raise StorageUnavailable("no answer")
         done = self._inner.swap(data, before)  # type: ignore[attr-defined]
         if self.lose_reply:
@@ -95,6 +100,19 @@ def test_a_grant_whose_reply_got_lost_is_found_again() -> None:
     register.lose_reply = 1
     one.release(lease)
     assert two.inspect() == ()
+
+
+def test_a_request_that_is_carried_out_after_its_writer_gave_up_is_taken_back() -> None:
+    one, register, two = unreliable()
+    register.be_late = 1
+    with pytest.raises(ProviderUnavailable):
+        one.acquire(own(P1), wait_s=0)
+    (carry_out,) = register.late
+    assert carry_out() is not None and len(two.inspect()) == 1
+    lease = two.acquire(own(P1), wait_s=10)
+    two.release(lease)
+    assert two.inspect() == ()
+    one.close()
 
 
 def test_a_writer_without_an_answer_gives_up_at_its_bound_and_leaves_nothing_behind() -> None:

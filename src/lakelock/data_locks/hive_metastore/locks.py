@@ -44,6 +44,7 @@ class MetastoreDataLocks(PollingDataLocks[_Waiting]):
 
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
+        self._opening = opening
         self._place = data_place(Place.of(opening.uri, opening.settings.hive_metastore.uris, self.table))
         self._calls = LockCalls(opening, self._place, self._warn)
         self._call_s = self._calls.call_s
@@ -142,6 +143,13 @@ class MetastoreDataLocks(PollingDataLocks[_Waiting]):
     def abandon(self, waiting: _Waiting) -> None:
         within_s = min(self._left_s(waiting), max(_LEAST_S, self._call_s))
         waiting.place.leave(self._calls, lambda: within_s)
+
+    def take_back(self, waiting: _Waiting) -> None:
+        calls = LockCalls(self._opening, self._place, self._warn)  # with a connection of its own: nobody waits for this one
+        try:
+            calls.remove(waiting.grant, _LEAST_S)
+        finally:
+            calls.close()
 
     def _extend(self, lease: Lease) -> str:
         began_s = self.runtime.monotonic_s()

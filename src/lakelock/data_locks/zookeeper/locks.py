@@ -137,6 +137,9 @@ class ZooKeeperDataLocks(ZooKeeperClient, PollingDataLocks[_Waiting]):
                     self._leave_later(waiter)
                     raise
 
+    def take_back(self, waiting: _Waiting) -> None:
+        """The session carries requests out in their order, and what could not be asked of it is asked in the background."""
+
     def _leave_later(self, waiter: DataWaiter) -> None:
         # The session is not ended, as it may hold the locks of other threads.
         if waiter.may_be_there:
