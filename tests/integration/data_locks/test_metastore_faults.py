@@ -78,6 +78,17 @@ def test_a_request_that_arrives_late_leaves_no_ghost(world: DataWorld, proxy: Me
     assert world.rows() == []
 
 
+def test_a_request_that_arrives_after_its_writer_gave_up_is_taken_back(world: DataWorld, proxy: MetastoreProxy) -> None:
+    one = world.writer("one", port=proxy.port)
+    one.release(one.acquire(own(P1), wait_s=12))
+    proxy.hold_request = ["lock"]
+    with pytest.raises(ProviderUnavailable):
+        one.acquire(own(P1), wait_s=0)
+    assert world.rows() == []
+    proxy.deliver()
+    eventually(lambda: world.rows() == [], within_s=12)
+
+
 def test_a_request_that_arrives_late_does_not_block_its_own_writer(world: DataWorld, proxy: MetastoreProxy) -> None:
     holder, one = world.writer("holder"), world.writer("one", port=proxy.port)
     held = holder.acquire(own(P1), wait_s=12)
