@@ -9,17 +9,16 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 
-from lakelock.clock import Runtime
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import StorageUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.json_object import JsonObject
-from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Storage
+from lakelock.str_enum import StrEnum
 from lakelock.table import layout
+from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 
 FORMAT = 1
@@ -70,16 +69,13 @@ class Claim:
             return None
 
 
-class Fate(str, Enum):
+class Fate(StrEnum):
     """What became of a claim's owner. FINISHED: committed before my baseline, or rolled back; neither conflicts with me."""
 
     FINISHED = "finished"
     DEAD = "dead"
     COMMITTED_SINCE = "committed since"
     ALIVE = "alive"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)
@@ -172,10 +168,10 @@ def conflict_of(refusals: Sequence[Refusal], mine: Party) -> Conflict:
     return Conflict.over(ConflictRule.FILE_GROUP, mine, other, overlap, detail=f"the other {detail}", early=True)
 
 
-def all_claims(storage: Storage, runtime: Runtime, *, parallel: int = PARALLEL_REQUESTS) -> dict[str, Claim]:
+def all_claims(io: TableIO) -> dict[str, Claim]:
     """Every claim there is, by key: one listing, and a read for each."""
-    keys = [entry.key for entry in storage.list(layout.CLAIMS)]
-    stored = runtime.gather([partial(storage.get, key) for key in keys], limit=parallel)
+    keys = [entry.key for entry in io.storage.list(layout.CLAIMS)]
+    stored = io.gather([partial(io.storage.get, key) for key in keys])
     claims = {key: Claim.from_bytes(found.data) for key, found in zip(keys, stored, strict=True) if found}
     return {key: claim for key, claim in claims.items() if claim is not None}
 
@@ -187,18 +183,18 @@ class OwnClaims:
     sure: frozenset[FileGroupId] = frozenset()
     unsure: frozenset[FileGroupId] = frozenset()
 
-    def keys(self, storage: Storage, instant: str, runtime: Runtime, *, parallel: int = PARALLEL_REQUESTS) -> tuple[str, ...]:
+    def keys(self, io: TableIO, instant: str) -> tuple[str, ...]:
         """Keys of the claims that are there. A read for each `unsure` one, whatever others have claimed."""
         keys = [layout.claim(group) for group in sorted(self.unsure - self.sure)]
-        stored = runtime.gather([partial(storage.get, key) for key in keys], limit=parallel)
+        stored = io.gather([partial(io.storage.get, key) for key in keys])
         found = {key: Claim.from_bytes(item.data) for key, item in zip(keys, stored, strict=True) if item}
         mine = [key for key, claim in found.items() if claim is not None and claim.instant == instant]
         return (*map(layout.claim, sorted(self.sure)), *mine)
 
 
-def claims_of(storage: Storage, instant: str, runtime: Runtime, *, parallel: int = PARALLEL_REQUESTS) -> tuple[str, ...]:
+def claims_of(io: TableIO, instant: str) -> tuple[str, ...]:
     """Keys of the claims of one instant."""
-    return tuple(key for key, claim in all_claims(storage, runtime, parallel=parallel).items() if claim.instant == instant)
+    return tuple(key for key, claim in all_claims(io).items() if claim.instant == instant)
 
 
 def _same(found: Claim, mine: Claim) -> bool:

@@ -11,14 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError
 from lakelock.markers.claims import OwnClaims, claims_of
 from lakelock.markers.direct import MarkerSet, listed
 from lakelock.markers.heartbeat import HeartbeatRecord
-from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Storage
 from lakelock.table import layout
+from lakelock.table.io import TableIO
 
 
 @dataclass(frozen=True)
@@ -57,14 +56,7 @@ class Leftovers:
 
 
 def find_leftovers(
-    storage: Storage,
-    instant: str,
-    runtime: Runtime,
-    *,
-    data: bool = True,
-    everywhere: bool = False,
-    own: OwnClaims | None = None,
-    parallel: int = PARALLEL_REQUESTS,
+    io: TableIO, instant: str, *, data: bool = True, everywhere: bool = False, own: OwnClaims | None = None
 ) -> Leftovers:
     """Find what an instant left; without `data` (it has committed, or never wrote) only markers, claims and heartbeat.
 
@@ -74,11 +66,9 @@ def find_leftovers(
 
     `own`: the asker's own instant, and what it knows of its claims. Without it everybody's claims are read.
     """
+    storage = io.storage
     markers = listed(storage, instant)
-    if own is None:
-        claims = claims_of(storage, instant, runtime, parallel=parallel)
-    else:
-        claims = own.keys(storage, instant, runtime, parallel=parallel)
+    claims = claims_of(io, instant) if own is None else own.keys(io, instant)
     files: set[str] = set()
     unreadable = list(markers.unreadable)
     if data:
@@ -89,7 +79,7 @@ def find_leftovers(
                 unreadable.append(str(marker))
         folders = _where(storage, instant, markers, everywhere or bool(unreadable), ours=own is not None)
         looks = [partial(_listed_files, storage, instant, folder) for folder in folders]
-        files.update(*runtime.gather(looks, limit=parallel))
+        files.update(*io.gather(looks))
     return Leftovers(instant, tuple(sorted(files)), markers, claims, layout.heartbeat(instant), tuple(unreadable))
 
 

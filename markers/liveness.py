@@ -8,17 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from functools import partial
 
 from lakelock.clock import Runtime
 from lakelock.errors import StorageUnavailable
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.settings import HeartbeatSettings
-from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Listed, Storage
+from lakelock.str_enum import StrEnum
 from lakelock.table import layout
 from lakelock.table.instants import Instant, is_instant_time
+from lakelock.table.io import TableIO
 
 CLOCK_GRAIN_MS = 1_000
 """Object stores round modification times to the second."""
@@ -29,15 +29,12 @@ def is_too_old(age_ms: float, limit_s: float) -> bool:
     return age_ms > limit_s * 1000 + CLOCK_GRAIN_MS
 
 
-class LivenessState(str, Enum):
+class LivenessState(StrEnum):
     """DEAD is proven and stays so. MISSING: there is no heartbeat, but the instant is too young for that to prove anything."""
 
     ALIVE = "alive"
     DEAD = "dead"
     MISSING = "missing"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)
@@ -143,14 +140,7 @@ def judge_missing(requested_ms: int, now_ms: int, settings: HeartbeatSettings) -
 
 
 def judge_all(
-    storage: Storage,
-    settings: HeartbeatSettings,
-    runtime: Runtime,
-    pending: Iterable[Instant],
-    *,
-    own: str = "",
-    read_alive: bool = True,
-    parallel: int = PARALLEL_REQUESTS,
+    io: TableIO, settings: HeartbeatSettings, pending: Iterable[Instant], *, own: str = "", read_alive: bool = True
 ) -> dict[str, Liveness]:
     """Judge every heartbeat there is and every pending instant that has none, by instant.
 
@@ -158,6 +148,7 @@ def judge_all(
     Without `read_alive` only the records of suspects are read, so the cost does not grow with the number of live writers; then
     `settings`, not its own limit, says whether a writer is a suspect.
     """
+    storage, runtime = io.storage, io.runtime
     beats = {beat.key.rpartition("/")[2]: beat for beat in storage.list(layout.HEARTBEATS)}
     missing = [instant for instant in pending if instant.requested not in beats]
     if not missing and beats.keys() <= ({own} if own else set()):
@@ -169,11 +160,11 @@ def judge_all(
         for instant, liveness in at_first_sight.items()
         if beats[instant].size_bytes and (read_alive or liveness.state is LivenessState.DEAD)
     ]
-    stored = runtime.gather([partial(storage.get, layout.heartbeat(i)) for i in wanted], limit=parallel)
+    stored = io.gather([partial(storage.get, layout.heartbeat(i)) for i in wanted])
     read = {instant: HeartbeatRecord.from_bytes(found.data) for instant, found in zip(wanted, stored, strict=True) if found}
     judged = judge(beats.values(), now_ms, settings, {instant: record for instant, record in read.items() if record})
     reads = [partial(storage.get, layout.timeline(instant.file_name)) for instant in missing]
-    for instant, requested in zip(missing, runtime.gather(reads, limit=parallel), strict=True):
+    for instant, requested in zip(missing, io.gather(reads), strict=True):
         if requested is not None:
             judged[instant.requested] = judge_missing(requested.modified_ms, now_ms, settings)
     return judged

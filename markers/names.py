@@ -8,10 +8,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 
 from lakelock.errors import CorruptTableError
 from lakelock.storage.keys import is_text
+from lakelock.str_enum import StrEnum
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
 
@@ -25,15 +25,12 @@ _BATCH_FILE = re.compile(r"MARKERS[0-9]+", re.ASCII).fullmatch
 _INFIX = ".marker."
 
 
-class MarkerKind(str, Enum):
+class MarkerKind(StrEnum):
     """What a writer was about to do: a new file group, a new slice of one, or (before version 8) an append to a log."""
 
     CREATE = "CREATE"
     MERGE = "MERGE"
     APPEND = "APPEND"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True, order=True)

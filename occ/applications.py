@@ -95,7 +95,7 @@ class AppliedVersions:
     def _applications(self, commits: Sequence[Instant]) -> list[tuple[AppTransaction, Party] | None]:
         unread = [instant for instant in commits if instant.requested not in self._read]
         reads = [partial(self._application_of, instant) for instant in unread]
-        found = self._table.runtime.gather(reads, limit=self._table.parallel_requests)
+        found = self._table.io.gather(reads)
         self._read.update(zip((instant.requested for instant in unread), found, strict=True))
         return [self._read[instant.requested] for instant in commits]
 

@@ -51,6 +51,6 @@ def _commits(table: OpenTable, timeline: Timeline) -> Iterator[LoggedCommit]:
                         yield LoggedCommit(write.requested, write.completion, metadata)
     commits = [commit for commit in timeline.commits if commit.requested not in seen]
     reads = [partial(read_commit, table.storage, commit) for commit in commits]
-    found = table.runtime.gather(reads, limit=table.parallel_requests)
+    found = table.io.gather(reads)
     for commit, metadata in zip(commits, found, strict=True):
         yield LoggedCommit(commit.requested, commit.completion or "", metadata)

@@ -29,6 +29,7 @@ from lakelock.table.archive import archived_write
 from lakelock.table.damage import of_table
 from lakelock.table.file_index.coverage import restores_of
 from lakelock.table.instants import Instant, State
+from lakelock.table.io import TableIO
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.services import RollbackPlan
 from lakelock.table.snapshot import Snapshot
@@ -66,6 +67,11 @@ class OpenTable:
         """How many requests this process has under way at once on the table's storage."""
         return self.settings.listing.parallel_requests
 
+    @cached_property
+    def io(self) -> TableIO:
+        """The same storage, for steps that need nothing else of the table."""
+        return TableIO(self.storage, self.runtime, self.parallel_requests)
+
     @overload
     def at_once(self, one: Callable[[], A], two: Callable[[], B], /) -> tuple[A, B]: ...
 
@@ -91,9 +97,7 @@ class OpenTable:
     @cached_property
     def index(self) -> FileIndex:
         """What this process knows of the table's files by its commits."""
-        return FileIndex(
-            self.storage, self.runtime, self.settings, self.log, lambda text: self.emit(EventKind.ALERT, problem=text)
-        )
+        return FileIndex(self.io, self.settings, self.log, lambda text: self.emit(EventKind.ALERT, problem=text))
 
     def timeline(self) -> Timeline:
         """The timeline as it is now: one listing. `TableError` if the table is gone, or another one is in its place.
@@ -211,7 +215,7 @@ class OpenTable:
         if not timeline.has_archive:
             return True
         files = [partial(self.storage.get, layout.timeline(instant.file_name)) for instant in timeline.oldest_writes]
-        return all(found is not None for found in self.runtime.gather(files, limit=self.parallel_requests))
+        return all(found is not None for found in self.io.gather(files))
 
     def timeline_of_one_moment(self) -> Timeline:
         """The timeline with each commit before the newest, for readers outside a transaction: one listing, or two if long.

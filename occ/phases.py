@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from enum import Enum
 
 from lakelock.clock import Runtime
+from lakelock.str_enum import StrEnum
 
 
-class Phase(str, Enum):
+class Phase(StrEnum):
     """LOOK_UP finds which files hold the rows, SHUFFLE computes the rows of the call and brings them together, WRITE merges
     and encodes files: Spark does the last two in one stage, so they are one phase. VALIDATE is the commit up to its decision
     without the wait for the lock, PUBLISH makes the decision visible.
@@ -21,9 +21,6 @@ class Phase(str, Enum):
     LOCK_WAIT = "lock-wait"
     VALIDATE = "validate"
     PUBLISH = "publish"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 class Phases:

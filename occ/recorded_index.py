@@ -72,7 +72,7 @@ def settle_index(table: OpenTable) -> None:
         return
     check_writable(properties)
     _refuse_other_layouts(table.storage)
-    snapshot = read_snapshot(table.storage, table.timeline(), runtime=table.runtime, parallel=table.parallel_requests)
+    snapshot = read_snapshot(table.io, table.timeline())
     check_files(properties.indexed(wanted), snapshot)
     if isinstance(wanted, BucketIndex):
         for file in sorted(snapshot.files, key=lambda file: -file.size_bytes)[:_PROBED_FILES]:

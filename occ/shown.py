@@ -57,9 +57,7 @@ def _look(table: OpenTable, instant: str) -> tuple[Snapshot, Timeline]:
     """One look; `SnapshotTooOld` if what is kept has changed meanwhile."""
     timeline = table.timeline_of_one_moment()
     kept = all_that_is_kept(table, timeline, instant)
-    snapshot = read_snapshot(
-        table.storage, timeline, instant, runtime=table.runtime, parallel=table.parallel_requests, only=kept
-    )
+    snapshot = read_snapshot(table.io, timeline, instant, only=kept)
     # A clean announces itself on the timeline before it deletes anything, and may have done so since.
     later = table.timeline()
     if all_that_is_kept(table, later, instant) != kept or hides_what_was_cleaned(table, timeline, later, instant):

@@ -54,7 +54,7 @@ def feed_between(
     ensure_comparable(properties)
     timeline = table.timeline_of_one_moment()
     ensure_nothing_undone(table, timeline, since)
-    gather = partial(table.runtime.gather, limit=table.parallel_requests)
+    gather = table.io.gather
     found = read_range(table.storage, timeline, since, until, gather)
     commits = [Commit(*each) for each in found.commits]
     ensure_columns_fit(table, properties, schema, timeline, commits)
@@ -73,7 +73,7 @@ def plan_units(
         return ()
     before = timeline.before(hidden)
     touched = {group.partition for _, data in commits for group in (*data.rewritten_groups, *data.replaced_groups)}
-    replaced = read_replaced(table.storage, before, table.runtime, table.parallel_requests) if touched else {}
+    replaced = read_replaced(table.io, before) if touched else {}
     names = lru_cache(partial(names_of, table.storage, timeline))
     snapshot = Snapshot.of(before, _listed(table, touched), replaced, names)
     # A clean is on the timeline before it deletes anything, so one that the listing suffered from is there now.
@@ -91,7 +91,7 @@ def _listed(table: OpenTable, partitions: set[str]) -> Iterator[Listed]:
         yield from (item for item in table.storage.list("") if _partition(item) in partitions)
         return
     reads = [partial(lambda path: list(table.storage.list(path)), path) for path in sorted(partitions)]
-    for path, items in zip(sorted(partitions), table.runtime.gather(reads, limit=table.parallel_requests), strict=True):
+    for path, items in zip(sorted(partitions), table.io.gather(reads), strict=True):
         yield from (item for item in items if _partition(item) == path)
 
 

@@ -166,7 +166,7 @@ class TableStream:
 
     def _read(self, instants: Sequence[Instant]) -> list[Commit]:
         reads = [partial(read_commit, self.table.storage, instant) for instant in instants]
-        found = self.table.runtime.gather(reads, limit=self.table.parallel_requests)
+        found = self.table.io.gather(reads)
         return [Commit(instant, metadata) for instant, metadata in zip(instants, found, strict=True)]
 
     def _open(self, timeline: Timeline, covered: Coverage) -> list[Instant]:

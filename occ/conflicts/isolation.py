@@ -4,24 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from enum import Enum
 
+from lakelock.str_enum import StrEnum
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import FileStatistics
 
 
-class Level(str, Enum):
+class Level(StrEnum):
     """Delta's isolation levels by Delta's names. With WRITE_SERIALIZABLE a blind append never conflicts: it may count as if it
     had come later than it did.
     """
 
     SERIALIZABLE = "Serializable"
     WRITE_SERIALIZABLE = "WriteSerializable"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)

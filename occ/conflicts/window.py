@@ -43,7 +43,7 @@ def commits_since(
     beside = [i for i in beside if i.requested != baseline.instant]
     unread = [i for i in beside if i.requested not in known]
     reads = [partial(read_summary, table.storage, i) for i in unread]
-    read = table.runtime.gather(reads, limit=table.parallel_requests)
+    read = table.io.gather(reads)
     known.update(zip((i.requested for i in unread), read, strict=True))
     fresh += [i.requested for i in beside]
     return sorted((known[i] for i in fresh), key=lambda o: (o.decision is None, o.decision or 0, o.party.completion or ""))

@@ -51,7 +51,7 @@ class AnnouncedGroups:
 
     def release(self, table: OpenTable, instant: str) -> None:
         """Remove the claims before the transaction ends. If that raises, nobody knows whose they are now."""
-        mine = self.own_claims(disturbed=False).keys(table.storage, instant, table.runtime, parallel=table.parallel_requests)
+        mine = self.own_claims(disturbed=False).keys(table.io, instant)
         self._unanswered |= self._claimed
         table.storage.delete(mine)
         self._claimed, self._unanswered = set(), set()

@@ -58,9 +58,7 @@ def claim_groups(
 def _claim_each(
     table: OpenTable, context: ClaimContext, groups: Iterable[FileGroupId]
 ) -> tuple[set[FileGroupId], list[Refusal]]:
-    answers = table.runtime.gather(
-        [partial(context.claim_group, table.storage, group) for group in groups], limit=table.parallel_requests
-    )
+    answers = table.io.gather([partial(context.claim_group, table.storage, group) for group in groups])
     return {a.group for a in answers if not isinstance(a, Refusal)}, [a for a in answers if isinstance(a, Refusal)]
 
 
@@ -118,15 +116,7 @@ def foreign_conflict(table: OpenTable, baseline: Baseline, mine: Footprint) -> C
     pending = {i.requested: i for i in timeline.pending if i.requested != baseline.instant}
     if not pending:
         return None
-    judged = judge_all(
-        table.storage,
-        table.settings.heartbeat,
-        table.runtime,
-        pending.values(),
-        own=baseline.instant,
-        read_alive=False,
-        parallel=table.parallel_requests,
-    )
+    judged = judge_all(table.io, table.settings.heartbeat, pending.values(), own=baseline.instant, read_alive=False)
     for instant, liveness in sorted(judged.items()):
         if instant not in pending or not liveness.is_foreign or liveness.state is not LivenessState.ALIVE:
             continue

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError, StorageError, StorageUnavailable
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import DecisionLog
-from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.archive import archive_names, completed_write, instants_in, writes_in
 from lakelock.table.commit_metadata import CommitMetadata
@@ -18,6 +16,7 @@ from lakelock.table.damage import RESTORE, of_table
 from lakelock.table.file_index.coverage import Coverage
 from lakelock.table.file_index.effects import Applied, Effect
 from lakelock.table.instants import Instant
+from lakelock.table.io import TableIO
 from lakelock.table.timeline import Timeline
 
 MOST_KEPT = 4_096
@@ -27,8 +26,8 @@ MOST_KEPT = 4_096
 class Effects:
     """The effects of commits that no checkpoint covers yet. A commit's bytes never change."""
 
-    def __init__(self, storage: Storage, runtime: Runtime, log: DecisionLog, parallel: int) -> None:
-        self._storage, self._runtime, self._log, self._parallel = storage, runtime, log, parallel
+    def __init__(self, io: TableIO, log: DecisionLog) -> None:
+        self._io, self._storage, self._log = io, io.storage, log
         self._known: dict[str, Effect] = {}
         self._archived: dict[str, frozenset[str]] = {}
 
@@ -93,7 +92,7 @@ class Effects:
         return [self._known[i] for i in found]
 
     def _gather(self, calls: Iterable[Callable[[], object]]) -> list:  # type: ignore[type-arg]
-        return self._runtime.gather(list(calls), limit=self._parallel)
+        return self._io.gather(list(calls))
 
     def _keep(self, effects: Iterable[Effect]) -> None:
         if len(self._known) > MOST_KEPT:

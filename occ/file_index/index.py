@@ -12,18 +12,17 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
-from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError, LakelockError, StorageError, StorageUnavailable
 from lakelock.occ.file_index.effects import Effects
 from lakelock.occ.file_index.folder import CheckpointFolder
 from lakelock.occ.file_index.overtaken import ensure_not_overtaken
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.settings import Settings
-from lakelock.storage import Storage
 from lakelock.table.file_index.checkpoint import Checkpoint
 from lakelock.table.file_index.coverage import Coverage
 from lakelock.table.file_index.effects import Effect, Slice
 from lakelock.table.file_index.state import IndexState
+from lakelock.table.io import TableIO
 from lakelock.table.snapshot import DataFile, Slices, Snapshot, read_snapshot
 from lakelock.table.statistics import FileStatistics
 from lakelock.table.timeline import Timeline
@@ -40,14 +39,11 @@ class FileIndex:
     changes, so at worst two threads read the same thing twice. `alert` receives a description of each problem.
     """
 
-    def __init__(
-        self, storage: Storage, runtime: Runtime, settings: Settings, log: DecisionLog, alert: Callable[[str], None]
-    ) -> None:
-        self._storage, self._runtime, self._alert = storage, runtime, alert
+    def __init__(self, io: TableIO, settings: Settings, log: DecisionLog, alert: Callable[[str], None]) -> None:
+        self._io, self._storage, self._alert = io, io.storage, alert
         self._every = settings.checkpoint.every_commits
-        self._parallel = settings.listing.parallel_requests
-        self._folder = CheckpointFolder(storage, alert)
-        self._effects = Effects(storage, runtime, log, self._parallel)
+        self._folder = CheckpointFolder(io.storage, alert)
+        self._effects = Effects(io, log)
         # Some decisions are rollbacks, so the writer whose turn it is may find fewer commits.
         self._least = self._every // 2
         self._alerted = False
@@ -153,8 +149,8 @@ class FileIndex:
         return IndexState.after(NOTHING, effects)
 
     def _listed(self, timeline: Timeline) -> Snapshot:
-        snapshot = read_snapshot(self._storage, timeline, runtime=self._runtime, parallel=self._parallel)
-        ensure_not_overtaken(self._storage, timeline, snapshot, self._runtime, self._parallel)
+        snapshot = read_snapshot(self._io, timeline)
+        ensure_not_overtaken(self._io, timeline, snapshot)
         return snapshot
 
     def _without(self, state: IndexState, timeline: Timeline, error: CorruptTableError | StorageError) -> Snapshot:

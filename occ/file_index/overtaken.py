@@ -9,32 +9,31 @@ from __future__ import annotations
 
 from functools import partial
 
-from lakelock.clock import Runtime
 from lakelock.errors import SnapshotTooOld
-from lakelock.storage import Storage
+from lakelock.table.io import TableIO
 from lakelock.table.snapshot import DataFile, Snapshot, read_replaced
 from lakelock.table.timeline import Timeline, read_timeline
 from lakelock.table.upkeep.cleaning import read_clean
 
 
-def ensure_not_overtaken(storage: Storage, timeline: Timeline, snapshot: Snapshot, runtime: Runtime, parallel: int) -> None:
+def ensure_not_overtaken(io: TableIO, timeline: Timeline, snapshot: Snapshot) -> None:
     """`SnapshotTooOld` if a clean that the timeline does not show has deleted what belongs to the listed snapshot.
 
     One listing, and one read of each clean that has begun since.
     """
-    now = read_timeline(storage)
+    now = read_timeline(io.storage)
     known = {clean.requested for clean in timeline.cleanings}
-    begun = [partial(read_clean, storage, clean) for clean in now.cleanings if clean.requested not in known]
-    told = (record for record in runtime.gather(begun, limit=parallel) if record is not None)
+    begun = [partial(read_clean, io.storage, clean) for clean in now.cleanings if clean.requested not in known]
+    told = (record for record in io.gather(begun) if record is not None)
     deleted = (DataFile.parse(key) for record in told for key in record.keys)
     lost = [file for file in deleted if file and timeline.is_visible(file.instant) and _is_newer(file, snapshot)]
     if not lost:
         return
-    replaced = read_replaced(storage, timeline, runtime, parallel)
+    replaced = read_replaced(io, timeline)
     missed = next((file for file in lost if file.group not in replaced), None)
     if missed is not None:
         raise SnapshotTooOld(
-            f"{storage.uri}: {missed.key} was cleaned while the table's files were listed",
+            f"{io.storage.uri}: {missed.key} was cleaned while the table's files were listed",
             hint="read again; if it happens often, raise clean.readers_s for the cleaner",
             file=missed.key,
         )

@@ -51,15 +51,7 @@ def late_starters(table: OpenTable, timeline: Timeline, own: str, answered: Cont
     unknown = [i for i in started if i.requested not in answered and i.requested not in table.observed.known_ours]
     if not unknown:
         return []
-    judged = judge_all(
-        table.storage,
-        table.settings.heartbeat,
-        table.runtime,
-        unknown,
-        own=own,
-        read_alive=False,
-        parallel=table.parallel_requests,
-    )
+    judged = judge_all(table.io, table.settings.heartbeat, unknown, own=own, read_alive=False)
     theirs = [i for i in unknown if i.requested in judged and judged[i.requested].is_foreign]
     alive = [i for i in theirs if judged[i.requested].state is not LivenessState.DEAD]
     if not alive:

@@ -98,7 +98,7 @@ def audit(table: OpenTable, limit: int) -> Audited:
     timeline = table.timeline()
     newest = sorted(timeline.commits, key=lambda i: i.completion or i.requested)[-limit:]
     reads = [partial(read_summary, table.storage, i) for i in newest]
-    commits = table.runtime.gather(reads, limit=table.parallel_requests)
+    commits = table.io.gather(reads)
     older = len(timeline.commits) - len(commits)
     return Audited(len(commits), older, timeline.has_archive, overlaps(commits), unrepaired(table, timeline))
 
@@ -168,7 +168,7 @@ class LookBack:
         newest = sorted(timeline.commits, key=lambda i: i.completion or i.requested)[-LOOKED_BACK_AT:]
         unread = [i for i in newest if i.requested not in self._known]
         reads = [partial(read_summary, table.storage, i) for i in unread]
-        read = table.runtime.gather(reads, limit=table.parallel_requests)
+        read = table.io.gather(reads)
         known = {**self._known, **dict(zip((i.requested for i in unread), read, strict=True))}
         self._known = {i.requested: known[i.requested] for i in newest}
         return list(self._known.values())

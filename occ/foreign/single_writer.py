@@ -22,9 +22,7 @@ def live_others(table: OpenTable, timeline: Timeline, own: str = "") -> list[Par
     others = [instant for instant in timeline.pending if instant.requested != own]
     if not others:
         return []
-    judged = judge_all(
-        table.storage, table.settings.heartbeat, table.runtime, timeline.pending, own=own, parallel=table.parallel_requests
-    )
+    judged = judge_all(table.io, table.settings.heartbeat, timeline.pending, own=own)
     found = []
     for instant in others:
         liveness = judged.get(instant.requested)

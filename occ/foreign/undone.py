@@ -97,7 +97,7 @@ def is_undoing(table: OpenTable, timeline: Timeline) -> bool:
 def _named(table: OpenTable, timeline: Timeline, rollbacks: Sequence[Instant]) -> dict[str, list[Instant]]:
     if not rollbacks:
         return {}
-    targets = table.runtime.gather([partial(rollback_target, table, r) for r in rollbacks], limit=table.parallel_requests)
+    targets = table.io.gather([partial(rollback_target, table, r) for r in rollbacks])
     named: dict[str, list[Instant]] = {}
     for target, rollback in zip(targets, rollbacks, strict=True):
         write = timeline.write_at(target) if target is not None else None
@@ -113,7 +113,7 @@ def undone_commits(table: OpenTable, timeline: Timeline, *, known: Container[str
     """
     found = {instant: by for instant, by in rolled_back_commits(table, timeline).items() if instant not in known}
     commits = [i for i in timeline.commits if i.requested in found]
-    read = table.runtime.gather([partial(read_commit, table.storage, i) for i in commits], limit=table.parallel_requests)
+    read = table.io.gather([partial(read_commit, table.storage, i) for i in commits])
     every = [
         _undone(table, CommitSummary.of(i.requested, i.completion or "", metadata, None).party, found[i.requested], metadata)
         for i, metadata in zip(commits, read, strict=True)
@@ -127,7 +127,7 @@ def unrepaired(table: OpenTable, timeline: Timeline) -> list[Undone]:
     if not undone:
         return []
     later = [i for i in timeline.commits if i.requested > undone[0].instant]
-    read = table.runtime.gather([partial(read_commit, table.storage, i) for i in later], limit=table.parallel_requests)
+    read = table.io.gather([partial(read_commit, table.storage, i) for i in later])
     repaired = {instant for metadata in read for instant in metadata.extra.get(keys.REPAIRED, "").split(",")}
     return [each for each in undone if each.instant not in repaired]
 

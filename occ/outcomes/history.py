@@ -66,7 +66,7 @@ def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
     """The newest commits by completion, newest first; one request each, and where they do not suffice, the archive's files."""
     newest = sorted(table.timeline().commits, key=lambda i: i.completion or i.requested, reverse=True)[:limit]
     reads = [partial(read_summary, table.storage, i) for i in newest]
-    others = table.runtime.gather(reads, limit=table.parallel_requests)
+    others = table.io.gather(reads)
     entries = [entry_of(instant, other) for instant, other in zip(newest, others, strict=True)]
     return entries + _archived(table, limit - len(entries), {i.requested for i in newest})
 

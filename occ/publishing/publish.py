@@ -61,7 +61,7 @@ def files_of(metadata: CommitMetadata) -> list[str]:
 
 def missing(table: OpenTable, paths: Sequence[str]) -> list[str]:
     """Those of the files that are not there. One request each, made at once."""
-    there = table.runtime.gather([partial(has_file, table.storage, path) for path in paths], limit=table.parallel_requests)
+    there = table.io.gather([partial(has_file, table.storage, path) for path in paths])
     return [path for path, found in zip(paths, there, strict=True) if not found]
 
 

@@ -145,7 +145,7 @@ def _awaited(table: OpenTable, home: Storage, prepare: Decision, timeline: Timel
 def owner_lives(table: OpenTable, instant: str, timeline: Timeline) -> bool:
     """Whether the writer of a pending instant is alive, by its heartbeat in this table."""
     pending = [each for each in timeline.pending if each.requested == instant]
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, pending, parallel=table.parallel_requests)
+    judged = judge_all(table.io, table.settings.heartbeat, pending)
     return any(each.state is LivenessState.ALIVE for each in judged.values())
 
 

@@ -47,15 +47,7 @@ def find_dead(
     `patient`: instants of another engine are left to that engine for a while, and a writer that is still alive by the limit
     of this process is not asked for its own. Otherwise the record of every live writer is read, too.
     """
-    judged = judge_all(
-        table.storage,
-        table.settings.heartbeat,
-        table.runtime,
-        timeline.pending,
-        own=own,
-        read_alive=not patient,
-        parallel=table.parallel_requests,
-    )
+    judged = judge_all(table.io, table.settings.heartbeat, timeline.pending, own=own, read_alive=not patient)
     pending = {i.requested: Action(i.action) for i in timeline.pending}
     services = {i.requested for i in timeline.pending_services}
     foreign = {instant for instant in pending if instant in judged and judged[instant].is_foreign}
@@ -148,7 +140,7 @@ def sweep(table: OpenTable, note: Note | None = None) -> int:
     """
     folder = len(layout.TEMP) + 1
     marked = {item.key[folder:].partition("/")[0] for item in table.storage.list(layout.TEMP)}
-    claims = all_claims(table.storage, table.runtime, parallel=table.parallel_requests)
+    claims = all_claims(table.io)
     beating = {item.key.rpartition("/")[2] for item in table.storage.list(layout.HEARTBEATS)}
     timeline = table.timeline()
     active = {i.requested for i in (*timeline.pending, *timeline.pending_services)}
@@ -179,7 +171,7 @@ def _finished(timeline: Timeline, instant: str) -> RollbackOutcome:
 
 def remove_leftovers(table: OpenTable, timeline: Timeline, instant: str, *, committed: bool) -> None:
     """Remove the markers, claims and heartbeat of a finished instant, and the data files that did not commit."""
-    left = find_leftovers(table.storage, instant, table.runtime, data=not committed, parallel=table.parallel_requests)
+    left = find_leftovers(table.io, instant, data=not committed)
     if not committed:
         remove_uncommitted(table, left, left.control_files)
         return
@@ -210,9 +202,7 @@ def collectable(table: OpenTable, view: LogView) -> int:
     Not beyond what a live transaction noted as its head, and never the head itself: only that can await publication. A rollback
     need not be complete: its writer's window has a hole then, and whoever finds it pending decides once more.
     """
-    judged = judge_all(
-        table.storage, table.settings.heartbeat, table.runtime, table.timeline().pending, parallel=table.parallel_requests
-    )
+    judged = judge_all(table.io, table.settings.heartbeat, table.timeline().pending)
     needed = [
         liveness.record.first
         for liveness in judged.values()

@@ -150,7 +150,7 @@ def _is_underway(table: OpenTable, timeline: Timeline, instant: str) -> bool:
     rollbacks = [r for r in timeline.rollbacks if not r.is_completed and rollback_target(table, r) == instant]
     if not rollbacks:
         return False
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, rollbacks, parallel=table.parallel_requests)
+    judged = judge_all(table.io, table.settings.heartbeat, rollbacks)
     return any(not judged[r.requested].is_mine_to_reap for r in rollbacks if r.requested in judged)
 
 
@@ -159,14 +159,7 @@ def clean_up(table: OpenTable, target: RollbackTarget, *, everywhere: bool = Fal
 
     `everywhere`: search the whole table for its data, because its markers may be incomplete.
     """
-    left = find_leftovers(
-        table.storage,
-        target.instant,
-        table.runtime,
-        everywhere=everywhere,
-        own=target.claims,
-        parallel=table.parallel_requests,
-    )
+    left = find_leftovers(table.io, target.instant, everywhere=everywhere, own=target.claims)
     table.storage.delete(left.data_files)
     reached(Step.ROLLBACK_DATA_DELETED)
     # A service that was made to yield may find claims that look like its own, and are being taken over: those are swept later.
@@ -186,9 +179,7 @@ def clean_up(table: OpenTable, target: RollbackTarget, *, everywhere: bool = Fal
 
 def _remove_late(table: OpenTable, target: RollbackTarget) -> None:
     """Remove what tasks wrote while others rolled their instant back. The heartbeat, if it is there, is left to these."""
-    left = find_leftovers(
-        table.storage, target.instant, table.runtime, everywhere=True, own=target.claims, parallel=table.parallel_requests
-    )
+    left = find_leftovers(table.io, target.instant, everywhere=True, own=target.claims)
     remove_uncommitted(table, left, (*left.markers, *left.claims))
 
 

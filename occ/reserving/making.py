@@ -118,7 +118,7 @@ def _joined(table: OpenTable, heartbeat: Heartbeat, mine: Reservation) -> Turn |
         is_there = any(each.id == mine.id for each in queue)
         if is_there or len(queue) >= MOST_RESERVATIONS:
             return None
-        claims = all_claims(table.storage, table.runtime, parallel=table.parallel_requests)
+        claims = all_claims(table.io)
         joined = replace(mine, before=frozenset(claim.instant for claim in claims.values()))
         older = tuple(each for each in queue if each.meets(joined))
         turn = Turn(table, joined, older, _at_work(joined, claims), heartbeat)

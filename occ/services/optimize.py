@@ -202,7 +202,7 @@ def _named(table: OpenTable, tx: Transaction, files: Sequence[DataFile]) -> list
     timeline = tx.baseline.timeline
     commits = {file.instant: timeline.write_at(file.instant) for file in files}
     reads = [partial(_paths, table, instant) for instant in commits.values() if instant is not None]
-    named = frozenset[str]().union(*table.runtime.gather(reads, limit=table.parallel_requests))
+    named = frozenset[str]().union(*table.io.gather(reads))
     return [file for file in files if file.key in named or commits[file.instant] is None]
 
 

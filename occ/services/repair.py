@@ -107,7 +107,7 @@ def left_plans(table: OpenTable, timeline: Timeline) -> tuple[str, ...]:
     """Rollbacks of completed instants that are not over, and of which nothing shows that somebody is at work on them."""
     named = rolled_back_commits(table, timeline).values()
     plans = [each for rollbacks in named for each in rollbacks if not each.is_completed]
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, plans, parallel=table.parallel_requests)
+    judged = judge_all(table.io, table.settings.heartbeat, plans)
     dead = {instant for instant, liveness in judged.items() if liveness.state is LivenessState.DEAD}
     return tuple(each.requested for each in plans if each.requested in dead)
 
@@ -118,7 +118,7 @@ def plan_repair(table: OpenTable, timeline: Timeline, now: Snapshot, undone: Seq
         return RestorePlan((), ())
     out = {each.instant for each in undone}
     without = replace(timeline, instants=tuple(i for i in timeline.instants if i.requested not in out))
-    then = read_snapshot(table.storage, without, runtime=table.runtime, parallel=table.parallel_requests)
+    then = read_snapshot(table.io, without)
     touched = {file.group for file in now.files if file.instant in out} | _replaced_by(table, timeline, out)
     copies = [Copy(file, now.group(group)) for group in sorted(touched) if (file := then.group(group)) is not None]
     removed = [file for file in now.files if file.group in touched and then.group(file.group) is None]

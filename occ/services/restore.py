@@ -196,7 +196,7 @@ def _as_it_was(table: OpenTable, timeline: Timeline, now: Snapshot, as_of: str) 
     saved = saved_at(table, timeline, as_of) if as_of < timeline.first_active else None
     if saved is None:
         check_moment(timeline, as_of, table.runtime.now_ms())
-        then = read_snapshot(table.storage, timeline, as_of, runtime=table.runtime, parallel=table.parallel_requests)
+        then = read_snapshot(table.io, timeline, as_of)
         return then, Expected.of(_commits(table, timeline).items(), as_of)
     then = Snapshot(tuple(sorted(filter(None, map(DataFile.parse, saved)))))
     # The savepoint names every slice of that time, so all others have been added since.
@@ -239,5 +239,5 @@ def _commits(table: OpenTable, timeline: Timeline) -> Mapping[str, CommitMetadat
         return read_commit(table.storage, timeline.commits[number])
 
     reads = [partial(read, number) for number in range(len(timeline.commits))]
-    found = table.runtime.gather(reads, limit=table.parallel_requests)
+    found = table.io.gather(reads)
     return {instant.requested: metadata for instant, metadata in zip(timeline.commits, found, strict=True)}

@@ -156,7 +156,7 @@ def _still_replaced(table: OpenTable, timeline: Timeline) -> set[str]:
             part = folders[start : start + table.parallel_requests]
             new = [folder for folder in part if folder not in seen]
             looks = [partial(_groups_in, table, folder) for folder in new]
-            seen.update(zip(new, table.runtime.gather(looks, limit=table.parallel_requests), strict=True))
+            seen.update(zip(new, table.io.gather(looks), strict=True))
             if any(group in seen[group.partition] for group in groups if group.partition in part):
                 return {instant.requested}
     return set()
@@ -172,7 +172,7 @@ def _in_history(table: OpenTable, timeline: Timeline, history: History) -> tuple
     done = [i for i in timeline.instants if i.is_completed and i.action != Action.SAVEPOINT]
     overlapping = [f for f in history.files if any(f.first <= i.requested <= f.last for i in done)]
     known: set[tuple[str, str]] = set()
-    for found in table.runtime.gather([partial(_instants_in, table, f) for f in overlapping], limit=table.parallel_requests):
+    for found in table.io.gather([partial(_instants_in, table, f) for f in overlapping]):
         known |= found
     return tuple(i for i in done if (i.requested, i.action) in known)
 
@@ -184,7 +184,7 @@ def _instants_in(table: OpenTable, file: HistoryFile) -> set[tuple[str, str]]:
 def _move(table: OpenTable, listed: list[Listed], chosen: tuple[Instant, ...], history: History, budget: Budget) -> bool:
     """Put the instants into the history, then remove them from the timeline; False when another archiver was faster."""
     reads = [partial(_row, table, instant) for instant in chosen]
-    found = table.runtime.gather(reads, limit=table.parallel_requests)
+    found = table.io.gather(reads)
     rows = [row for row in found if row is not None]
     if len(rows) < len(chosen):
         return False

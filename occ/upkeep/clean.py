@@ -139,7 +139,7 @@ def _draft(table: OpenTable, asked: CleanSettings | None) -> _Draft:
     saved = saved_files(table, timeline)
     dead = NONE
     if files:
-        replaced = read_replaced(table.storage, timeline, table.runtime, table.parallel_requests)
+        replaced = read_replaced(table.io, timeline)
         planned = _planned_groups(table.storage, timeline)
         found = partial(dead_files, keep_versions=settings.keep_versions, timeline=timeline, files=files, replaced=replaced)
         dead = found(kept, held=saved.keys, held_groups=planned)
@@ -245,7 +245,7 @@ def _carry_out(
         budget.progress("clean", start, len(keys))
         part = keys[start : start + wave]
         batches = [part[at : at + DELETED_AT_ONCE] for at in range(0, len(part), DELETED_AT_ONCE)]
-        table.runtime.gather([partial(table.storage.delete, batch) for batch in batches], limit=table.parallel_requests)
+        table.io.gather([partial(table.storage.delete, batch) for batch in batches])
         reached(Step.CLEAN_DELETED)
     budget.progress("clean", len(keys), len(keys))
     _complete(table, instant, _without(plan, saved.keys), max(0, table.runtime.now_ms() - began_ms))
@@ -257,7 +257,7 @@ def _carry_out(
 def _still_there(table: OpenTable, keys: Sequence[str]) -> list[str]:
     """Those of the files that an earlier run has not deleted. One listing of each of their partitions."""
     partitions = sorted({layout.split_path(key)[0] for key in keys})
-    listings = table.runtime.gather([partial(files_of, table, each) for each in partitions], limit=table.parallel_requests)
+    listings = table.io.gather([partial(files_of, table, each) for each in partitions])
     there = {item.key for items in listings for item in items}
     return [key for key in keys if key in there]
 

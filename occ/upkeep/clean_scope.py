@@ -48,7 +48,7 @@ class Scope:
             objects = list(table.storage.list(""))
             return objects, replace(self.note, objects=len(objects)) if self.note is not None else None
         looks = [partial(files_of, table, partition) for partition in sorted(self.partitions)]
-        found = table.runtime.gather(looks, limit=table.parallel_requests)
+        found = table.io.gather(looks)
         return [item for items in found for item in items], self.note
 
 
@@ -114,7 +114,7 @@ def _superseded_in(table: OpenTable, timeline: Timeline, since: str, until: str)
             return None
         reads = [partial(_superseded_by, table, timeline, instant.requested) for instant in active]
         old = [partial(_superseded_by_archived, table, name, instants) for name, instants in archived.items() if instants]
-        found = table.runtime.gather([*reads, *old], limit=table.parallel_requests)
+        found = table.io.gather([*reads, *old])
     except StorageUnavailable:
         raise
     except (StorageError, CorruptTableError):
@@ -136,7 +136,7 @@ def _archived(table: OpenTable, timeline: Timeline, since: str, until: str) -> d
     """The instants of that time in each file of the history that may have some. One read for each such file."""
     files = (HistoryFile.parse(name) for name in timeline.archive)
     names = [file.name for file in files if file is not None and file.last >= since and file.first < until]
-    found = table.runtime.gather([partial(instants_in, table.storage, name) for name in names], limit=table.parallel_requests)
+    found = table.io.gather([partial(instants_in, table.storage, name) for name in names])
     return {name: frozenset(i for i in instants if since <= i < until) for name, instants in zip(names, found, strict=True)}
 
 

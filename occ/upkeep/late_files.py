@@ -33,7 +33,7 @@ def remove_late_files(table: OpenTable, timeline: Timeline, *, after: str, befor
     """
     rolled = [rollback for rollback, target in _rolled_back(table, timeline) if after < target < before]
     plans = [partial(rollback_plan, table, rollback) for rollback in rolled]
-    for plan in table.runtime.gather(plans, limit=table.parallel_requests):
+    for plan in table.io.gather(plans):
         if plan is not None:
             table.storage.delete(_announced(plan))
 
@@ -42,7 +42,7 @@ def _rolled_back(table: OpenTable, timeline: Timeline) -> list[tuple[Instant, st
     """Completed rollbacks, each with its target; a commit that shares the time of one that was rolled back is not one."""
     completed = [i for i in timeline.rollbacks if i.is_completed]
     looks = [partial(rollback_target, table, rollback) for rollback in completed]
-    targets = table.runtime.gather(looks, limit=table.parallel_requests)
+    targets = table.io.gather(looks)
     return [(r, t) for r, t in zip(completed, targets, strict=True) if t is not None and timeline.state_of(t) is None]
 
 

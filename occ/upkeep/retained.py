@@ -24,7 +24,7 @@ def newest_readable_from(table: OpenTable, timeline: Timeline) -> str:
     for look in range(_LOOKS):
         cleans = timeline.cleanings
         looks = [partial(read_clean, table.storage, clean) for clean in cleans]
-        records = table.runtime.gather(looks, limit=table.parallel_requests)
+        records = table.io.gather(looks)
         known = all(record is not None or clean.is_completed for clean, record in zip(cleans, records, strict=True))
         if known or look + 1 == _LOOKS:
             break

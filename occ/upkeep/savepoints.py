@@ -48,7 +48,7 @@ class Saved:
 def saved_files(table: OpenTable, timeline: Timeline) -> Saved:
     """The keys of all files that savepoints keep. One read for each savepoint."""
     done = [i for i in timeline.savepoints if i.is_completed]
-    found = table.runtime.gather([partial(_metadata, table, i) for i in done], limit=table.parallel_requests)
+    found = table.io.gather([partial(_metadata, table, i) for i in done])
     keys = frozenset(key for metadata in found if metadata is not None for key in metadata.keys)
     return Saved(keys, frozenset(i.requested for i in done), any(not i.is_completed for i in timeline.savepoints))
 
@@ -168,7 +168,7 @@ def _complete(table: OpenTable, name: str, commit: Instant) -> tuple[Instant, Sa
     timeline = table.timeline()
     # A clean may have been planned, carried out and completed since the first look.
     ensure_readable(table, timeline, commit.requested)
-    snapshot = read_snapshot(table.storage, timeline, commit.requested, runtime=table.runtime, parallel=table.parallel_requests)
+    snapshot = read_snapshot(table.io, timeline, commit.requested)
     files: dict[str, list[str]] = {}
     for file in snapshot.files:
         files.setdefault(file.partition, []).append(file.name)

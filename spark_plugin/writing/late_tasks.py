@@ -37,7 +37,7 @@ def while_wanted(
         if stat.path:
             files.append(stat.path)
             kind = MarkerKind.CREATE if stat.is_new_group else MarkerKind.MERGE
-            markers.append(layout.marker(context.instant, *_folder_and_name(stat.path), kind.value))
+            markers.append(layout.marker(context.instant, *layout.split_path(stat.path), kind.value))
         yield stat
     if not files:
         return
@@ -56,8 +56,3 @@ def while_wanted(
             hint="nothing needs to be done; if a whole write failed with this, run it again",
             instant=context.instant,
         )
-
-
-def _folder_and_name(path: str) -> tuple[str, str]:
-    folder, _, name = path.rpartition("/")
-    return folder, name

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, replace
-from enum import Enum
 
 from lakelock.identity import WriterIdentity, name_of
+from lakelock.str_enum import StrEnum
 
 SHOWN = 5
 WHOLE_TABLE = "the whole table"
 """How a read of everything describes itself."""
 
 
-class ConflictRule(str, Enum):
+class ConflictRule(StrEnum):
     """The rule that was broken. Append only: names are an API, used by logs, metrics and documents."""
 
     PROTOCOL = "protocol"
@@ -26,9 +26,6 @@ class ConflictRule(str, Enum):
     PARTITION_OVERWRITE = "partition-overwrite"
     PENDING_TABLE_SERVICE = "pending-table-service"
     WRITE_SET = "write-set"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)

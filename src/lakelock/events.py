@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from enum import Enum
+
+from lakelock.str_enum import StrEnum
 
 _log = logging.getLogger("lakelock")
 _log.addHandler(logging.NullHandler())
 
 
-class EventKind(str, Enum):
+class EventKind(StrEnum):
     """Names of events. Append only."""
 
     BEGAN = "began"
@@ -43,9 +44,6 @@ class EventKind(str, Enum):
     PHASE_DONE = "phase-done"
     NAMED = "named"
     LOCK_TIMED_OUT = "lock-timed-out"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)

@@ -9,17 +9,15 @@ from enum import Enum
 
 from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule
 from lakelock.rule_texts import DECLARE_SCOPE, NO_RETRY, REMEDIES, WEAKER_LEVEL, FoundAt, Remedy, about, rule_text
+from lakelock.str_enum import StrEnum
 
 
-class Verdict(str, Enum):
+class Verdict(StrEnum):
     """COLLIDES: the second to be decided is rejected. DEPENDS: only if `only_if` holds. PASSES: both commit."""
 
     COLLIDES = "collides"
     DEPENDS = "depends"
     PASSES = "passes"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 @dataclass(frozen=True)

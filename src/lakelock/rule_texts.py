@@ -5,22 +5,19 @@ and the reference pages all take their words from here.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from enum import Enum
 
 from lakelock.conflict import ConflictRule
+from lakelock.str_enum import StrEnum
 
 
-class FoundAt(str, Enum):
+class FoundAt(StrEnum):
     """When a conflict is found: CLAIM, before the data is written; COMMIT, after it."""
 
     CLAIM = "claim"
     COMMIT = "commit"
 
-    def __str__(self) -> str:
-        return self.value
 
-
-class Remedy(str, Enum):
+class Remedy(StrEnum):
     """Something that the loser of a conflict can do. Append only: the names are an API."""
 
     RUN_AGAIN = "run-again"
@@ -29,9 +26,6 @@ class Remedy(str, Enum):
     ANOTHER_LEVEL = "another-level"
     ANOTHER_TIME = "another-time"
     OTHER_ENGINE = "other-engine"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 REMEDIES: dict[Remedy, str] = {

@@ -16,6 +16,7 @@ from lakelock.table.avro.schemas import REQUESTED_REPLACE
 from lakelock.table.base_files.writer import BaseFileWriter, Stamp
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.io import TableIO
 from lakelock.table.keys.keyed import Keyed
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties, read_properties
@@ -59,7 +60,7 @@ class Peer:
 
     def write(self, instant: str, partition: str, file_id: str) -> WriteStat:
         """A new file group, or the next slice of one that there is."""
-        old = read_snapshot(self.storage, read_timeline(self.storage)).group(FileGroupId(partition, file_id))
+        old = read_snapshot(TableIO(self.storage), read_timeline(self.storage)).group(FileGroupId(partition, file_id))
         new = DataFile(partition, file_id, "0-0-0", instant, 4)
         with self.storage.open_output(new.key) as out:
             out.write(b"rows")

@@ -34,6 +34,7 @@ from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
+from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 
 GROUP = FileGroupId("month=1", "f1-0")
@@ -227,7 +228,7 @@ def test_claims_of_an_instant_are_found_among_those_of_others(storage: CountingS
     for group, instant in ((GROUP, THEIRS), (odd, MINE), (FileGroupId("", "f3"), MINE)):
         claim_group(storage, group, claim_at(instant), never)
     storage.put(f"{layout.CLAIMS}/junk", b"junk")
-    assert set(claims_of(storage, MINE, SystemRuntime())) == {layout.claim(odd), layout.claim(FileGroupId("", "f3"))}
+    assert set(claims_of(TableIO(storage, SystemRuntime()), MINE)) == {layout.claim(odd), layout.claim(FileGroupId("", "f3"))}
 
 
 class Scene:

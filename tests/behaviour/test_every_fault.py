@@ -24,6 +24,7 @@ from lakelock.occ.outcomes.history import Outcome
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
+from lakelock.table.io import TableIO
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
@@ -85,7 +86,7 @@ class World:
         return new is not None
 
     def shown(self) -> dict[str, str]:
-        return {f.file_id: f.instant for f in read_snapshot(self.storage, read_timeline(self.storage)).files}
+        return {f.file_id: f.instant for f in read_snapshot(TableIO(self.storage), read_timeline(self.storage)).files}
 
     def settle(self) -> None:
         """Let leases and heartbeats run out, let another writer pass, and sweep."""

@@ -22,6 +22,7 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State
+from lakelock.table.io import TableIO
 from lakelock.testing import ManualRuntime
 
 INSTANT, OTHER, THIRD = "20261121093515485", "20261121093515486", "20261121093515487"
@@ -113,7 +114,7 @@ def test_a_beat_is_one_request_and_keeps_the_writer_alive(runtime: ManualRuntime
         heartbeat.ensure_alive()
     assert set(storage.requests) == {"put"}
     assert storage.total == 200
-    assert judge_all(storage, SETTINGS, runtime, [])[INSTANT].state is LivenessState.ALIVE
+    assert judge_all(TableIO(storage, runtime), SETTINGS, [])[INSTANT].state is LivenessState.ALIVE
 
 
 def test_two_lost_beats_in_a_row_kill_nobody(runtime: ManualRuntime, storage: CountingStorage) -> None:
@@ -174,7 +175,7 @@ def test_the_owner_gives_up_before_anybody_else_may_judge_it_dead(runtime: Manua
     paused = ManualRuntime()
     heartbeat = started(storage, paused)
     judge = started(storage, runtime, instant=OTHER)
-    while (found := judge_all(storage, SETTINGS, runtime, [])[INSTANT]).state is not LivenessState.DEAD:
+    while (found := judge_all(TableIO(storage, runtime), SETTINGS, [])[INSTANT]).state is not LivenessState.DEAD:
         assert found.state is LivenessState.ALIVE
         runtime.advance(0.25)
     assert 121 <= runtime.monotonic_s() < 122
@@ -247,7 +248,7 @@ def test_the_judges_own_clock_does_not_matter(runtime: ManualRuntime, storage: C
     storage.put(layout.heartbeat(OTHER), b"")
     runtime.advance(30)
     runtime.skew_ms = skew_ms
-    judged = judge_all(storage, SETTINGS, runtime, [])
+    judged = judge_all(TableIO(storage, runtime), SETTINGS, [])
     assert {instant: found.state for instant, found in judged.items()} == {
         INSTANT: LivenessState.DEAD,
         OTHER: LivenessState.ALIVE,
@@ -262,7 +263,7 @@ def test_a_heartbeat_of_ours_is_judged_by_its_own_interval(runtime: ManualRuntim
     started(storage, asleep, instant=OTHER, interval_s=1)
     started(storage, asleep, instant=THIRD)
     runtime.advance(130)
-    states = {instant: found.state.value for instant, found in judge_all(storage, SETTINGS, runtime, []).items()}
+    states = {instant: found.state.value for instant, found in judge_all(TableIO(storage, runtime), SETTINGS, []).items()}
     assert states == {INSTANT: "alive", OTHER: "dead", THIRD: "dead"}
 
 
@@ -272,11 +273,11 @@ def test_a_pending_instant_without_heartbeat_is_dead_once_it_is_old_enough(
     storage.put(layout.timeline(pending(INSTANT).file_name), b"")
     runtime.advance(100)
     storage.put(layout.timeline(pending(OTHER).file_name), b"")
-    assert judge_all(storage, SETTINGS, runtime, [pending(INSTANT)])[INSTANT].state is LivenessState.MISSING
+    assert judge_all(TableIO(storage, runtime), SETTINGS, [pending(INSTANT)])[INSTANT].state is LivenessState.MISSING
     runtime.advance(20)
-    assert judge_all(storage, SETTINGS, runtime, [pending(INSTANT)])[INSTANT].state is LivenessState.MISSING
+    assert judge_all(TableIO(storage, runtime), SETTINGS, [pending(INSTANT)])[INSTANT].state is LivenessState.MISSING
     runtime.advance(5)
-    judged = judge_all(storage, SETTINGS, runtime, [pending(INSTANT), pending(OTHER), pending(THIRD)])
+    judged = judge_all(TableIO(storage, runtime), SETTINGS, [pending(INSTANT), pending(OTHER), pending(THIRD)])
     assert {instant: found.state.value for instant, found in judged.items()} == {INSTANT: "dead", OTHER: "missing"}
     assert judged[INSTANT].evidence == "it has no heartbeat and was requested 125 s ago, 120 s are allowed"
 
@@ -284,13 +285,13 @@ def test_a_pending_instant_without_heartbeat_is_dead_once_it_is_old_enough(
 def test_files_that_are_no_instants_are_not_judged(runtime: ManualRuntime, storage: CountingStorage) -> None:
     storage.put(f"{layout.HEARTBEATS}/notes.txt", b"")
     runtime.advance(1000)
-    assert judge_all(storage, SETTINGS, runtime, []) == {}
+    assert judge_all(TableIO(storage, runtime), SETTINGS, []) == {}
 
 
 def test_a_lonely_writer_pays_one_listing(runtime: ManualRuntime, storage: CountingStorage) -> None:
     started(storage, runtime)
     storage.reset()
-    assert judge_all(storage, SETTINGS, runtime, [pending(INSTANT)], own=INSTANT) == {}
+    assert judge_all(TableIO(storage, runtime), SETTINGS, [pending(INSTANT)], own=INSTANT) == {}
     assert dict(storage.requests) == {"list": 1}
 
 
@@ -304,7 +305,7 @@ def test_looking_for_the_dead_costs_the_same_among_any_number_of_live_writers(
         storage.put(layout.heartbeat(f"2026112109360{number:04}"), record().to_bytes())
     mine = started(storage, runtime, instant="20261121093700000")
     storage.reset()
-    judged = judge_all(storage, SETTINGS, runtime, [], own=mine.record.instant, read_alive=False)
+    judged = judge_all(TableIO(storage, runtime), SETTINGS, [], own=mine.record.instant, read_alive=False)
     assert [instant for instant, found in judged.items() if found.state is LivenessState.DEAD] == ["20261121093515000"]
     assert judged["20261121093515000"].record is not None
     assert dict(storage.requests) == {"list": 1, "get": 1}
@@ -313,7 +314,7 @@ def test_looking_for_the_dead_costs_the_same_among_any_number_of_live_writers(
 def test_the_collector_gets_to_know_what_live_writers_have_seen(runtime: ManualRuntime, storage: CountingStorage) -> None:
     started(storage, runtime, instant=INSTANT, first=3)
     started(storage, runtime, instant=OTHER, first=9)
-    records = [found.record for found in judge_all(storage, SETTINGS, runtime, []).values()]
+    records = [found.record for found in judge_all(TableIO(storage, runtime), SETTINGS, []).values()]
     assert sorted(found.first for found in records if found) == [3, 9]
 
 
@@ -330,9 +331,9 @@ def test_a_stale_file_on_local_disk_is_dead(tmp_path: Path) -> None:
         tmp_path / layout.heartbeat(INSTANT), (runtime.now_ms() / 1000 - seconds,) * 2
     )
     age(110)
-    assert judge_all(storage, SETTINGS, runtime, [])[INSTANT].state is LivenessState.ALIVE
+    assert judge_all(TableIO(storage, runtime), SETTINGS, [])[INSTANT].state is LivenessState.ALIVE
     age(130)
-    assert judge_all(storage, SETTINGS, runtime, [])[INSTANT].state is LivenessState.DEAD
+    assert judge_all(TableIO(storage, runtime), SETTINGS, [])[INSTANT].state is LivenessState.DEAD
 
 
 def test_another_process_of_the_job_goes_on_beating(any_storage: Storage) -> None:
@@ -395,7 +396,7 @@ class Job:
         return joined
 
     def judged(self) -> LivenessState:
-        return judge_all(self.storage, SETTINGS, self.runtime, [])[INSTANT].state
+        return judge_all(TableIO(self.storage, self.runtime), SETTINGS, [])[INSTANT].state
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
+from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 
 DEAD, ALIVE = "20261121093515485", "20261121093515486"
@@ -56,7 +57,7 @@ def test_all_traces_of_one_instant_go_and_those_of_the_others_stay(storage: Coun
             storage.put(layout.claim(FileGroupId(partition, file_id + instant)), Claim(instant, WRITER, "UPSERT").to_bytes())
         beat(storage, instant)
     before = everything(storage)
-    left = find_leftovers(storage, DEAD, RUNTIME)
+    left = find_leftovers(TableIO(storage, RUNTIME), DEAD)
     storage.delete(left.data_files)
     storage.delete(left.control_files)
     assert before - everything(storage) == {key for key in before if DEAD in key}
@@ -67,19 +68,19 @@ def test_all_traces_of_one_instant_go_and_those_of_the_others_stay(storage: Coun
 def test_the_heartbeat_goes_last_and_the_markers_first(storage: CountingStorage) -> None:
     write(storage, "p", "a", DEAD)
     storage.put(layout.claim(FileGroupId("p", "a")), Claim(DEAD, WRITER, "UPSERT").to_bytes())
-    control = find_leftovers(storage, DEAD, RUNTIME).control_files
+    control = find_leftovers(TableIO(storage, RUNTIME), DEAD).control_files
     assert [key.split("/")[1] for key in control] == [".temp", ".lakelock", ".heartbeat"]
 
 
 def test_a_file_without_a_marker_is_found_beside_one_that_has_one(storage: CountingStorage) -> None:
     marked = write(storage, "p", "a", DEAD)
     forgotten = write(storage, "p", "b", DEAD, marker=None)
-    assert find_leftovers(storage, DEAD, RUNTIME).data_files == (marked, forgotten)
+    assert find_leftovers(TableIO(storage, RUNTIME), DEAD).data_files == (marked, forgotten)
 
 
 def test_a_marked_file_that_was_never_written_is_deleted_all_the_same(storage: CountingStorage) -> None:
     storage.put(f".hoodie/.temp/{DEAD}/{base_file('p', 'a', DEAD)}.marker.CREATE", b"")
-    assert find_leftovers(storage, DEAD, RUNTIME).data_files == (base_file("p", "a", DEAD),)
+    assert find_leftovers(TableIO(storage, RUNTIME), DEAD).data_files == (base_file("p", "a", DEAD),)
 
 
 def test_the_whole_table_is_searched_for_a_foreign_writer_without_markers(storage: CountingStorage) -> None:
@@ -87,14 +88,14 @@ def test_the_whole_table_is_searched_for_a_foreign_writer_without_markers(storag
     root = write(storage, "", "b", DEAD, marker=None)
     write(storage, "p", "c", ALIVE, marker=None)
     beat(storage, DEAD, ours=False)
-    assert set(find_leftovers(storage, DEAD, RUNTIME).data_files) == {forgotten, root}
+    assert set(find_leftovers(TableIO(storage, RUNTIME), DEAD).data_files) == {forgotten, root}
 
 
 def test_a_writer_of_ours_that_placed_no_marker_wrote_nothing_and_nothing_is_searched(storage: CountingStorage) -> None:
     write(storage, "p", "c", ALIVE)
     beat(storage, DEAD)
     storage.reset()
-    assert find_leftovers(storage, DEAD, RUNTIME).data_files == ()
+    assert find_leftovers(TableIO(storage, RUNTIME), DEAD).data_files == ()
     assert ("list", "") not in storage.calls
 
 
@@ -102,7 +103,7 @@ def test_a_marker_that_names_a_file_of_another_instant_deletes_nothing_of_it(sto
     committed = write(storage, "p", "a", ALIVE, marker=None)
     storage.put(f".hoodie/.temp/{DEAD}/{committed}.marker.MERGE", b"")
     hidden = write(storage, "q", "b", DEAD, marker=None)
-    left = find_leftovers(storage, DEAD, RUNTIME)
+    left = find_leftovers(TableIO(storage, RUNTIME), DEAD)
     assert left.data_files == (hidden,)
     assert left.unreadable == (f"{committed}.marker.MERGE",)
 
@@ -115,7 +116,7 @@ def test_markers_that_point_out_of_the_table_are_not_followed(storage: CountingS
         f"/x_1_{DEAD}.parquet.marker.CREATE",
     ]
     storage.put(f".hoodie/.temp/{DEAD}/MARKERS0", "\n".join(lines).encode())
-    left = find_leftovers(storage, DEAD, RUNTIME)
+    left = find_leftovers(TableIO(storage, RUNTIME), DEAD)
     assert left.data_files == ()
     assert len(left.unreadable) == 3
     assert len(left.markers) == 2
@@ -125,12 +126,12 @@ def test_a_torn_batch_of_markers_makes_the_whole_table_be_searched(storage: Coun
     storage.put(f".hoodie/.temp/{DEAD}/MARKERS.type", b"TIMELINE_SERVER_BASED")
     storage.put(f".hoodie/.temp/{DEAD}/MARKERS0", f"{base_file('p', 'a', DEAD)}.marker.CREATE\nq/{'b' * 10}".encode())
     other = write(storage, "q", "b", DEAD, marker=None)
-    assert find_leftovers(storage, DEAD, RUNTIME).data_files == (base_file("p", "a", DEAD), other)
+    assert find_leftovers(TableIO(storage, RUNTIME), DEAD).data_files == (base_file("p", "a", DEAD), other)
 
 
 def test_after_a_commit_only_the_bookkeeping_is_found(storage: CountingStorage) -> None:
     write(storage, "p", "a", DEAD)
-    left = find_leftovers(storage, DEAD, RUNTIME, data=False)
+    left = find_leftovers(TableIO(storage, RUNTIME), DEAD, data=False)
     assert left.data_files == ()
     assert len(left.markers) == 1
 
@@ -141,9 +142,9 @@ def test_removal_can_be_interrupted_anywhere_and_done_again(storage: CountingSto
         write(storage, "p", f"f{number}", DEAD)
     beat(storage, DEAD)
     write(storage, "p", "f0", ALIVE)
-    left = find_leftovers(storage, DEAD, RUNTIME)
+    left = find_leftovers(TableIO(storage, RUNTIME), DEAD)
     storage.delete([*left.data_files, *left.control_files][:interrupted_after])
-    again = find_leftovers(storage, DEAD, RUNTIME)
+    again = find_leftovers(TableIO(storage, RUNTIME), DEAD)
     storage.delete(again.data_files)
     storage.delete(again.control_files)
     assert not [key for key in everything(storage) if DEAD in key]

@@ -18,6 +18,7 @@ from lakelock.errors import ConflictError, SchemaError, TableError
 from lakelock.occ.create import create_table
 from lakelock.table.buckets import BucketIndex, bucket_of
 from lakelock.table.index.bucket_hash import buckets_of_keys
+from lakelock.table.io import TableIO
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 
@@ -34,7 +35,7 @@ COMPOSITE = Layout("composite", keys=("id", "region"), partitions=())
 def ensure_placed(table: Shared, index: BucketIndex = INDEX) -> Counter[tuple[str, int]]:
     """Every row is in the file group of its key's bucket, and no bucket of a partition has two; how many keys each has."""
     found: Counter[tuple[str, int]] = Counter()
-    for file in read_snapshot(table.storage, read_timeline(table.storage)).files:
+    for file in read_snapshot(TableIO(table.storage), read_timeline(table.storage)).files:
         keys = pq.read_table(Path(table.path) / file.key, columns=["_hoodie_record_key"]).column(0).to_pylist()
         bucket = bucket_of(file.file_id)
         assert bucket is not None and (file.partition, bucket) not in found

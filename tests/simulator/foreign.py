@@ -23,6 +23,7 @@ from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat, requested_replace_bytes
 from lakelock.table.instants import Action, Instant, later_than
 from lakelock.table.instants import State as Progress
+from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 from lakelock.table.services import RollbackMetadata, RollbackPlan
 from lakelock.table.snapshot import DataFile, read_snapshot
@@ -148,7 +149,7 @@ class _Foreign:
             return [self._clustered(partition_of(self._write.part))]
         assert isinstance(self._write, ForeignWrite)
         stats = [self._new_file(partition_of(row.part), [row]) for row in self._write.rows]
-        files = read_snapshot(self._storage, self._baseline).files if self._write.bumps else ()
+        files = read_snapshot(TableIO(self._storage), self._baseline).files if self._write.bumps else ()
         if files:
             stats.append(self._bumped(files))
         return stats
@@ -161,7 +162,7 @@ class _Foreign:
         )
 
     def _clustered(self, partition: str) -> WriteStat:
-        files = read_snapshot(self._storage, self._baseline).in_partition(partition)
+        files = read_snapshot(TableIO(self._storage), self._baseline).in_partition(partition)
         if not files:
             raise RolledBackError(f"{self._instant} finds nothing to cluster", hint="run again")
         rows = [row for file in files for row in self._rows(file)]

@@ -56,7 +56,7 @@ def shown_locks(
 def _instants(coordinator: Coordinator) -> dict[str, str]:
     """The running transactions by writer, from their heartbeats."""
     table = coordinator.table
-    judged = judge_all(table.storage, table.settings.heartbeat, table.runtime, (), parallel=table.parallel_requests)
+    judged = judge_all(table.io, table.settings.heartbeat, ())
     found: dict[str, list[str]] = {}
     for instant, liveness in sorted(judged.items()):
         if liveness.record is not None:

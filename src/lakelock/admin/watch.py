@@ -73,7 +73,7 @@ class Watch:
         self._records = {instant: record for instant, record in self._records.items() if instant in beats}
         new = [instant for instant, beat in beats.items() if instant not in self._records and beat.size_bytes]
         reads = [partial(table.storage.get, layout.heartbeat(instant)) for instant in new]
-        for instant, stored in zip(new, table.runtime.gather(reads, limit=table.parallel_requests), strict=True):
+        for instant, stored in zip(new, table.io.gather(reads), strict=True):
             if stored is not None:
                 self._records[instant] = HeartbeatRecord.from_bytes(stored.data)
         return {instant: record for instant, record in self._records.items() if record is not None}
@@ -85,7 +85,7 @@ class Watch:
         unknown = sorted(listed - self._claims.keys())
         new, left = unknown[:MOST_READS], unknown[MOST_READS:]
         reads = [partial(table.storage.get, key) for key, _ in new]
-        for at, stored in zip(new, table.runtime.gather(reads, limit=table.parallel_requests), strict=True):
+        for at, stored in zip(new, table.io.gather(reads), strict=True):
             if stored is not None:
                 self._claims[at] = Claim.from_bytes(stored.data)
         return {key: claim for (key, _), claim in self._claims.items() if claim is not None}, len(left)
@@ -95,7 +95,7 @@ class Watch:
         newest = sorted(timeline.commits, key=lambda i: i.completion or i.requested, reverse=True)[: self._commits]
         new = [instant for instant in newest if instant.requested not in self._entries]
         reads = [partial(read_summary, table.storage, instant) for instant in new]
-        for instant, summary in zip(new, table.runtime.gather(reads, limit=table.parallel_requests), strict=True):
+        for instant, summary in zip(new, table.io.gather(reads), strict=True):
             self._entries[instant.requested] = entry_of(instant, summary)
         self._entries = {instant.requested: self._entries[instant.requested] for instant in newest}
         return tuple(self._entries.values())

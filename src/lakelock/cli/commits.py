@@ -137,9 +137,7 @@ def _facts(coordinator: Coordinator, instant: str, then: Next) -> dict[str, obje
     if outcome is Outcome.REJECTED:
         return facts | _rejected_facts(coordinator, instant, then)
     found = timeline.write_at(instant)
-    liveness = judge_all(
-        table.storage, table.settings.heartbeat, table.runtime, timeline.pending, parallel=table.parallel_requests
-    ).get(instant)
+    liveness = judge_all(table.io, table.settings.heartbeat, timeline.pending).get(instant)
     if liveness is None:
         return facts
     record = liveness.record

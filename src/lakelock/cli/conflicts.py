@@ -101,7 +101,7 @@ def list_rejections(
         table = coordinator.table
         newest = rejected_instants(table.storage)[:limit]
         reads = [partial(_read, table.storage, instant) for instant in newest]
-        found = [record for record in table.runtime.gather(reads, limit=table.parallel_requests) if record is not None]
+        found = [record for record in table.io.gather(reads) if record is not None]
         values = {"table": table.storage.uri, "rejections": [record.as_dict() for record in found]}
         out.show(values, lambda o: _print_list(o, found))
 

@@ -58,16 +58,12 @@ def _announced(coordinator: Coordinator, out: Output) -> list[Announced]:
     table = coordinator.table
     timeline = table.timeline()
     try:
-        judged = judge_all(
-            table.storage, table.settings.heartbeat, table.runtime, timeline.pending, parallel=table.parallel_requests
-        )
+        judged = judge_all(table.io, table.settings.heartbeat, timeline.pending)
     except StorageError as error:
         out.note(f"cannot tell live writers from dead ones, because the storage's clock cannot be read: {error.message}")
         judged = {}
     markers = _markers(table.storage)
-    claims = Counter(
-        claim.instant for claim in all_claims(table.storage, table.runtime, parallel=table.parallel_requests).values()
-    )
+    claims = Counter(claim.instant for claim in all_claims(table.io).values())
     instants = {*judged, *markers, *claims, *(i.requested for i in timeline.pending)}
     return [_row(instant, timeline, judged.get(instant), markers[instant], claims[instant]) for instant in sorted(instants)]
 
@@ -144,7 +140,7 @@ def _would_reap(coordinator: Coordinator) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     timeline = table.timeline()
     for instant, action, liveness in find_dead(table, timeline, patient=False):
-        left = find_leftovers(table.storage, instant, table.runtime, data=action is not None, parallel=table.parallel_requests)
+        left = find_leftovers(table.io, instant, data=action is not None)
         files: dict[str, list[str]] = defaultdict(list)
         for partition, names in left.by_partition.items():
             files[partition].extend(names)

@@ -8,17 +8,18 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
-from enum import Enum, IntEnum
+from enum import IntEnum
 from functools import lru_cache
 
 from lakelock.errors import CorruptTableError, InputError
+from lakelock.str_enum import StrEnum
 
 _EPOCH = datetime(1970, 1, 1)
 _LAST_MS = 253_402_300_799_999  # 9999-12-31 23:59:59.999
 _MS = timedelta(milliseconds=1)
 
 
-class Action(str, Enum):
+class Action(StrEnum):
     """What an instant does. CLUSTERING, COMPACTION and LOG_COMPACTION complete under another action's name."""
 
     COMMIT = "commit"
@@ -33,9 +34,6 @@ class Action(str, Enum):
     SAVEPOINT = "savepoint"
     INDEXING = "indexing"
     SCHEMA_COMMIT = "schemacommit"
-
-    def __str__(self) -> str:
-        return self.value
 
 
 _COMPLETES_AS: dict[str, Action] = {

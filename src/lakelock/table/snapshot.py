@@ -9,15 +9,14 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import NamedTuple, Protocol
 
-from lakelock.clock import Runtime
 from lakelock.errors import CorruptTableError
-from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.damage import RESTORE_OR_ROLL_BACK
 from lakelock.table.instants import Action, Instant
+from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 from lakelock.table.statistics import UNKNOWN, FileStatistics
 from lakelock.table.timeline import Timeline
@@ -231,27 +230,19 @@ def _named_twin(one: DataFile, other: DataFile, names: Names | None) -> DataFile
     )
 
 
-def read_snapshot(
-    storage: Storage,
-    timeline: Timeline,
-    as_of: str | None = None,
-    *,
-    runtime: Runtime | None = None,
-    parallel: int = PARALLEL_REQUESTS,
-    only: frozenset[str] | None = None,
-) -> Snapshot:
+def read_snapshot(io: TableIO, timeline: Timeline, as_of: str | None = None, *, only: frozenset[str] | None = None) -> Snapshot:
     """The snapshot of a timeline, or of its past as of an instant time. One listing, and one read per replacecommit.
 
     `only` names the files that count, all of them visible then; other files, and replacements, do not.
 
-    With a `runtime` up to `parallel` of these reads run at a time. Groups whose replacecommit was archived count as cleaned:
-    Java archives a replacecommit only after the files of its groups are gone.
+    Groups whose replacecommit was archived count as cleaned: Java archives a replacecommit only after the files of its groups
+    are gone.
     """
     if as_of is not None:
         timeline = timeline.as_of(as_of)
-    replaced = read_replaced(storage, timeline, runtime, parallel) if only is None else {}
-    files = (item for item in storage.list("") if only is None or item.key in only)
-    return Snapshot.of(timeline, files, replaced, lru_cache(partial(names_of, storage, timeline)))
+    replaced = read_replaced(io, timeline) if only is None else {}
+    files = (item for item in io.storage.list("") if only is None or item.key in only)
+    return Snapshot.of(timeline, files, replaced, lru_cache(partial(names_of, io.storage, timeline)))
 
 
 def names_of(storage: Storage, timeline: Timeline, instant: str) -> frozenset[str]:
@@ -261,16 +252,15 @@ def names_of(storage: Storage, timeline: Timeline, instant: str) -> frozenset[st
     return frozenset(stat.path for stat in stats if stat.path)
 
 
-def read_replaced(storage: Storage, timeline: Timeline, runtime: Runtime | None, parallel: int) -> dict[FileGroupId, str]:
+def read_replaced(io: TableIO, timeline: Timeline) -> dict[FileGroupId, str]:
     """Every replaced file group of the timeline and the instant that replaced it."""
     replacing = [i for i in timeline.commits if i.action == Action.REPLACE_COMMIT]
 
     def read(instant: Instant) -> frozenset[FileGroupId]:
         key = layout.timeline(instant.file_name)
-        stored = storage.get(key)
+        stored = io.storage.get(key)
         # Archived since the timeline was listed: its files are cleaned.
         return CommitMetadata.from_bytes(stored.data, key).replaced_groups if stored else frozenset()
 
-    calls = [partial(read, instant) for instant in replacing]
-    found = runtime.gather(calls, limit=parallel) if runtime else [call() for call in calls]
+    found = io.gather([partial(read, instant) for instant in replacing])
     return {group: instant.requested for instant, groups in zip(replacing, found, strict=True) for group in groups}

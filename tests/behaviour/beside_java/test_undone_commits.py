@@ -29,6 +29,7 @@ from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Action, Instant, State, format_instant, later_than, parse_instant
+from lakelock.table.io import TableIO
 from lakelock.table.services import RollbackPlan
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
@@ -393,7 +394,7 @@ def test_a_repair_shows_the_rows_from_before_the_undone_write_and_keeps_later_on
     engine.insert(rows(("z", 1, "2")))
     assert engine.repair().dropped == () or write == "overwrite"
     assert content(opened(storage).read()) == [*OLD, ("z", 1, "2")]
-    listed = read_snapshot(storage.inner, read_timeline(storage.inner))
+    listed = read_snapshot(TableIO(storage.inner), read_timeline(storage.inner))
     assert {f.key for f in listed.files} == {f.key for f in writer(storage).snapshot().files}
     does[write](engine)
     assert content(opened(storage).read()) != [*OLD, ("z", 1, "2")]

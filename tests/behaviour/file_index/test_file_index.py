@@ -18,6 +18,7 @@ from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.file_index.checkpoint import Checkpoint
 from lakelock.table.instants import Action, Instant, State
+from lakelock.table.io import TableIO
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
@@ -43,7 +44,7 @@ def files(storage, **how: object) -> list[str]:
 
 
 def listed(storage) -> list[str]:
-    return [file.key for file in read_snapshot(storage, read_timeline(storage)).files]
+    return [file.key for file in read_snapshot(TableIO(storage), read_timeline(storage)).files]
 
 
 def checkpoints(storage) -> list[int]:

@@ -18,6 +18,7 @@ from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
+from lakelock.table.io import TableIO
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
@@ -98,7 +99,7 @@ class Shop:
     def shown(self, name: str) -> dict[str, str]:
         """The instant of each visible file group, as any Hudi reader sees it."""
         storage = self.table(name)
-        return {f.file_id: f.instant for f in read_snapshot(storage, read_timeline(storage)).files}
+        return {f.file_id: f.instant for f in read_snapshot(TableIO(storage), read_timeline(storage)).files}
 
     def has(self, name: str, file_id: str = "c") -> bool:
         """Whether the table shows what a transaction added to it, which is so if and only if it shows what that rewrote."""

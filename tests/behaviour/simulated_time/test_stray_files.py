@@ -15,6 +15,7 @@ from lakelock.markers.names import MarkerKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
+from lakelock.table.io import TableIO
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import read_timeline
 
@@ -42,7 +43,7 @@ def data_files(storage) -> list[str]:
 
 def shown_by_names(storage) -> list[str]:
     """What readers show that know nothing of the index: they go by the names of files."""
-    return [str(file.group) for file in read_snapshot(storage, read_timeline(storage)).files]
+    return [str(file.group) for file in read_snapshot(TableIO(storage), read_timeline(storage)).files]
 
 
 def settle(storage, runtime, *listeners) -> None:

@@ -12,6 +12,7 @@ from lakelock.settings import ArchiveSettings, CleanSettings, Settings, UpkeepSe
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
+from lakelock.table.io import TableIO
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import Timeline, read_timeline
 from lakelock.testing import ManualRuntime
@@ -66,7 +67,7 @@ class AgingTable:
 
     def shown(self, as_of: str | None = None) -> dict[str, str]:
         """The instant of each visible file by file id, as names tell it to any reader of Hudi's."""
-        snapshot = read_snapshot(self.storage, self.timeline(), as_of)
+        snapshot = read_snapshot(TableIO(self.storage), self.timeline(), as_of)
         stored = {item.key for item in self.storage.list("")}
         assert {file.key for file in snapshot.files} <= stored
         return {file.file_id: file.instant for file in snapshot.files}

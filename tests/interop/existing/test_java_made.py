@@ -15,6 +15,7 @@ from tests.interop.shared import ASKED, QUICK, Layout, Shared
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import TableError
+from lakelock.table.io import TableIO
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 
@@ -81,7 +82,7 @@ def test_a_table_with_columns_that_are_not_null_is_written_by_both(share: Share,
 
 
 def schemas(table: Shared) -> list[pa.Schema]:
-    files = read_snapshot(table.storage, read_timeline(table.storage)).files
+    files = read_snapshot(TableIO(table.storage), read_timeline(table.storage)).files
     return [pq.read_schema(Path(table.path) / file.key) for file in files]
 
 

@@ -20,6 +20,7 @@ from lakelock.table.avro.container import AvroSchema, decode, encode
 from lakelock.table.commit_metadata import CommitMetadata, requested_replace_bytes
 from lakelock.table.eligibility import why_not_writable
 from lakelock.table.instants import Action, parse_file_name
+from lakelock.table.io import TableIO
 from lakelock.table.layout import PROPERTIES, TIMELINE, FileGroupId
 from lakelock.table.partitioning.paths import partition_metadata
 from lakelock.table.properties import TableProperties, read_properties
@@ -133,17 +134,17 @@ def test_the_timeline_file_names_are_understood_and_made_again(name: str) -> Non
 @pytest.mark.parametrize("name", NAMES)
 def test_the_snapshot_is_exactly_the_files_that_hold_the_rows(name: str) -> None:
     storage = LocalStorage(golden_table(name))
-    snapshot = read_snapshot(storage, read_timeline(storage))
+    snapshot = read_snapshot(TableIO(storage), read_timeline(storage))
     rows = rows_of(golden_table(name), snapshot.files)
     assert len(rows) == len(set(rows)) and set(rows) == ROWS[name]
 
 
 def test_each_moment_of_the_past_can_be_read() -> None:
     storage = LocalStorage(golden_table("java12_ops"))
-    timeline = read_timeline(storage)
+    io, timeline = TableIO(storage), read_timeline(storage)
     rows = {
         i.requested: [
-            (key, v) for key, v, _ in rows_of(golden_table("java12_ops"), read_snapshot(storage, timeline, i.requested).files)
+            (key, v) for key, v, _ in rows_of(golden_table("java12_ops"), read_snapshot(io, timeline, i.requested).files)
         ]
         for i in timeline.commits
     }
@@ -155,7 +156,7 @@ def test_each_moment_of_the_past_can_be_read() -> None:
     assert ("k8", 8) in overwritten and "k4" not in {key for key, _ in overwritten}
     assert {key for key, _ in dropped} == {"k1", "k5", "k8"}
     assert dict(last) == {"k1": 12, "k5": 5, "k8": 8, "k9": 9}
-    assert read_snapshot(storage, timeline, "20261121092737396").files == ()
+    assert read_snapshot(TableIO(storage), timeline, "20261121092737396").files == ()
 
 
 def test_the_services_table_has_every_kind_of_instant() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 from tests.faulty_storage import CountingStorage
 
-from lakelock.clock import Runtime, SystemRuntime
+from lakelock.clock import SystemRuntime
 from lakelock.errors import CorruptTableError
 from lakelock.storage import Listed
 from lakelock.storage.memory import MemoryStorage
@@ -15,6 +15,7 @@ from lakelock.table import layout
 from lakelock.table.changes import read_changes
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State
+from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline, read_timeline
@@ -127,27 +128,27 @@ def stored_table() -> CountingStorage:
     return storage
 
 
-@pytest.mark.parametrize("runtime", [None, SystemRuntime()], ids=["one by one", "several at a time"])
-def test_a_snapshot_costs_one_listing_and_one_read_per_replacecommit(runtime: Runtime | None) -> None:
+@pytest.mark.parametrize("at_a_time", [1, 16], ids=["one by one", "several at a time"])
+def test_a_snapshot_costs_one_listing_and_one_read_per_replacecommit(at_a_time: int) -> None:
     storage = stored_table()
     timeline = read_timeline(storage)
     storage.requests.clear()
-    assert shown(read_snapshot(storage, timeline, runtime=runtime)) == ["a@2", "c@2", "d@3"]
+    assert shown(read_snapshot(TableIO(storage, SystemRuntime(), at_a_time), timeline)) == ["a@2", "c@2", "d@3"]
     assert storage.requests == {"list": 1, "get": 1}
 
 
 def test_a_snapshot_of_the_past_goes_by_request() -> None:
     storage = stored_table()
     timeline = read_timeline(storage)
-    assert shown(read_snapshot(storage, timeline, at(1))) == ["a@1", "b@1"]
-    assert shown(read_snapshot(storage, timeline, at(2))) == ["a@2", "b@1", "c@2"]
+    assert shown(read_snapshot(TableIO(storage), timeline, at(1))) == ["a@1", "b@1"]
+    assert shown(read_snapshot(TableIO(storage), timeline, at(2))) == ["a@2", "b@1", "c@2"]
 
 
 def test_a_replacecommit_that_was_just_archived_leaves_nothing_to_hide() -> None:
     storage = stored_table()
     timeline = read_timeline(storage)
     storage.delete([layout.timeline(done(3, Action.REPLACE_COMMIT, completion=6).file_name), file("b", 1).key])
-    assert shown(read_snapshot(storage, timeline)) == ["a@2", "c@2", "d@3"]
+    assert shown(read_snapshot(TableIO(storage), timeline)) == ["a@2", "c@2", "d@3"]
 
 
 def test_changes_go_by_completion() -> None:

@@ -79,10 +79,8 @@ def _refusals(context: DoctorContext, properties: TableProperties) -> list[Refus
     if not why_not_readable(properties):
         with suppress(LakelockError):  # files that cannot be listed are reported by the check of contents
             snapshot = read_snapshot(
-                context.shown,
+                context.io(context.shown),
                 read_timeline(context.shown),
-                runtime=context.runtime,
-                parallel=context.settings.listing.parallel_requests,
             )
             buckets = why_files_misfit(properties, snapshot)
             found += [buckets] if buckets is not None and buckets not in found else []
@@ -117,11 +115,9 @@ def check_clock(context: DoctorContext) -> Iterator[Check]:
 def check_writers(context: DoctorContext) -> Iterator[Check]:
     timeline = read_timeline(context.shown)
     judged = judge_all(
-        context.storage,
+        context.io(context.storage),
         context.settings.heartbeat,
-        context.runtime,
         timeline.pending,
-        parallel=context.settings.listing.parallel_requests,
     )
     dead = [each.left_to_its_engine_s for each in judged.values() if each.state is LivenessState.DEAD]
     alive = sum(each.state is LivenessState.ALIVE for each in judged.values())

@@ -17,6 +17,7 @@ from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
+from lakelock.table.io import TableIO
 from lakelock.table.layout_one.storage import shown_as_layout_two
 from lakelock.table.properties import read_properties
 
@@ -55,6 +56,10 @@ class DoctorContext:
             return shown_as_layout_two(self.storage, read_properties(self.storage))
         except LakelockError:  # the check of the table says so
             return self.storage
+
+    def io(self, storage: Storage) -> TableIO:
+        """Several requests at a time on this storage, by the settings."""
+        return TableIO(storage, self.runtime, self.settings.listing.parallel_requests)
 
     @cached_property
     def undone(self) -> list[Undone]:

@@ -18,7 +18,12 @@ def check_index(context: DoctorContext) -> Iterator[Check]:
     """The newest checkpoint and the commits after it, compared with a listing of all files."""
     problems: list[str] = []
     storage = context.shown
-    index = FileIndex(storage, context.runtime, context.settings, DecisionLog(storage), problems.append)
+    index = FileIndex(
+        context.io(storage),
+        context.settings,
+        DecisionLog(storage),
+        problems.append,
+    )
     timeline = read_timeline(storage)
     state = index.state_at(timeline)
     for problem in problems:

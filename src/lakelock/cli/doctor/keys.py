@@ -35,12 +35,7 @@ def check_keys(context: DoctorContext) -> Iterator[Check]:
     if properties.is_merge_on_read:
         yield Check("keys", "ok", "not looked at: in a merge-on-read table later versions of a row lie beside it")
         return
-    snapshot = read_snapshot(
-        context.shown,
-        read_timeline(context.shown),
-        runtime=context.runtime,
-        parallel=context.settings.listing.parallel_requests,
-    )
+    snapshot = read_snapshot(context.io(context.shown), read_timeline(context.shown))
     apart: dict[str, list[DataFile]] = {}
     for file in snapshot.files:
         apart.setdefault("" if properties.keys_span_partitions else file.partition, []).append(file)

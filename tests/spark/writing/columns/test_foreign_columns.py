@@ -16,6 +16,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.occ.create import create_table
 from lakelock.spark_plugin import LakeTable
 from lakelock.storage.local import LocalStorage
+from lakelock.table.io import TableIO
 from lakelock.table.properties import TableProperties
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
@@ -61,7 +62,7 @@ def test_a_table_with_columns_that_are_not_null_is_written_and_keeps_them(spark:
     found = {r.id: None if r.place is None else r.place.x for r in table.read().collect()}
     assert found == {2: 20, 3: None, 4: 40, 12: 20, 13: None, 14: 40}
     storage = LocalStorage(path)
-    for file in read_snapshot(storage, read_timeline(storage)).files:
+    for file in read_snapshot(TableIO(storage), read_timeline(storage)).files:
         columns = pq.read_schema(Path(path) / file.key)
         assert pa.schema([columns.field(name) for name in STRICT.names]).equals(STRICT, check_metadata=False)
 
