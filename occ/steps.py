@@ -1,15 +1,11 @@
-"""Named steps of a transaction, so that tests can kill a process exactly there.
+"""Named steps of a transaction, so that tests can do something exactly there, such as kill the process.
 
-`reached(step)` does nothing unless the environment variable `LAKELOCK_CRASH_AT` names the step (`decided`, or `decided:2` for
-the second time it is reached): then the process dies by SIGKILL, or stops by SIGSTOP with `LAKELOCK_STOP_AT`. Only tests and
-the demo set them, before the process begins: they are read once.
+`reached(step)` does nothing unless `at_each_step` was called.
 """
 
 from __future__ import annotations
 
-import os
-import signal
-from collections import Counter
+from collections.abc import Callable
 from enum import Enum
 
 
@@ -58,24 +54,16 @@ class Step(str, Enum):
     ARCHIVED = "archived"
 
 
-_SIGNALS = {"LAKELOCK_CRASH_AT": signal.SIGKILL, "LAKELOCK_STOP_AT": signal.SIGSTOP}
-_WANTED: dict[str, tuple[str, str, str]] = {}
-_times_reached: Counter[str] = Counter()
+_hook: Callable[[Step], object] | None = None
 
 
-def read_environment() -> None:
-    """Read what the environment asks for: done at import, and again by a process that was forked and has another one."""
-    _WANTED.clear()
-    _WANTED.update({variable: os.environ[variable].partition(":") for variable in _SIGNALS if variable in os.environ})
-
-
-read_environment()
+def at_each_step(hook: Callable[[Step], object]) -> None:
+    """Have `hook` called at each step that this process reaches from now on, and nothing else."""
+    global _hook
+    _hook = hook
 
 
 def reached(step: Step) -> None:
-    """Mark that this process has reached `step`; dies or stops here if a test asked for it."""
-    for variable, (name, _, nth) in _WANTED.items():
-        if name == step.value:
-            _times_reached[variable] += 1
-            if _times_reached[variable] == int(nth or 1):
-                os.kill(os.getpid(), _SIGNALS[variable])
+    """Mark that this process has reached `step`."""
+    if _hook is not None:
+        _hook(step)

@@ -51,8 +51,8 @@ from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import FileStatistics
 
-Stats: TypeAlias = Sequence[WriteStat] | Callable[[], Sequence[WriteStat]]
-"""What was written, or a function that writes the last of it and tells."""
+Last: TypeAlias = Callable[[], Sequence[WriteStat]]
+"""Writes the last of a write's files and tells what they hold."""
 Replaced: TypeAlias = Mapping[str, Sequence[str]]
 """The ids of file groups by partition."""
 
@@ -66,27 +66,33 @@ class Transaction(Work):
     _markers: MarkerSet | None = None
     _stats: Sequence[WriteStat] = ()
 
-    def commit(self, stats: Stats, *, schema: TableSchema | None = None, replaced: Replaced | None = None) -> Committed:
+    def commit(
+        self,
+        stats: Sequence[WriteStat],
+        *,
+        schema: TableSchema | None = None,
+        replaced: Replaced | None = None,
+        last: Last | None = None,
+    ) -> Committed:
         """Validate, decide and publish; on return the transaction is visible to everybody.
 
-        `stats`: one per base file, exactly one per file group, beside what was noted with `wrote` before; or a function that
-        writes a small file and tells them, which is called while the lock is taken if nobody else is expected there. `schema`:
-        the table's schema after this commit, if it changes. `replaced`: file groups by partition whose content this commit
-        replaces.
+        `stats`: one per base file, exactly one per file group, beside what was noted with `wrote` before. `schema`: the table's
+        schema after this commit, if it changes. `replaced`: file groups by partition whose content this commit replaces.
+        `last` writes what is still to be written, a small file; it is called while the lock is taken if nobody else is expected
+        there.
         Raises `ConflictError` or `RolledBackError` (rejected, nothing remains), `CommitOutcomeUnknown` or `CommitUndone`.
         """
         self._ensure_open()
-        if not callable(stats):
+        if last is None:
             reached(Step.DATA_WRITTEN)
         commit: Commit | None = None
         try:
             # A job commits once, so nothing is decided before this, not even for an adopted transaction.
             self._decision.learn(News.COMMITS)
             with self.phases.during(Phase.VALIDATE):
-                if not callable(stats):
-                    self._touch(stats, replaced)
+                self._touch(stats, replaced)
                 commit = self._new_commit()
-                decision = commit.run(partial(self._take_stock, stats, schema, replaced), self._tidy_up)
+                decision = commit.run(partial(self._take_stock, stats, schema, replaced, last), self._tidy_up)
         except (CommitOutcomeUnknown, IllegalTransition):
             self.state = TransactionState.UNKNOWN
             self._heartbeat.stop(delete=False)
@@ -126,13 +132,19 @@ class Transaction(Work):
             raise undone_error(self._table, undone)
         return result
 
-    def _take_stock(self, stats: Stats, schema: TableSchema | None, replaced: Replaced | None) -> Stock:
+    def _take_stock(
+        self,
+        stats: Sequence[WriteStat],
+        schema: TableSchema | None,
+        replaced: Replaced | None,
+        last: Last | None = None,
+    ) -> Stock:
         """Write what is still to be written, remove the announced files that are not part of the commit, note the markers."""
         listed = partial(direct.listed, self._table.storage, self.instant)
-        if callable(stats):
+        if last is not None:
             # What was announced before it is written is among the markers that are listed meanwhile.
-            written, markers = self._table.at_once(stats, listed)
-            self._stats = self.own.followed_by(written).stats
+            written, markers = self._table.at_once(last, listed)
+            self._stats = self.own.followed_by((*stats, *written)).stats
             reached(Step.DATA_WRITTEN)
             self._touch(self._stats, replaced)
             if not {stat.path for stat in self._stats} <= {marker.data_key for marker in markers.markers}:

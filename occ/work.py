@@ -14,7 +14,7 @@ from lakelock.markers.announcing import Announced
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ.baseline import Baseline
 from lakelock.occ.certainty import OwnDecision
-from lakelock.occ.claiming import Claiming
+from lakelock.occ.claiming import claim
 from lakelock.occ.conflicts.profiles import rejection
 from lakelock.occ.conflicts.reads import Read
 from lakelock.occ.detached import Detached
@@ -161,8 +161,10 @@ class Work:
         """
         self._ensure_open()
         self.check_alive()
-        claiming = Claiming(self._table, self.baseline, self._touched, self.reserved, self._heartbeat)
-        conflict = claiming.claim(groups, new_buckets, leave_held=leave_held, always=always)
+        conflict = claim(
+            self._table, self.baseline, self._touched, self.reserved, self._heartbeat,
+            groups, new_buckets, leave_held=leave_held, always=always,
+        )  # fmt: skip
         if conflict is not None:
             error = self._rejection(conflict)
             self._tell(EventKind.EARLY_CONFLICT, error.conflict)

@@ -23,7 +23,7 @@ from lakelock.occ.records.decisions import Decision
 from lakelock.occ.records.outcomes import TableInstant, TransactionName
 from lakelock.occ.recovery.ending import TransactionState
 from lakelock.occ.steps import Step, reached
-from lakelock.occ.transaction import Replaced, Stats, Transaction
+from lakelock.occ.transaction import Last, Replaced, Transaction
 from lakelock.occ.upkeep.run import after_commit
 from lakelock.providers.base import Lease
 from lakelock.table.commit_metadata import WriteStat
@@ -65,10 +65,17 @@ class Participant(Transaction):
     def where(self) -> TableInstant:
         return TableInstant(self.uri, self.instant, self.baseline.action)
 
-    def commit(self, stats: Stats, *, schema: TableSchema | None = None, replaced: Replaced | None = None) -> Committed:
+    def commit(
+        self,
+        stats: Sequence[WriteStat],
+        *,
+        schema: TableSchema | None = None,
+        replaced: Replaced | None = None,
+        last: Last | None = None,
+    ) -> Committed:
         """Note what is to be committed with the other tables. The result has no decision yet: nothing is visible."""
         self._ensure_open()
-        written = stats() if callable(stats) else stats
+        written = stats if last is None else (*stats, *last())
         reached(Step.DATA_WRITTEN)
         before = self._written[1] if self._written is not None else None
         self._written = written, schema or before, replaced

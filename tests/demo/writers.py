@@ -9,6 +9,7 @@ from pathlib import Path
 
 from lakelock.events import Event, EventKind
 from lakelock.spark_plugin import LakeTable
+from tests.crashing import arm
 from tests.demo.desk import Desk
 from tests.demo.flights import KEY, ORDERING, PARTITION
 from tests.demo.plan import (
@@ -125,6 +126,7 @@ ROLES: Mapping[str, Callable[[Desk], None]] = {
 
 
 def main(name: str, work: Path) -> int:
+    arm()
     desk = Desk.of(name, work)
     try:
         desk.feed.say("starting")

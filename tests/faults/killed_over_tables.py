@@ -7,6 +7,7 @@ import sys
 import pyarrow as pa
 import pyarrow.compute as pc
 from tests.behaviour.tables import SCHEMA, writer
+from tests.crashing import arm
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import transaction
@@ -14,6 +15,7 @@ from lakelock.storage.local import LocalStorage
 
 
 def main(orders_path: str, stock_path: str) -> None:
+    arm()
     orders, stock = (ArrowEngine(writer(LocalStorage(path))) for path in (orders_path, stock_path))
     with transaction(orders, stock) as tx:
         tx[orders].insert(pa.table({"id": ["chair"], "v": [1], "month": ["1"]}, schema=SCHEMA))

@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import ModuleType
 
-from lakelock.occ.steps import read_environment
+from tests.crashing import arm
 
 ROOT = Path(__file__).parents[2]
 POLL_S = 0.01
@@ -98,7 +98,7 @@ def _become_writer(request: dict[str, object], worker: ModuleType) -> None:
             os.dup2(os.open(str(request[name]), os.O_WRONLY | os.O_CREAT, 0o600), stream)
         os.environ.clear()
         os.environ.update(request["environment"])  # type: ignore[call-overload]
-        read_environment()
+        arm()
         random.seed()
         print(json.dumps(worker.answer_of(request["order"]), default=str), flush=True)
         status = 0

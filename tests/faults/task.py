@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from tests.crashing import arm
 
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import LakelockError
@@ -41,6 +42,7 @@ class Task:
 
 
 def main() -> None:
+    arm()
     task: Task = pickle.loads(Path(sys.argv[1]).read_bytes())
     try:
         Path(task.result).write_bytes(pickle.dumps(task.run()))

@@ -16,6 +16,7 @@ from dataclasses import asdict
 import pyarrow as pa
 import pyarrow.compute as pc
 from tests.behaviour.tables import SCHEMA
+from tests.crashing import arm
 from tests.tuning import settings_of
 
 from lakelock.engine.arrow import ArrowEngine
@@ -89,6 +90,7 @@ def _answer_of(order: dict) -> dict[str, object]:
 
 
 def main() -> None:
+    arm()
     print(json.dumps(answer_of(json.loads(sys.argv[1])), default=str), flush=True)
 
 

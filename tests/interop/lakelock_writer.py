@@ -18,6 +18,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from tests.crashing import arm
 from tests.interop.shared import rows
 
 from lakelock.engine.arrow import ArrowEngine
@@ -84,6 +85,7 @@ def run(order: dict[str, Any], told: list[str]) -> dict[str, Any]:
 
 
 def main() -> None:
+    arm()
     told: list[str] = []
     try:
         print(json.dumps(run(json.loads(sys.argv[1]), told)))

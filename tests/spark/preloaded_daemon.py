@@ -11,6 +11,7 @@ from importlib import import_module
 from sys import argv
 
 from pyspark.daemon import manager
+from tests.crashing import arm
 
 PRELOADED = ("pandas", "pyarrow.parquet", "pyarrow.dataset", "lakelock.occ.coordinator", "lakelock.spark_plugin", *argv[1:])
 """The arguments name the module of the workers; Spark 3.5 gives none."""
@@ -18,5 +19,6 @@ PRELOADED = ("pandas", "pyarrow.parquet", "pyarrow.dataset", "lakelock.occ.coord
 if __name__ == "__main__":
     for module in PRELOADED:
         import_module(module)
+    arm()  # a worker is a fork
     gc.freeze()  # PySpark collects after each task, and would look at all of these modules, over and over
     manager()

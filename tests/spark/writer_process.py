@@ -17,6 +17,7 @@ from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.crashing import arm
 from tests.demo.session import SHARED_JVM, session_in_the_shared_jvm
 from tests.spark.preloaded_daemon import __name__ as PRELOADED_DAEMON
 from tests.spark.sparks import register_without_confs
@@ -138,6 +139,7 @@ def answer_of(order: dict) -> dict[str, object]:
 
 
 def main() -> None:
+    arm()
     print(json.dumps(answer_of(json.loads(sys.argv[1])), default=str), flush=True)
 
 

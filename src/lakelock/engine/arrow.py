@@ -96,7 +96,7 @@ class ArrowEngine:
         batch.claim(place.files, place.claims, place.new)
         added = [stat for file, mine in place.known for stat in batch.rewritten(file, added=mine)]
         if small and not added:
-            return tx.commit(partial(batch.new_files, place), schema=batch.schema)
+            return tx.commit((), schema=batch.schema, last=partial(batch.new_files, place))
         return (end or tx.commit)([*added, *batch.new_files(place)], schema=batch.schema)
 
     def _only_group(self, rows: pa.Table) -> FileGroupId | None:

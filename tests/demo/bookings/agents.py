@@ -19,6 +19,7 @@ from lakelock.events import Event, EventKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation
+from tests.crashing import arm
 from tests.demo.bookings.tables import BOOKED, BOOKINGS, SEATS, create_both, first_rows, halves, move
 from tests.demo.feed import Feed
 from tests.demo.flights import DemoError
@@ -130,6 +131,7 @@ def audit(agency: Agency) -> None:
 
 
 def main(name: str, work: Path) -> int:
+    arm()
     agency = Agency.of(name, work)
     try:
         (audit if name == AUDITOR else move_bookings)(agency)

@@ -111,7 +111,7 @@ BUGS_OF_RESERVATIONS = (
 OVERRULED = Planted(
     "an overruled claim hides a commit",
     "a write that has reserved does not look at what was committed in a group that a later writer has claimed",
-    "occ.claiming:Claiming.claim",
+    "occ.claiming:claim",
     "union(each.group for each in overruled)",
     "union(())",
 )
