@@ -41,7 +41,7 @@ help: ## list the targets
 demo: java $(VENV)/.demo ## writers of one real table and of two, four of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, STORE=s3|hdfs, ARGS="--size ..."
 	$(BIN)/python -m tests.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(if $(STORE),--store $(STORE)) $(ARGS)
 
-test: java $(VENV)/.test ## lint, types, layers, then tests; ends with what failed; CI=1 for all that CI runs, FULL=1 for the long forms, too
+test: java $(VENV)/.test ## lint, types, layers, then tests; ends with what failed; CI=1 for what CI runs, FULL=1 for everything
 	@$(RUN_STAGES) lint types layers servers classes -- $(ARGS)
 
 lint: $(VENV)/.test ## ruff: rules and format
