@@ -180,8 +180,8 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     e.CommitUndone: Advice(
         "Another engine without the lock saw the transaction pending and rolled it back while it was committed: it is on the "
         "timeline, and files of it are gone. Java Hudi's defaults (`SINGLE_WRITER`, `EAGER`) do that.",
-        "Run `lakelock repair PATH`, or `table.repair()`: it takes the whole commit out, so that the table can be read again. "
-        "Then run the operation again. "
+        "Run `lakelock repair PATH`, or `table.upkeep.repair()`: it takes the whole commit out, so that the table can be read "
+        "again. Then run the operation again. "
         "[What the other engine lacks](howto-tables-of-java-hudi.md#what-every-java-writer-needs).",
     ),
     e.TransactionTorn: Advice(

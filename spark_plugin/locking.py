@@ -6,15 +6,16 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import astuple
 from datetime import datetime, timezone
-from typing import Any
+from typing import Any, Protocol, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.admin.lock_rows import LockRow
 from lakelock.admin.shown_locks import explained_locks, shown_locks
-from lakelock.checked_calls import checked_calls
+from lakelock.checked_calls import checked, checked_calls
 from lakelock.data_locks import LockRequest
 from lakelock.errors import InputError
+from lakelock.explanation import PairExplanation
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.data_locking import DataLocking, holding_together
 from lakelock.occ.locking.targets import Targets, resources_of
@@ -30,16 +31,15 @@ EXPLAINED = "number int, database string, table string, partition string, type s
 
 
 @checked_calls
-class LockedReads:
-    """The part of a `LakeTable` that is about data locks."""
+class Locks:
+    """`table.locks`: the locks of a `LakeTable`, who holds them, and what waits for them."""
 
-    _spark: SparkSession
-    _coordinator: Coordinator
-    _rows: Callable[..., DataFrame]
+    def __init__(self, spark: SparkSession, coordinator: Coordinator, rows: Callable[..., DataFrame]) -> None:
+        self._spark, self._coordinator, self._rows = spark, coordinator, rows
 
     @contextmanager
     def reading(self, *, partition: Targets = None, include_meta: bool = False) -> Iterator[DataFrame]:
-        """`with table.reading(partition="month=1") as df:` — read while nobody in PESSIMISTIC mode writes what is read.
+        """`with table.locks.reading(partition="month=1") as df:` — read while nobody in PESSIMISTIC mode writes what is read.
 
         Shared locks on the table and on the partitions that are read are held until the block ends: run the actions in it.
         """
@@ -60,13 +60,14 @@ class LockedReads:
         with coordinator.data.holding_for(operation, targets):
             yield
 
-    def _lock_request(self, operation: str, partition: Targets = None) -> tuple[DataLocking, LockRequest]:
+    def request(self, operation: str, partition: Targets = None) -> tuple[DataLocking, LockRequest]:
         """The locks that an operation on this table needs, for `locked_together`."""
         data = self._coordinator.data
         return data, data.request(operation, resources_of(partition, self._coordinator.properties))
 
+    @checked
     @needs_spark
-    def locks(self, *, partition: Targets = None, extended: bool = False) -> DataFrame:
+    def __call__(self, *, partition: Targets = None, extended: bool = False) -> DataFrame:
         """Who holds the table's locks and reservations, who waits for them, and for whom, in the columns of Hive's SHOW LOCKS.
 
         `extended` adds columns, and the shared locks on a partition's ancestors.
@@ -77,17 +78,36 @@ class LockedReads:
         return self._spark.createDataFrame([row[:width] for row in rows], EXTENDED if extended else LOCKS)
 
     @needs_spark
-    def explain_locks(self, operation: str, *, partition: Targets = None) -> DataFrame:
+    def explain(self, operation: str, *, partition: Targets = None) -> DataFrame:
         """The data locks that an operation would take, in their order; takes none (EXPLAIN LOCKS).
 
-        `table.explain_locks("INSERT OVERWRITE PARTITION (month=1, day)")`, `table.explain_locks("read", partition="month=1")`.
+        `table.locks.explain("INSERT OVERWRITE PARTITION (month=1, day)")`, `table.locks.explain("read", partition="month=1")`.
         """
         rows = [astuple(row) for row in explained_locks(self._coordinator, operation, partition)]
         return self._spark.createDataFrame(rows, EXPLAINED)
 
+    def explain_conflict(self, mine: str, other: str) -> PairExplanation:
+        """What would become of `mine` if `other` ran at the same time and was decided first: by which rule, over what, when it
+        is found, and what helps.
+
+        Both are texts such as `"DELETE month=1"`, an operation and then a partition or a condition. `other` may also be the
+        instant of a commit. Nothing is written. `InputError` for a text that is neither.
+
+        >>> table.locks.explain_conflict("DELETE month=1", "UPSERT month=2").verdict       # doctest: +SKIP
+        <Verdict.PASSES: 'passes'>
+        """
+        return self._coordinator.explain_conflict(mine, other)
+
+
+class Lockable(Protocol):
+    """A `LakeTable`."""
+
+    @property
+    def locks(self) -> Locks: ...
+
 
 @contextmanager
-def locked_together(*statement: tuple[LockedReads, str] | tuple[LockedReads, str, Targets]) -> Iterator[None]:
+def locked_together(*statement: tuple[Lockable, str] | tuple[Lockable, str, Targets]) -> Iterator[None]:
     """Hold the data locks of one statement over several tables: all of them or none, and none while it waits.
 
     `with locked_together((t1, "SELECT", "month=1"), (t2, "INSERT", "month=2")):` takes Hive's locks for an INSERT into t2 that
@@ -101,8 +121,8 @@ def locked_together(*statement: tuple[LockedReads, str] | tuple[LockedReads, str
 def _requested(part: Any) -> tuple[DataLocking, LockRequest]:
     """What one part of a statement needs; `InputError` if it names no table and operation."""
     match part:
-        case (LockedReads() as table, str(operation), *partition) if len(partition) < 2:
-            return table._lock_request(operation, *partition)
+        case (table, str(operation), *partition) if len(partition) < 2 and isinstance(getattr(table, "locks", None), Locks):
+            return cast(Lockable, table).locks.request(operation, *partition)
     raise InputError(
         f"{part!r} is no part of a statement",
         hint='each part names a table and an operation: locked_together((orders, "SELECT"), (stock, "INSERT", "p=1"))',

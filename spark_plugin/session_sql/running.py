@@ -190,20 +190,20 @@ def _altered(table: LakeTable, command: Alter) -> WriteResult:
     columns, names = dict(command.columns), [name for name, _ in command.columns]
     match command.change:
         case ColumnChange.ADD:
-            return table.add_columns(columns)
+            return table.columns.add(columns)
         case ColumnChange.WIDEN:
-            return table.widen_columns(columns)
+            return table.columns.widen(columns)
         case ColumnChange.RELAX:
-            return table.relax_columns(names)
+            return table.columns.relax(names)
         case ColumnChange.RENAME:
-            return table.rename_columns(columns)
+            return table.columns.rename(columns)
         case ColumnChange.DROP:
-            return table.drop_columns(names)
+            return table.columns.drop(names)
         case ColumnChange.PLACE:
             ((name, before),) = command.columns
             parent, dot, leaf = name.rpartition(".")
             first = [*_up_to(_names_in(table.schema, parent), before.rpartition(".")[2], but=leaf), leaf]
-            return table.reorder_columns([f"{parent}{dot}{each}" for each in first])
+            return table.columns.reorder([f"{parent}{dot}{each}" for each in first])
 
 
 def _names_in(schema: StructType, parent: str) -> list[str]:

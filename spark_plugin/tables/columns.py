@@ -2,36 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import pyarrow as pa
+from pyspark.sql import SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError
+from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.results import WriteResult
 from lakelock.occ.services.alter import alter
 from lakelock.spark_plugin.arguments import names
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.session.lost_spark import needs_spark
-from lakelock.spark_plugin.tables.transactions import TableTransactions
 from lakelock.spark_plugin.writing.overwriting import rename_columns
 from lakelock.table.schema_changes.alterations import Alteration
 from lakelock.table.schema_changes.renaming import renamed
 
-Types = Mapping[str, "str | DataType"]
+Types = Mapping[str, str | DataType]
 """Columns, or fields inside them such as `address.zip`, and their types: Spark's, or their names in SQL."""
 
 
 @checked_calls
-class TableColumns(TableTransactions):
-    """The operations of a `LakeTable` that change its columns."""
+class Columns:
+    """`table.columns`: what changes the columns of a `LakeTable`."""
+
+    def __init__(self, spark: SparkSession, coordinator: Coordinator, write: Callable[..., WriteResult]) -> None:
+        self._spark, self._coordinator, self._write = spark, coordinator, write
 
     @needs_spark
-    def add_columns(self, columns: Types, *, tag: str = "") -> WriteResult:
-        """Add columns that may be null: `table.add_columns({"note": "string", "address.zip": "string"})`.
+    def add(self, columns: Types, *, tag: str = "") -> WriteResult:
+        """Add columns that may be null: `table.columns.add({"note": "string", "address.zip": "string"})`.
 
         No file is written: stored rows have null in them. Running writers go on, and keep the new columns. Fields inside lists
         and maps are named `items.element.price` and `prices.value.net`. `SchemaError` for a column that is there.
@@ -39,8 +43,8 @@ class TableColumns(TableTransactions):
         return self._altered(Alteration(add=self._types(columns)), tag)
 
     @needs_spark
-    def widen_columns(self, columns: Types, *, tag: str = "") -> WriteResult:
-        """Give columns wider types: `table.widen_columns({"quantity": "bigint", "price": "decimal(20, 4)"})`.
+    def widen(self, columns: Types, *, tag: str = "") -> WriteResult:
+        """Give columns wider types: `table.columns.widen({"quantity": "bigint", "price": "decimal(20, 4)"})`.
 
         int becomes bigint or double, float double, and decimals get more digits on both sides of the point; anything else is a
         `SchemaError`. No file is written: old ones are read in the new types.
@@ -48,13 +52,13 @@ class TableColumns(TableTransactions):
         return self._altered(Alteration(widen=self._types(columns)), tag)
 
     @needs_spark
-    def relax_columns(self, columns: str | Sequence[str], *, tag: str = "") -> WriteResult:
-        """Let columns be null that must not be, as Java's tables have them: `table.relax_columns("price")`."""
+    def relax(self, columns: str | Sequence[str], *, tag: str = "") -> WriteResult:
+        """Let columns be null that must not be, as Java's tables have them: `table.columns.relax("price")`."""
         return self._altered(Alteration(relax=names(columns)), tag)
 
     @needs_spark
-    def reorder_columns(self, columns: str | Sequence[str], *, tag: str = "") -> WriteResult:
-        """Put these columns first, in this order; the others follow in theirs: `table.reorder_columns(["price", "note"])`.
+    def reorder(self, columns: str | Sequence[str], *, tag: str = "") -> WriteResult:
+        """Put these columns first, in this order; the others follow in theirs: `table.columns.reorder(["price", "note"])`.
 
         Fields inside columns are named as `place.zip`, and come first there. No file is written: every reader finds columns by
         their names. Two who reorder at the same time conflict.
@@ -62,8 +66,8 @@ class TableColumns(TableTransactions):
         return self._altered(Alteration(first=names(columns)), tag)
 
     @needs_spark
-    def rename_columns(self, columns: Mapping[str, str], *, tag: str = "") -> WriteResult:
-        """Give columns, or fields inside them, other names: `table.rename_columns({"price": "cost", "place.zip": "postcode"})`.
+    def rename(self, columns: Mapping[str, str], *, tag: str = "") -> WriteResult:
+        """Give columns, or fields inside them, other names: `table.columns.rename({"price": "cost", "place.zip": "postcode"})`.
 
         All rows are written again, in one transaction that everybody else's commit makes run again: files find their columns by
         name. Key, partition and ordering columns keep their names: a `SchemaError`.
@@ -72,10 +76,10 @@ class TableColumns(TableTransactions):
         return self._written_again(_new_names(columns), (), tag)
 
     @needs_spark
-    def drop_columns(self, columns: str | Sequence[str], *, tag: str = "") -> WriteResult:
-        """Remove columns, or fields inside them, and their values: `table.drop_columns(["note", "items.element.price"])`.
+    def drop(self, columns: str | Sequence[str], *, tag: str = "") -> WriteResult:
+        """Remove columns, or fields inside them, and their values: `table.columns.drop(["note", "items.element.price"])`.
 
-        All rows are written again, as by `rename_columns`.
+        All rows are written again, as by `rename`.
         """
         return self._written_again({}, names(columns), tag)
 

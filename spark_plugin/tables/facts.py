@@ -10,7 +10,6 @@ from pyspark.sql.types import StructType
 
 from lakelock.catalogs import Synced
 from lakelock.checked_calls import checked_calls
-from lakelock.explanation import PairExplanation
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.history import HistoryEntry
 from lakelock.spark_plugin.frames import spark_schema
@@ -48,18 +47,6 @@ class TableFacts:
     def detail(self) -> DataFrame:
         """One row about the table: its name, columns with a role, size, and newest commit."""
         return self._spark.createDataFrame([row_of_detail(self._coordinator)], DETAIL)
-
-    def explain_conflict(self, mine: str, other: str) -> PairExplanation:
-        """What would become of `mine` if `other` ran at the same time and was decided first: by which rule, over what, when it
-        is found, and what helps.
-
-        Both are texts such as `"DELETE month=1"`, an operation and then a partition or a condition. `other` may also be the
-        instant of a commit. Nothing is written. `InputError` for a text that is neither.
-
-        >>> table.explain_conflict("DELETE month=1", "UPSERT month=2").verdict       # doctest: +SKIP
-        <Verdict.PASSES: 'passes'>
-        """
-        return self._coordinator.explain_conflict(mine, other)
 
     @property
     def schema(self) -> StructType:

@@ -29,7 +29,6 @@ from lakelock.spark_plugin.data_source.options import ReadOptions, query_type_of
 from lakelock.spark_plugin.frames import arrow_schema, require_classic, spark_conf, spark_schema
 from lakelock.spark_plugin.importing import Source, is_imported
 from lakelock.spark_plugin.locations import spark_path
-from lakelock.spark_plugin.locking import LockedReads
 from lakelock.spark_plugin.merging.builder import TARGET
 from lakelock.spark_plugin.naming import location_of
 from lakelock.spark_plugin.peers.methods import DeltaNames
@@ -38,9 +37,8 @@ from lakelock.spark_plugin.scans.merged_rows import merged_rows
 from lakelock.spark_plugin.session.hadoop import in_full
 from lakelock.spark_plugin.session.lost_spark import needs_spark
 from lakelock.spark_plugin.tables.changes import TableChanges
-from lakelock.spark_plugin.tables.columns import TableColumns
 from lakelock.spark_plugin.tables.facts import TableFacts
-from lakelock.spark_plugin.tables.upkeep import TableUpkeep
+from lakelock.spark_plugin.tables.groups import DeltasUpkeep, MovedNames
 from lakelock.spark_plugin.tables.writes import TableWrites
 from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import NEWEST_VERSION
@@ -50,7 +48,7 @@ from lakelock.table.snapshot import Snapshot
 
 
 @checked_calls
-class LakeTable(TableWrites, TableColumns, TableChanges, TableUpkeep, TableFacts, LockedReads, DeltaNames):
+class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames, DeltaNames):
     """One table. Every write is a transaction of its own: it is in the table as a whole, or not at all.
 
     Writes that lose a conflict are run again (`retry.*`) where that is safe. Values of `options` and of the file `config`

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.errors import AnalysisException
 from pyspark.sql import Column, SparkSession
 
-from lakelock.checked_calls import checked_calls
+from lakelock.checked_calls import checked, checked_calls
 from lakelock.errors import InputError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.targets import Targets, resources_of, within
@@ -41,14 +41,14 @@ LOOK_EACH = 10
 
 
 @checked_calls
-class TableUpkeep:
-    """The part of a `LakeTable` that keeps it small and in shape. Live writers and readers are not disturbed."""
+class Upkeep:
+    """`table.upkeep`: what keeps a `LakeTable` small and in shape. Live writers and readers are not disturbed."""
 
-    _spark: SparkSession
-    _coordinator: Coordinator
-    _attempt: Callable[[Transaction], Attempt]
+    def __init__(self, spark: SparkSession, coordinator: Coordinator, attempt: Callable[[Transaction], Attempt]) -> None:
+        self._spark, self._coordinator, self._attempt = spark, coordinator, attempt
 
-    def upkeep(self, *, dry_run: bool = False) -> Upkept:
+    @checked
+    def __call__(self, *, dry_run: bool = False) -> Upkept:
         """Finish dead writers, delete old files, archive old instants and collect old decisions.
 
         Begins new work for at most `upkeep.budget_s`; the next run does the rest. With `dry_run` nothing is changed, and
@@ -57,7 +57,7 @@ class TableUpkeep:
         return self._coordinator.upkeep(dry_run=dry_run)
 
     @delta_arguments(retentionHours="keep_hours")
-    def vacuum(
+    def clean(
         self,
         keep_hours: float | None = None,
         *,

@@ -76,16 +76,18 @@ def checked(method: F) -> F:
     """A function that raises `InputError`, which says what to type, for arguments that it does not take."""
     if hasattr(method, _CHECKED):
         return method
-    signature = inspect.signature(method)
+    signature, name_of_call = inspect.signature(method), method.__name__
+    if name_of_call == "__call__":  # of a group of calls, such as `table.locks`
+        name_of_call = method.__qualname__.split(".")[0].lower()
     hints = cache(lambda: get_type_hints(method))
 
     @wraps(method)
     def call(*args: Any, **kwargs: Any) -> Any:
-        _require_named(method.__name__, signature, args, kwargs)
+        _require_named(name_of_call, signature, args, kwargs)
         for name, value in signature.bind(*args, **kwargs).arguments.items():
             parameter = signature.parameters[name]
             for each in value if parameter.kind is parameter.VAR_POSITIONAL else (value,):
-                _require_kind(method.__name__, parameter, hints().get(name, Any), each)
+                _require_kind(name_of_call, parameter, hints().get(name, Any), each)
         return method(*args, **kwargs)
 
     setattr(call, _CHECKED, True)

@@ -39,6 +39,13 @@ def open_and_write(spark: SparkSession, df: DataFrame, schema: StructType) -> No
     assert_type(table.add_columns({"note": "string", "place.zip": StringType()}), WriteResult)
     assert_type(table.widen_columns({"delay": "bigint"}), WriteResult)
     assert_type(table.relax_columns(["delay"]), WriteResult)
+    assert_type(table.columns.add({"note": "string"}), WriteResult)
+    assert_type(table.columns.rename({"note": "remark"}), WriteResult)
+    assert_type(table.upkeep.restore("2026-11-20"), WriteResult)
+    assert_type(table.locks(partition="month=1"), DataFrame)
+    assert_type(table.locks.explain("INSERT"), DataFrame)
+    with table.locks.reading(partition="month=1") as locked:
+        assert_type(locked, DataFrame)
     assert_type(table.insert(df, partition={"month": 1}), WriteResult)
     assert_type(table.overwrite_partitions(df, partition=["month=1", "month=2"]), WriteResult)
     df.writeStream.foreachBatch(table.upsert_batch)
