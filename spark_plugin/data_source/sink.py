@@ -54,11 +54,11 @@ from lakelock.table.schema_changes.alterations import replacing_schema
 
 @dataclass
 class TaskDone(WriterCommitMessage):
-    """What one task wrote, and for which transaction."""
+    """What one task wrote; in a stream also for which transaction, which the process that commits does not know otherwise."""
 
     stats: tuple[WriteStat, ...]
-    begun: Begun | None
-    query: str | None
+    begun: Begun | None = None
+    query: str | None = None
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class Begun:
 
 
 class Sink:
-    """What batch and streaming have in common. `begun` is set when the writer is shipped.
+    """What batch and streaming have in common. `begun` is set before the writer is shipped to the tasks.
 
     If the application has applied this version before (`applied`), nothing is begun, written or committed.
     """
@@ -135,21 +135,19 @@ class Sink:
             return replacing_schema(table.schema(), arrow_schema(self.schema), table.properties)
         return _schema_after(table, self.schema, self.parsed.settings.write.merge_schema)
 
-    @plainly
-    def __getstate__(self) -> dict[str, object]:
-        if self.begun is None and not self.applied:
-            if self.new is not None:
-                self.new.make(self.parsed.location, SystemRuntime(), if_not_exists=True)
-            with self.parsed.open() as table:
-                if self.new is not None:  # somebody else may have made it meanwhile, with other columns
-                    self.after = self._schema_after(table)
-                try:
-                    self.begun = self._begin(table)
-                except ConflictError as error:
-                    self.applied = applied_instead(table, self.application, self.operation, error) is not None
-                    if not self.applied:
-                        raise
-        return self.__dict__
+    def begin(self) -> None:
+        """Begin the transaction, in the table that is made if there is none."""
+        if self.new is not None:
+            self.new.make(self.parsed.location, SystemRuntime(), if_not_exists=True)
+        with self.parsed.open() as table:
+            if self.new is not None:  # somebody else may have made it meanwhile, with other columns
+                self.after = self._schema_after(table)
+            try:
+                self.begun = self._begin(table)
+            except ConflictError as error:
+                self.applied = applied_instead(table, self.application, self.operation, error) is not None
+                if not self.applied:
+                    raise
 
     def _numbered(self) -> AppTransaction | None:
         """The application's number of this write, where it is known before the tasks run."""
@@ -188,7 +186,7 @@ class Sink:
         if self.overwrite:
             self.parsed.ensure_overwrite_known()
         if self.applied:
-            return TaskDone((), None, None)
+            return TaskDone(())
         begun = self.begun
         assert begun is not None, "a writer is shipped before it writes"
         heartbeat = SharedHeartbeat.join(
@@ -204,8 +202,10 @@ class Sink:
             heartbeat.ensure_alive()
         finally:
             heartbeat.stop(delete=False)
-        task = TaskContext.get()
-        return TaskDone(stats, begun, task.getLocalProperty(QUERY_ID) if task else None)
+        return self._done(stats, begun)
+
+    def _done(self, stats: tuple[WriteStat, ...], begun: Begun) -> TaskDone:
+        return TaskDone(stats)
 
     def finish(
         self, begun: Begun, stats: Sequence[WriteStat], application: AppTransaction | None, query: str | None = None
@@ -245,7 +245,7 @@ class Sink:
 
 
 class BatchSink(Sink, DataSourceArrowWriter):
-    """Append and overwrite."""
+    """Append and overwrite. The process that Spark asks for it ships it to the tasks, so the transaction begins there."""
 
     def _numbered(self) -> AppTransaction | None:
         return self.parsed.application_of_batch()
@@ -268,9 +268,22 @@ class BatchSink(Sink, DataSourceArrowWriter):
 
 
 class StreamSink(Sink, DataSourceStreamWriter, DataSourceArrowWriter):
-    """Appends each micro-batch exactly once. Messages bring the transaction to the process that commits."""
+    """Appends each micro-batch exactly once. Messages bring the transaction to the process that commits.
+
+    Spark makes another one for the commit, in a process of its own, so only that it is shipped tells which one is to begin.
+    """
 
     use = Use.STREAM_WRITE
+
+    @plainly
+    def __getstate__(self) -> dict[str, object]:
+        if self.begun is None and not self.applied:
+            self.begin()
+        return self.__dict__
+
+    def _done(self, stats: tuple[WriteStat, ...], begun: Begun) -> TaskDone:
+        task = TaskContext.get()
+        return TaskDone(stats, begun, task.getLocalProperty(QUERY_ID) if task else None)
 
     def _definition(self, schema: StructType) -> Definition:
         if self.parsed.stated.partition_by is None:

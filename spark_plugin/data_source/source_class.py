@@ -93,7 +93,9 @@ class LakelockDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         from lakelock.spark_plugin.data_source.sink import BatchSink
 
-        return BatchSink(self.options, schema, overwrite, self.conf, warn=not self.drivers_writers)
+        sink = BatchSink(self.options, schema, overwrite, self.conf, warn=not self.drivers_writers)
+        sink.begin()
+        return sink
 
     @plainly
     def streamWriter(self, schema: StructType, overwrite: bool) -> StreamSink:  # noqa: N802

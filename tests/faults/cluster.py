@@ -83,6 +83,7 @@ class TroubledSource(LakelockDataSource):
         trouble = Trouble(**json.loads(self.options.pop("trouble")))
         sink = TroubledSink(self.options, schema, overwrite)  # type: ignore[arg-type]
         sink.trouble = trouble
+        sink.begin()
         return sink
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -162,7 +161,9 @@ def test_a_numbered_batch_is_written_once_in_every_mode(
 def test_of_two_numbered_batches_at_once_one_is_written(spark: SparkSession, table: LakeTable, path: str) -> None:
     frames = [rows(spark, (1, "a", 1)), rows(spark, (1, "a", 2))]
     options = {"path": path, "txn_app_id": "nightly", "txn_version": "7"}
-    sinks = [pickle.loads(pickle.dumps(BatchSink(options, frame.schema, False))) for frame in frames]
+    sinks = [BatchSink(options, frame.schema, False) for frame in frames]
+    for sink in sinks:
+        sink.begin()
     messages = [sink.write(iter(frame.toArrow().to_batches())) for sink, frame in zip(sinks, frames, strict=True)]
     for sink, message in zip(sinks, messages, strict=True):
         sink.commit([message])
