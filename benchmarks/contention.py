@@ -32,7 +32,7 @@ from lakelock.occ.create import create_table
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import TableProperties
-from lakelock.table.rewriting.kernels import ArrowKernels
+from lakelock.table.rewriting import ArrowKernels
 from lakelock.table.schema import TableSchema
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.int32()), ("a", pa.int64()), ("b", pa.float64()), ("c", pa.string())])

@@ -22,12 +22,11 @@ from lakelock.markers.task_token import TaskToken
 from lakelock.occ.write_context import WriteContext
 from lakelock.settings import Settings, WriteSettings
 from lakelock.storage.location import StorageLocation
-from lakelock.table.base_files.bloom import BloomFilter
-from lakelock.table.base_files.writer import BaseFileWriter, Stamp
-from lakelock.table.index.search import tag
-from lakelock.table.keys.keyed import Keyed
-from lakelock.table.keys.record_keys import record_keys
+from lakelock.table.base_files import BaseFileWriter, Stamp
+from lakelock.table.bloom import BloomFilter
+from lakelock.table.key_search import tag
 from lakelock.table.properties import TableProperties
+from lakelock.table.record_keys import Keyed, record_keys
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

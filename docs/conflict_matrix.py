@@ -17,7 +17,7 @@ from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.profiles import LEVELS
 from lakelock.occ.conflicts.reads import BucketsRead, Read, ReadKind
 from lakelock.occ.conflicts.scopes import Scope
-from lakelock.table.buckets import bucket_name
+from lakelock.table.index import bucket_name
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
 

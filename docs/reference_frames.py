@@ -264,7 +264,7 @@ attempt.
 `spark_plugin/writing/upserting.py` looks the keys up on the executors
 (`spark_plugin/writing/tagging.py`), claims the file groups that hold them
 (`occ/early/detection.py`, `markers/claims.py`) and rewrites them (`spark_plugin/writing/rewriting.py`,
-`engine/file_tasks.py`, `table/rewriting/merge.py`), each file after its marker (`markers/direct.py`). `Transaction.commit`
+`engine/file_tasks.py`, `table/rewriting.py`), each file after its marker (`markers/direct.py`). `Transaction.commit`
 (`occ/transaction.py`) compares markers with write statistics and enters the critical section (`occ/committing/commit.py`): what
 others committed meanwhile (`occ/conflicts/window.py`) is judged by the rules of the profile
 (`occ/conflicts/profiles.py`), the commit takes the next number of the decision log (`occ/records/decisions.py`), which is the

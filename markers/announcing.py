@@ -12,7 +12,7 @@ from lakelock.markers.task_token import TaskToken
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
-from lakelock.table.partitioning.paths import partition_metadata
+from lakelock.table.partitions import partition_metadata
 from lakelock.table.snapshot import DataFile
 
 

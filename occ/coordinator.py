@@ -55,7 +55,7 @@ from lakelock.storage.counted import CountedStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.eligibility import check_files, check_readable, require_copy_on_write
 from lakelock.table.instants import Action, as_of_time
-from lakelock.table.layout_one.storage import shown_as_layout_two
+from lakelock.table.layout_one import shown_as_layout_two
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot

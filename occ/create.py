@@ -12,12 +12,11 @@ from lakelock.errors import InputError, SchemaError, TableError
 from lakelock.occ.recorded_index import record_index
 from lakelock.storage import Created, Storage, create, probe
 from lakelock.table import layout
-from lakelock.table.columns.fields import Fields
-from lakelock.table.columns.fitting import why_not_fits
-from lakelock.table.index_choice import TableIndex
-from lakelock.table.keys.record_keys import key_text
-from lakelock.table.partitioning.paths import require_partition_type
+from lakelock.table.index import TableIndex
+from lakelock.table.partitions import require_partition_type
 from lakelock.table.properties import TableProperties
+from lakelock.table.record_keys import key_text
+from lakelock.table.rows import Fields, why_not_fits
 from lakelock.table.schema import TableSchema
 
 _MOST_LOOKED_AT = 1_000

@@ -14,9 +14,9 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import check_definition, create_table
 from lakelock.occ.recorded_index import current_properties
 from lakelock.storage.location import StorageLocation
-from lakelock.table.columns.canonical import stored_otherwise
+from lakelock.table.column_types import stored_otherwise
 from lakelock.table.eligibility import VERSIONS
-from lakelock.table.index_choice import parsed_index
+from lakelock.table.index import parsed_index
 from lakelock.table.properties import NEWEST_VERSION, TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.transforms import partition_columns

@@ -13,8 +13,7 @@ from lakelock.table.archive import archived_writes, read_commit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import OLD_VERSION, why_not_merged
 from lakelock.table.instants import Action
-from lakelock.table.log_files.changes import READ_OPTIMIZED
-from lakelock.table.log_files.slices import LoggedCommit, with_logs
+from lakelock.table.merged_slices import READ_OPTIMIZED, LoggedCommit, with_logs
 from lakelock.table.properties import TableProperties
 from lakelock.table.snapshot import Snapshot
 from lakelock.table.timeline import Timeline

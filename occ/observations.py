@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from lakelock.table.index_choice import TableIndex
+from lakelock.table.index import TableIndex
 from lakelock.table.properties import TableProperties
 
 MOST_TOLD = 1_000

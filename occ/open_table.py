@@ -26,12 +26,12 @@ from lakelock.storage.keys import gone
 from lakelock.storage.location import StorageLocation, requests_at_once
 from lakelock.table import layout
 from lakelock.table.archive import archived_write
+from lakelock.table.commit_effects import restores_of
 from lakelock.table.damage import of_table
-from lakelock.table.file_index.coverage import restores_of
 from lakelock.table.instants import Instant, State
 from lakelock.table.io import TableIO
 from lakelock.table.properties import TableProperties, read_properties
-from lakelock.table.services import RollbackPlan
+from lakelock.table.service_metadata import RollbackPlan
 from lakelock.table.snapshot import Snapshot
 from lakelock.table.timeline import Timeline
 

@@ -10,13 +10,12 @@ from lakelock.errors import StorageError, TableError
 from lakelock.occ.open_table import OpenTable
 from lakelock.storage import Created, Storage, create
 from lakelock.table import layout
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.buckets import BucketIndex, bucket_of
+from lakelock.table.base_files import BaseFile
 from lakelock.table.eligibility import check_files, check_writable
-from lakelock.table.index.bucket_hash import buckets_of_keys
-from lakelock.table.index_choice import TableIndex, index_from_bytes, parsed_index
-from lakelock.table.keys.generated import require_key
+from lakelock.table.index import BucketIndex, TableIndex, bucket_of, index_from_bytes, parsed_index
+from lakelock.table.key_search import buckets_of_keys
 from lakelock.table.properties import TableProperties
+from lakelock.table.record_keys import require_key
 from lakelock.table.snapshot import DataFile, read_snapshot
 
 _PROBED_FILES, _PROBED_KEYS = 4, 1000

@@ -17,7 +17,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.upkeep.retained import hides_what_was_cleaned
 from lakelock.occ.upkeep.savepoints import all_that_is_kept
 from lakelock.retry import retry_if_overtaken
-from lakelock.table.log_files.merged import LoggedSlice, MergedRows
+from lakelock.table.merged_slices import LoggedSlice, MergedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline

@@ -30,9 +30,9 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import check_files
 from lakelock.table.layout import FileGroupId
-from lakelock.table.partial import added
+from lakelock.table.rows import added
 from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes.alterations import require_same_text
+from lakelock.table.schema_changes import require_same_text
 from lakelock.table.snapshot import Snapshot
 
 
@@ -152,7 +152,7 @@ class Work:
     ) -> None:  # fmt: skip
         """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
 
-        So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.buckets.bucket_group`.
+        So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.index.bucket_group`.
 
         One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
         finished meanwhile has removed its claims, but its decision is in the log.

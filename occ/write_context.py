@@ -10,7 +10,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.own_writes import OwnFile
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation, requests_at_once
-from lakelock.table.base_files.writer import Stamp
+from lakelock.table.base_files import Stamp
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile

@@ -9,7 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.errors import SchemaError
 from lakelock.near_misses import column_hint
-from lakelock.table.columns.fields import spelled
+from lakelock.table.rows import spelled
 from lakelock.table.schema import TableSchema
 
 

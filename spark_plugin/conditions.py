@@ -18,7 +18,7 @@ from lakelock.errors import InputError
 from lakelock.spark_plugin.predicates import predicate_of
 from lakelock.spark_plugin.session.classes import PYTHON_UTILS, java_class, scala_object
 from lakelock.spark_plugin.session.versions import column_of
-from lakelock.table.pruning.predicates import Anything, Predicate
+from lakelock.table.pruning import Anything, Predicate
 
 SHOWN_CHARACTERS = 200
 _CATALYST = "org.apache.spark.sql.catalyst"

@@ -19,7 +19,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from lakelock.table.partitioning.generated import places
+from lakelock.table.partitions import places
 from lakelock.table.properties import TableProperties
 from lakelock.table.transforms import DAY_US, HOUR_US, Kind, Transform
 

@@ -24,7 +24,7 @@ from lakelock.spark_plugin.locations import spark_path
 from lakelock.spark_plugin.writing.attempt import column
 from lakelock.storage.location import StorageLocation, canonical_uri
 from lakelock.table import layout
-from lakelock.table.keys.record_keys import key_text
+from lakelock.table.record_keys import key_text
 from lakelock.table.schema import META_COLUMNS
 
 _MOST_LOOKED_AT = 1000

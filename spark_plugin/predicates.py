@@ -16,7 +16,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from lakelock.spark_plugin.session.classes import scala_object
-from lakelock.table.pruning.predicates import (
+from lakelock.table.pruning import (
     And,
     Anything,
     BeginsWith,

@@ -17,7 +17,7 @@ from lakelock.spark_plugin.scans.relation import Partitioned, relation_over
 from lakelock.spark_plugin.session.classes import java_class
 from lakelock.spark_plugin.session.lost_spark import require_running
 from lakelock.spark_plugin.session.versions import column_of, takes_structs_for_null
-from lakelock.table.pruning.partition_values import PartitionValues
+from lakelock.table.partitions import PartitionValues
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import Value
 

@@ -33,7 +33,7 @@ from lakelock.spark_plugin.writing import deleting, inserting
 from lakelock.spark_plugin.writing.attempt import Attempt, Write, Written
 from lakelock.spark_plugin.writing.memory import Memory
 from lakelock.spark_plugin.writing.row_reads import RowsRead
-from lakelock.table.keys.generated import require_key
+from lakelock.table.record_keys import require_key
 
 
 class Beginning(Protocol):

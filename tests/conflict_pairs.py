@@ -27,8 +27,8 @@ from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.create import create_table
 from lakelock.storage.local import LocalStorage
-from lakelock.table.buckets import BucketIndex
-from lakelock.table.index.bucket_hash import buckets_of_keys
+from lakelock.table.index import BucketIndex
+from lakelock.table.key_search import buckets_of_keys
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from tests.behaviour.tables import writer

@@ -15,14 +15,13 @@ from lakelock.occ.upkeep.retained import newest_readable_from
 from lakelock.storage import Listed
 from lakelock.table import layout
 from lakelock.table.archive import archived_write
-from lakelock.table.change_feed.units import Commit, FeedMode, MissingSlice, Shown, Unit, units_of, version_of
-from lakelock.table.changes import read_range
+from lakelock.table.change_feed import Commit, FeedMode, MissingSlice, Shown, Unit, read_range, units_of, version_of
 from lakelock.table.eligibility import require_copy_on_write
 from lakelock.table.instants import Action, Instant
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes.evolution import is_readable_as
-from lakelock.table.services import RollbackMetadata
+from lakelock.table.schema_changes import is_readable_as
+from lakelock.table.service_metadata import RollbackMetadata
 from lakelock.table.snapshot import DataFile, Snapshot, names_of, read_replaced
 from lakelock.table.timeline import Timeline
 

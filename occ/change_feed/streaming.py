@@ -16,14 +16,13 @@ from lakelock.occ.change_feed.planning import ensure_kept, plan_units
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records import commit_keys as keys
 from lakelock.table.archive import archive_names, archived_write, archived_writes, instants_in, read_commit
-from lakelock.table.change_feed.offsets import StreamOffset
-from lakelock.table.change_feed.units import Commit, Unit, version_of
+from lakelock.table.change_feed import Commit, StreamOffset, Unit, version_of
+from lakelock.table.commit_effects import Coverage, lowest_open, restores_of
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.file_index.coverage import Coverage, lowest_open, restores_of
+from lakelock.table.history_files import HistoryFile
 from lakelock.table.instants import Instant, State
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
-from lakelock.table.upkeep.history import HistoryFile
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.summary import CommitCost
 from lakelock.occ.records import commit_keys as keys
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.file_index.recorded import STATISTICS, of_commit
 from lakelock.table.schema import TableSchema
+from lakelock.table.statistics import STATISTICS, statistics_of_commit
 
 HUDI_NAMES = {"UPDATE": "UPSERT", "MERGE": "UPSERT"}
 """What Hudi calls operations that it has no name for, as its own UPDATE and MERGE INTO do; it cannot read other names."""
@@ -49,7 +49,11 @@ class PendingCommit:
             {partition: tuple(found) for partition, found in sorted(by_partition.items())},
             None if replaced is None else {partition: tuple(ids) for partition, ids in replaced.items()},
             schema,
-            {name: value for name, value in {**_extra_of(footprint), **extra, STATISTICS: of_commit(stats)}.items() if value},
+            {
+                name: value
+                for name, value in {**_extra_of(footprint), **extra, STATISTICS: statistics_of_commit(stats)}.items()
+                if value
+            },
         )
 
     @property

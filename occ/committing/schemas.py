@@ -21,7 +21,7 @@ from lakelock.table.eligibility import look_like_buckets
 from lakelock.table.instants import Instant, format_instant, parse_instant
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes.evolution import changed, is_readable_as, merged
+from lakelock.table.schema_changes import changed, is_readable_as, merged_schema
 from lakelock.table.timeline import Timeline
 
 LOOKED_AT = 20
@@ -44,7 +44,7 @@ class SchemaHistory:
         if newest is not None:
             # Hudi's readers go by the instants. Where both orders differ, one writer may not have known of the other's columns.
             by_instant = self._first_found(sorted(completed, key=lambda i: i.requested, reverse=True), timeline) or newest
-            together, problems = merged(TableSchema(pa.schema([])), by_instant, newest)
+            together, problems = merged_schema(TableSchema(pa.schema([])), by_instant, newest)
             return by_instant if problems or newest == by_instant else together
         if properties.create_schema:
             return TableSchema.from_avro_json(properties.create_schema)
@@ -145,7 +145,7 @@ def _schema_of(other: CommitSummary, base: TableSchema) -> TableSchema:
 def _together(
     base: TableSchema, theirs: TableSchema, mine: TableSchema, draft: PendingCommit, other: CommitSummary
 ) -> TableSchema:
-    schema, problems = merged(base, theirs, mine)
+    schema, problems = merged_schema(base, theirs, mine)
     if problems:
         raise _conflict(draft, other, problems, "both changed the table's columns, and the changes do not fit together")
     return schema

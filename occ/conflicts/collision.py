@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.table.buckets import bucket_of_group
+from lakelock.table.index import bucket_of_group
 from lakelock.table.layout import FileGroupId
 
 REDONE = frozenset(

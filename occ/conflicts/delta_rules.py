@@ -16,9 +16,9 @@ from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.reads import Read
 from lakelock.occ.conflicts.rules import partition_overwrite as any_write_into_overwritten
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.table.pruning.files import StatisticsOf
+from lakelock.table.pruning import StatisticsOf
 from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes.evolution import changed
+from lakelock.table.schema_changes import changed
 from lakelock.table.snapshot import DataFile
 
 

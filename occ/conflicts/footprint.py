@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 from lakelock.conflict import Party
 from lakelock.occ.conflicts.reads import Read
 from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.table.buckets import bucket_of_group
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.index import bucket_of_group
 from lakelock.table.layout import FileGroupId
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})

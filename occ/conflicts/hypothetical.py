@@ -19,10 +19,10 @@ from lakelock.occ.conflicts.profiles import PROFILES, judge
 from lakelock.occ.conflicts.reads import Read, ReadKind
 from lakelock.occ.conflicts.scopes import Scope
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.table.buckets import bucket_group, bucket_name, bucket_of_group
+from lakelock.table.index import bucket_group, bucket_name, bucket_of_group
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties
-from lakelock.table.pruning.files import StatisticsOf
+from lakelock.table.pruning import StatisticsOf
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
 

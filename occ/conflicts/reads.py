@@ -8,9 +8,9 @@ from typing import Protocol
 
 from lakelock.amounts import counted
 from lakelock.conflict import WHOLE_TABLE
-from lakelock.table.buckets import bucket_of_group
+from lakelock.table.index import bucket_of_group
 from lakelock.table.layout import FileGroupId
-from lakelock.table.pruning.files import StatisticsOf
+from lakelock.table.pruning import StatisticsOf
 from lakelock.table.snapshot import DataFile
 
 

@@ -15,7 +15,7 @@ from lakelock.occ.conflicts.footprint import SERVICES, Footprint
 from lakelock.occ.conflicts.isolation import Isolation
 from lakelock.occ.conflicts.reads import Read, ReadKind
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.table.buckets import bucket_of_group
+from lakelock.table.index import bucket_of_group
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile

@@ -20,10 +20,9 @@ from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.outcomes import TransactionName
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.file_index.recorded import STATISTICS, by_path, column_ranges_in
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
-from lakelock.table.statistics import FileStatistics
+from lakelock.table.statistics import STATISTICS, FileStatistics, column_ranges_in, statistics_by_path
 
 T = TypeVar("T")
 
@@ -145,7 +144,7 @@ class CommitSummary:
 
     @cached_property
     def _statistics(self) -> Mapping[str, tuple[str | None, str | None, str | None]]:
-        return by_path(self.recorded)
+        return statistics_by_path(self.recorded)
 
     @classmethod
     def of(cls, instant: str, completion: str, metadata: CommitMetadata, decision: int | None) -> CommitSummary:

@@ -11,10 +11,9 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.table import layout
 from lakelock.table.archive import archive_names, completed_write, instants_in, writes_in
+from lakelock.table.commit_effects import Applied, Coverage, Effect
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.damage import RESTORE, of_table
-from lakelock.table.file_index.coverage import Coverage
-from lakelock.table.file_index.effects import Applied, Effect
 from lakelock.table.instants import Instant
 from lakelock.table.io import TableIO
 from lakelock.table.timeline import Timeline

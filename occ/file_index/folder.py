@@ -8,7 +8,7 @@ from functools import partial
 from lakelock.errors import CorruptTableError, StorageError, StorageUnavailable
 from lakelock.storage import Storage
 from lakelock.table import layout
-from lakelock.table.file_index.checkpoint import Checkpoint, LaterFormat
+from lakelock.table.checkpoint import Checkpoint, LaterFormat
 
 WHOLE_BYTES = 8_000_000
 """Up to this size a checkpoint is read by one request, and kept in memory; of a larger one, only the needed parts are read."""

@@ -18,10 +18,8 @@ from lakelock.occ.file_index.folder import CheckpointFolder
 from lakelock.occ.file_index.overtaken import ensure_not_overtaken
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.settings import Settings
-from lakelock.table.file_index.checkpoint import Checkpoint
-from lakelock.table.file_index.coverage import Coverage
-from lakelock.table.file_index.effects import Effect, Slice
-from lakelock.table.file_index.state import IndexState
+from lakelock.table.checkpoint import Checkpoint, IndexState
+from lakelock.table.commit_effects import Coverage, Effect, Slice
 from lakelock.table.io import TableIO
 from lakelock.table.snapshot import DataFile, Slices, Snapshot, read_snapshot
 from lakelock.table.statistics import FileStatistics

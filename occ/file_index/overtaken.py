@@ -11,9 +11,9 @@ from functools import partial
 
 from lakelock.errors import SnapshotTooOld
 from lakelock.table.io import TableIO
+from lakelock.table.service_metadata import read_clean
 from lakelock.table.snapshot import DataFile, Snapshot, read_replaced
 from lakelock.table.timeline import Timeline, read_timeline
-from lakelock.table.upkeep.cleaning import read_clean
 
 
 def ensure_not_overtaken(io: TableIO, timeline: Timeline, snapshot: Snapshot) -> None:

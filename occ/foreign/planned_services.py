@@ -15,7 +15,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.table import layout
 from lakelock.table.instants import Instant, State
 from lakelock.table.layout import FileGroupId
-from lakelock.table.services import partitions_to_clean, pending_clustering_groups
+from lakelock.table.service_metadata import partitions_to_clean, pending_clustering_groups
 from lakelock.table.timeline import Timeline
 
 

@@ -15,9 +15,9 @@ from lakelock.data_locks.request import TABLE, Resource
 from lakelock.errors import InputError, SchemaError
 from lakelock.near_misses import did_you_mean
 from lakelock.storage.keys import is_text
-from lakelock.table.keys.record_keys import key_text
-from lakelock.table.partitioning.paths import DEFAULT_PARTITION, partition_path, unescape
+from lakelock.table.partitions import DEFAULT_PARTITION, partition_path, unescape
 from lakelock.table.properties import TableProperties
+from lakelock.table.record_keys import key_text
 from lakelock.table.snapshot import DataFile, Snapshot
 
 Target = str | Mapping[str, object]

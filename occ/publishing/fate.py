@@ -13,7 +13,7 @@ from enum import Enum
 from lakelock.occ.open_table import TORN_LOOKS, TORN_WAIT_S, OpenTable
 from lakelock.table.archive import archived_write
 from lakelock.table.instants import Instant
-from lakelock.table.services import RollbackPlan
+from lakelock.table.service_metadata import RollbackPlan
 from lakelock.table.timeline import Timeline
 
 SHARE_THE_LOCK = (

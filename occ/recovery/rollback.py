@@ -31,7 +31,7 @@ from lakelock.occ.steps import Step, reached
 from lakelock.storage import Created
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State, later_than
-from lakelock.table.services import RollbackMetadata, RollbackPlan
+from lakelock.table.service_metadata import RollbackMetadata, RollbackPlan
 from lakelock.table.timeline import Timeline
 
 

@@ -10,7 +10,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.transaction import Transaction
-from lakelock.table.schema_changes.alterations import Alteration
+from lakelock.table.schema_changes import Alteration
 
 ALTER_SCHEMA = "ALTER_SCHEMA"
 """Hudi's name for it."""

@@ -23,7 +23,7 @@ from lakelock.occ.services.restore import Copy, Copying, RestorePlan
 from lakelock.occ.transaction import Transaction
 from lakelock.table import layout
 from lakelock.table.archive import read_commit
-from lakelock.table.buckets import bucket_of_group
+from lakelock.table.index import bucket_of_group
 from lakelock.table.instants import Action, Instant, State
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import Snapshot, read_snapshot

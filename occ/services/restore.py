@@ -23,13 +23,13 @@ from lakelock.occ.request import WriteRequest
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep.savepoints import saved_at
 from lakelock.table.archive import read_commit
-from lakelock.table.buckets import bucket_of, bucket_of_group
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.eligibility import check_writable
+from lakelock.table.index import bucket_of, bucket_of_group
 from lakelock.table.instants import as_of_time, format_instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties
-from lakelock.table.schema_changes.evolution import is_readable_as
+from lakelock.table.schema_changes import is_readable_as
 from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline
 

@@ -28,12 +28,12 @@ from lakelock.storage import Listed
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import check_writable
-from lakelock.table.file_index.recorded import STATISTICS
+from lakelock.table.history_files import History, HistoryFile, HistoryRow, instants_in, is_superseded, read_history, rows_bytes
 from lakelock.table.instants import Action, Instant, completes_as, is_instant_time, parse_file_name
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
+from lakelock.table.statistics import STATISTICS
 from lakelock.table.timeline import Timeline
-from lakelock.table.upkeep.history import History, HistoryFile, HistoryRow, instants_in, is_superseded, read_history, rows_bytes
 
 AT_ONCE = 200
 """How many instants one file of the history holds: memory, and the leftovers of a killed run, stay small."""

@@ -31,11 +31,16 @@ from lakelock.table import layout
 from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.layout import FileGroupId
-from lakelock.table.services import pending_clustering_groups
+from lakelock.table.service_metadata import (
+    READABLE_FROM,
+    SAVEPOINTS,
+    CleanedUntil,
+    CleanMetadata,
+    CleanPlan,
+    pending_clustering_groups,
+)
 from lakelock.table.snapshot import read_replaced
 from lakelock.table.timeline import Timeline
-from lakelock.table.upkeep.cleaned_until import CleanedUntil
-from lakelock.table.upkeep.cleaning import READABLE_FROM, SAVEPOINTS, CleanMetadata, CleanPlan
 
 DELETED_AT_ONCE = 200
 """Files of one delete request; several requests are in flight at once."""

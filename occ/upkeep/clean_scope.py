@@ -20,10 +20,10 @@ from lakelock.table import layout
 from lakelock.table.archive import completed_write, instants_in, writes_in
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.damage import RESTORE
+from lakelock.table.history_files import HistoryFile
 from lakelock.table.instants import Action, Instant
+from lakelock.table.service_metadata import CleanedUntil
 from lakelock.table.timeline import Timeline
-from lakelock.table.upkeep.cleaned_until import CleanedUntil
-from lakelock.table.upkeep.history import HistoryFile
 
 WHOLE_EACH_MS = 24 * 3_600_000
 """The whole table is listed by the first clean after this long."""

@@ -11,7 +11,7 @@ from lakelock.occ.steps import Step, reached
 from lakelock.occ.upkeep.budget import Budget
 from lakelock.storage import Storage
 from lakelock.table import layout
-from lakelock.table.upkeep.history import (
+from lakelock.table.history_files import (
     VERSION,
     History,
     HistoryFile,
@@ -19,10 +19,10 @@ from lakelock.table.upkeep.history import (
     manifest_bytes,
     manifest_key,
     manifests,
+    merged_bytes,
     read_history,
     read_manifest,
 )
-from lakelock.table.upkeep.merged_history import merged_bytes
 
 KEPT_VERSIONS = 3
 """How many versions keep all their files for readers, as in Java Hudi."""

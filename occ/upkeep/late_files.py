@@ -16,7 +16,7 @@ from lakelock.occ.publishing.fate import rollback_plan, rollback_target
 from lakelock.storage import Listed
 from lakelock.table import layout
 from lakelock.table.instants import Instant
-from lakelock.table.services import RollbackPlan
+from lakelock.table.service_metadata import RollbackPlan
 from lakelock.table.timeline import Timeline
 
 

@@ -7,8 +7,8 @@ from functools import partial
 from lakelock.errors import InputError
 from lakelock.occ.open_table import OpenTable
 from lakelock.table.instants import Instant
+from lakelock.table.service_metadata import CleanMetadata, CleanPlan, read_clean
 from lakelock.table.timeline import Timeline
-from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan, read_clean
 
 _LOOKS = 3
 """A pending clean vanishes between two requests once in a while, and hardly twice in a row."""

@@ -19,10 +19,9 @@ from lakelock.occ.upkeep.retained import ensure_readable
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import Action, Instant, State, is_instant_time, later_than
+from lakelock.table.service_metadata import CleanPlan, SavepointMetadata
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import Timeline
-from lakelock.table.upkeep.cleaning import CleanPlan
-from lakelock.table.upkeep.savepoints import SavepointMetadata
 
 
 @dataclass(frozen=True)

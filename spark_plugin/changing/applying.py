@@ -27,8 +27,8 @@ from lakelock.spark_plugin.writing.parcels import PARCELS, ROUTE
 from lakelock.spark_plugin.writing.redoing import Kept, Redoing
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, reporting
 from lakelock.spark_plugin.writing.routing import FileTarget, Routes, plan_routes, tasks_for
-from lakelock.table.buckets import bucket_group
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.index import bucket_group
 from lakelock.table.snapshot import DataFile
 
 Changes = Callable[[Sequence[DataFile]], DataFrame]

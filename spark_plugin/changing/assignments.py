@@ -23,9 +23,8 @@ from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.column_names import ColumnNames
 from lakelock.spark_plugin.conditions import is_repeatable
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
-from lakelock.table.columns.fields import spelled
-from lakelock.table.partial import lacking
 from lakelock.table.properties import TableProperties
+from lakelock.table.rows import lacking, spelled
 from lakelock.table.schema import TableSchema, check_write, grown_by
 
 Assignments = Mapping[str, object]

@@ -28,8 +28,8 @@ from lakelock.spark_plugin.writing.key_reads import KeysRead
 from lakelock.spark_plugin.writing.looked_up_keys import LookedUpKeys
 from lakelock.spark_plugin.writing.tagging import TagPlan
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.keys.keyed import Keyed
-from lakelock.table.partial import lacking
+from lakelock.table.record_keys import Keyed
+from lakelock.table.rows import lacking
 from lakelock.table.schema import TableSchema, columns_of_upserts
 from lakelock.table.snapshot import DataFile
 

@@ -27,14 +27,13 @@ from lakelock.spark_plugin.writing.reports import this_task
 from lakelock.spark_plugin.writing.rewriting import Target
 from lakelock.spark_plugin.writing.selecting import AtPositions
 from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, chunks
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.columns.fitting import conform
+from lakelock.table.base_files import BaseFile
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.keys.keyed import Keyed
-from lakelock.table.rewriting.merge import Placed
+from lakelock.table.record_keys import Keyed
+from lakelock.table.rewriting import Placed
+from lakelock.table.rows import conform, take_rows
 from lakelock.table.schema import RECORD_KEY
 from lakelock.table.snapshot import DataFile
-from lakelock.table.taking import taken
 
 FILE, ROW, ACTION = "_lakelock_file", "_lakelock_row", "_lakelock_action"
 """The columns of a frame of changes before those of the table: the name of a file, a position in it, and what to do."""
@@ -228,7 +227,7 @@ def _at_places(plan: ChangePlan, file: DataFile, changes: pa.Table) -> tuple[Pla
         raise _changed_twice(plan.context, file, int(distinct[counts > 1][0]), int((counts > 1).sum()))
     updates = np.flatnonzero(place >= 0)
     order = updates[np.argsort(place[updates])]
-    values = conform(taken(changes.select(plan.changed), order), plan.new_values)
+    values = conform(take_rows(changes.select(plan.changed), order), plan.new_values)
     placed = Placed(values, place[order]) if len(order) else None
     gone = np.unique(positions[place < 0])
     return placed, AtPositions(gone) if len(gone) else None

@@ -21,8 +21,8 @@ from lakelock.spark_plugin.writing.looked_up_keys import LookedUpKeys
 from lakelock.spark_plugin.writing.rewriting import RewritePlan
 from lakelock.spark_plugin.writing.routing import Routes
 from lakelock.spark_plugin.writing.tagging import counted, slots_of
-from lakelock.table.keys.keyed import Keyed
-from lakelock.table.partitioning.paths import partition_paths
+from lakelock.table.partitions import partition_paths
+from lakelock.table.record_keys import Keyed
 from lakelock.table.snapshot import DataFile
 
 Place = rewriting.Target

@@ -9,8 +9,7 @@ import pyarrow as pa
 from lakelock.errors import SchemaError
 from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
-from lakelock.table.columns.fields import Fields
-from lakelock.table.columns.fitting import why_not_fits
+from lakelock.table.rows import Fields, why_not_fits
 
 
 def check_asked(columns: pa.Schema, asked: pa.Schema) -> None:

@@ -11,12 +11,11 @@ from pyspark.sql.datasource import InputPartition
 
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.storage import Storage
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.change_feed.comparing import opened, opened_or_gone
-from lakelock.table.change_feed.rows import FeedRows
-from lakelock.table.change_feed.units import Unit
-from lakelock.table.log_files.merged import LoggedSlice, MergedRows
+from lakelock.table.base_files import BaseFile
+from lakelock.table.change_feed import Unit
+from lakelock.table.merged_slices import LoggedSlice, MergedRows
 from lakelock.table.schema import COMMIT_TIME, TableSchema
+from lakelock.table.slice_differences import FeedRows, opened, opened_or_gone
 from lakelock.table.snapshot import DataFile
 
 

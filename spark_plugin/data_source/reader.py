@@ -25,10 +25,10 @@ from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.spark_plugin.peers.uses import READS, Use
 from lakelock.spark_plugin.session.conf import OF_READS
 from lakelock.storage.location import StorageLocation
-from lakelock.table.change_feed.rows import feed_schema
-from lakelock.table.change_feed.units import Unit
+from lakelock.table.change_feed import Unit
 from lakelock.table.instants import as_of_time
 from lakelock.table.schema import TableSchema
+from lakelock.table.slice_differences import feed_schema
 
 
 def schema_of(options: Mapping[str, str], conf: Mapping[str, str]) -> StructType:

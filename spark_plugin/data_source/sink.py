@@ -43,13 +43,13 @@ from lakelock.spark_plugin.peers.uses import Use
 from lakelock.spark_plugin.streaming import QUERY_ID
 from lakelock.spark_plugin.writing.bucketing import BucketPlan, unrouted_stage
 from lakelock.spark_plugin.writing.inserting import insert_stage
-from lakelock.table.buckets import bucket_of_group
-from lakelock.table.columns.fields import spelled
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.partitioning.generated import batches_with_generated, fields_with_generated
+from lakelock.table.index import bucket_of_group
+from lakelock.table.partitions import batches_with_generated, fields_with_generated
 from lakelock.table.properties import TableProperties
+from lakelock.table.rows import spelled
 from lakelock.table.schema import TableSchema, check_write
-from lakelock.table.schema_changes.alterations import replacing_schema
+from lakelock.table.schema_changes import replacing_schema
 
 
 @dataclass

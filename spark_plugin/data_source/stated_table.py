@@ -13,7 +13,7 @@ from lakelock.occ.definition import Definition
 from lakelock.spark_plugin.data_source.flags import true_or_false
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.storage.location import StorageLocation
-from lakelock.table.index_choice import parsed_index
+from lakelock.table.index import parsed_index
 from lakelock.table.properties import NEWEST_VERSION
 from lakelock.table.transforms import parsed_transform, split_columns
 

@@ -26,8 +26,7 @@ from lakelock.spark_plugin.data_source.told import plainly
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.spark_plugin.peers.uses import Use
 from lakelock.spark_plugin.session.conf import OF_READS
-from lakelock.table.change_feed.offsets import StreamOffset
-from lakelock.table.change_feed.units import Commit
+from lakelock.table.change_feed import Commit, StreamOffset
 from lakelock.table.eligibility import require_copy_on_write
 from lakelock.table.timeline import Timeline
 

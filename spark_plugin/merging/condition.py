@@ -14,7 +14,7 @@ from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.conditions import Condition, condition_text
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.session.versions import column_of, condition_of, try_cast
-from lakelock.table.columns.fields import spelled
+from lakelock.table.rows import spelled
 from lakelock.table.schema import TableSchema
 
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")

@@ -29,10 +29,10 @@ from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.merging.clauses import Clause, Then, When, require_sensible
 from lakelock.spark_plugin.merging.condition import MergeCondition, source_column
 from lakelock.spark_plugin.writing.attempt import column
-from lakelock.table.columns.canonical import OWN_PREFIX, refuse_own_name
-from lakelock.table.keys.generated import require_key
-from lakelock.table.partial import KnownSchemas
+from lakelock.table.column_types import OWN_PREFIX, refuse_own_name
 from lakelock.table.properties import TableProperties
+from lakelock.table.record_keys import require_key
+from lakelock.table.rows import KnownSchemas
 from lakelock.table.schema import TableSchema, require_columns
 
 HERE = "_lakelock_here"

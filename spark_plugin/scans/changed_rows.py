@@ -15,10 +15,9 @@ from lakelock.spark_plugin.scans.numbered import MOST_TASKS, Numbered
 from lakelock.spark_plugin.session.lost_spark import require_running
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
-from lakelock.table.change_feed.pairing import paired
-from lakelock.table.change_feed.rows import STAMPS, FeedRows, feed_schema
-from lakelock.table.change_feed.units import FeedMode, Unit, in_need_of_pairs
+from lakelock.table.change_feed import FeedMode, Unit, in_need_of_pairs
 from lakelock.table.schema import PARTITION_PATH, RECORD_KEY, TableSchema
+from lakelock.table.slice_differences import STAMPS, FeedRows, feed_schema, paired
 
 _PIECE = "_lakelock_piece"
 PAIRED_BYTES = 16 * 1024 * 1024

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.spark_plugin.scans.numbered import Numbered
 from lakelock.storage.location import StorageLocation
-from lakelock.table.log_files.merged import LoggedSlice, MergedRows
+from lakelock.table.merged_slices import LoggedSlice, MergedRows
 
 
 def merged_rows(spark: SparkSession, location: StorageLocation, rows: MergedRows, slices: Sequence[LoggedSlice]) -> DataFrame:

@@ -38,8 +38,8 @@ from lakelock.spark_plugin.statements.sources import (
 )
 from lakelock.spark_plugin.writing import deleting, inserting, overwriting
 from lakelock.spark_plugin.writing.attempt import Write
-from lakelock.table.partial import KnownSchemas
 from lakelock.table.properties import TableProperties
+from lakelock.table.rows import KnownSchemas
 from lakelock.table.schema import TableSchema
 
 

@@ -18,13 +18,12 @@ from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.scans.changed_rows import changed_rows
 from lakelock.spark_plugin.session.lost_spark import needs_spark
-from lakelock.table.change_feed.rows import feed_schema
-from lakelock.table.change_feed.units import FeedMode, checked_mode, position_of
-from lakelock.table.changes import read_changes
+from lakelock.table.change_feed import FeedMode, checked_mode, position_of, read_changes
 from lakelock.table.eligibility import require_copy_on_write
-from lakelock.table.pruning.files import Pruning
-from lakelock.table.pruning.partition_values import PartitionValues
+from lakelock.table.partitions import PartitionValues
+from lakelock.table.pruning import Pruning
 from lakelock.table.schema import COMMIT_TIME
+from lakelock.table.slice_differences import feed_schema
 from lakelock.table.snapshot import Snapshot
 from lakelock.table.timeline import Timeline
 

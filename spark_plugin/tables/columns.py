@@ -19,8 +19,7 @@ from lakelock.spark_plugin.arguments import names
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.session.lost_spark import needs_spark
 from lakelock.spark_plugin.writing.overwriting import rename_columns
-from lakelock.table.schema_changes.alterations import Alteration
-from lakelock.table.schema_changes.renaming import renamed
+from lakelock.table.schema_changes import Alteration, renamed
 
 Types = Mapping[str, str | DataType]
 """Columns, or fields inside them such as `address.zip`, and their types: Spark's, or their names in SQL."""

@@ -41,9 +41,9 @@ from lakelock.spark_plugin.tables.facts import TableFacts
 from lakelock.spark_plugin.tables.groups import DeltasUpkeep, MovedNames
 from lakelock.spark_plugin.tables.writes import TableWrites
 from lakelock.storage.location import StorageLocation
+from lakelock.table.partitions import PartitionValues
 from lakelock.table.properties import NEWEST_VERSION
-from lakelock.table.pruning.files import Pruning
-from lakelock.table.pruning.partition_values import PartitionValues
+from lakelock.table.pruning import Pruning
 from lakelock.table.snapshot import Snapshot
 
 

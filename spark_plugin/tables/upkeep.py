@@ -34,7 +34,7 @@ from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.services.joining import join_files
 from lakelock.spark_plugin.writing.services.restoring import copy_slices
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.partitioning.paths import partition_values
+from lakelock.table.partitions import partition_values
 
 LOOK_EACH = 10
 """One in this many checks of a running job asks the log whether the transaction is still wanted."""

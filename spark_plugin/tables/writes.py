@@ -31,7 +31,7 @@ from lakelock.spark_plugin.statements.planning import StatementPlanner
 from lakelock.spark_plugin.tables.transactions import TableTransactions
 from lakelock.spark_plugin.writing import deleting, inserting, overwriting
 from lakelock.spark_plugin.writing.attempt import Write
-from lakelock.table.keys.generated import require_key
+from lakelock.table.record_keys import require_key
 
 
 @checked_calls

@@ -27,13 +27,12 @@ from lakelock.spark_plugin.writing.looked_up_keys import rows_changed
 from lakelock.spark_plugin.writing.memory import Memory
 from lakelock.spark_plugin.writing.reports import REPORT, received
 from lakelock.storage import Storage
-from lakelock.table.buckets import bucket_of_group
-from lakelock.table.columns.fields import spelled
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.partial import missing_since
+from lakelock.table.index import bucket_of_group
+from lakelock.table.partitions import PartitionValues
 from lakelock.table.properties import TableProperties
-from lakelock.table.pruning.files import Pruning
-from lakelock.table.pruning.partition_values import PartitionValues
+from lakelock.table.pruning import Pruning
+from lakelock.table.rows import missing_since, spelled
 from lakelock.table.schema import TableSchema, check_write, require_columns
 from lakelock.table.snapshot import DataFile
 

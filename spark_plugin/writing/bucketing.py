@@ -40,12 +40,12 @@ from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS
 from lakelock.spark_plugin.writing.routing import SLOTS, FileTarget, Routes, family_of, plan_routes, tasks_for
 from lakelock.spark_plugin.writing.selecting import POSITIONS, AtPositions, Selection
 from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, chunked, chunks
-from lakelock.table.buckets import BucketIndex, bucket_group, bucket_of
-from lakelock.table.columns.fitting import conform
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.index.bucket_hash import buckets_of
-from lakelock.table.keys.keyed import Keyed, dedupe
-from lakelock.table.partitioning.paths import partition_paths
+from lakelock.table.index import BucketIndex, bucket_group, bucket_of
+from lakelock.table.key_search import buckets_of
+from lakelock.table.partitions import partition_paths
+from lakelock.table.record_keys import Keyed, dedupe
+from lakelock.table.rows import conform
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

@@ -20,10 +20,10 @@ from lakelock.spark_plugin.writing.fits import fitting
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.spark_plugin.writing.redoing import Kept, Redoing
 from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
-from lakelock.table.columns.fitting import conform
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.partitioning.paths import partition_paths
+from lakelock.table.partitions import partition_paths
 from lakelock.table.properties import TableProperties
+from lakelock.table.rows import conform
 
 GATHERED_ROWS, GATHERED_BYTES = 1_000_000, 256 << 20
 """How much a task with unordered rows holds in memory to group them by partition."""

@@ -37,7 +37,7 @@ from lakelock.spark_plugin.writing.tagging import (
     pack_stage,
     tag_stage,
 )
-from lakelock.table.keys.held_keys import HeldKeys
+from lakelock.table.key_search import LocatedKeys
 from lakelock.table.snapshot import DataFile
 
 
@@ -135,7 +135,7 @@ def _by_files(attempt: Attempt, rows: DataFrame, plan: TagPlan, looked_up: Looke
     holdings: dict[str, list[FileKeys]] = {partition: [] for partition in keys}
     for each in found:
         holdings[plan.files[each.file].partition].append(each)
-    held = {p: HeldKeys.of(distinct[p], ((each.file, each.positions) for each in of)) for p, of in holdings.items()}
+    held = {p: LocatedKeys.of(distinct[p], ((each.file, each.positions) for each in of)) for p, of in holdings.items()}
     counts: Counter[tuple[str, int]] = Counter()
     new: dict[str, object] = {}
     unheld: list[pa.Array] = []

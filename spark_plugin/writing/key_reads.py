@@ -19,9 +19,9 @@ from lakelock.spark_plugin.writing.parcels import Parcels
 from lakelock.spark_plugin.writing.reports import REPORT, REPORT_SCHEMA, REPORTS_ONLY, Batches, received, reporting
 from lakelock.spark_plugin.writing.tagging import CHUNK_ROWS, KeysByPartition, keys_by_partition
 from lakelock.storage import Storage
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.index.search import held
-from lakelock.table.pruning.files import StatisticsOf
+from lakelock.table.base_files import BaseFile
+from lakelock.table.key_search import held
+from lakelock.table.pruning import StatisticsOf
 from lakelock.table.snapshot import DataFile
 
 

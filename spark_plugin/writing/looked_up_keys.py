@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakelock.errors import WriteFailed
-from lakelock.table.index.bucket_hash import string_hashes
+from lakelock.table.key_search import string_hashes
 
 
 def rows_changed(how: str) -> WriteFailed:

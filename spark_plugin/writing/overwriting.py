@@ -22,8 +22,7 @@ from lakelock.spark_plugin.writing.fits import FITS
 from lakelock.spark_plugin.writing.inserting import insert, write_rows
 from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.spark_plugin.writing.selecting import select_rows
-from lakelock.table.schema_changes.alterations import replacing_schema
-from lakelock.table.schema_changes.renaming import Kept, renamed
+from lakelock.table.schema_changes import KeptColumn, renamed, replacing_schema
 
 
 def overwrite_partitions(attempt: Attempt, df: DataFrame) -> Written:
@@ -60,7 +59,7 @@ def rename_columns(attempt: Attempt, *, rename: Mapping[str, str], drop: Sequenc
     return overwrite_table(attempt, rows.select(*left), overwrite_schema=True)
 
 
-def _left(value: Column, spark: DataType, inside: Sequence[Kept]) -> Column:
+def _left(value: Column, spark: DataType, inside: Sequence[KeptColumn]) -> Column:
     """What stays of a value: all of it where nothing is said of its inside."""
     if not inside:
         return value

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from lakelock.spark_plugin.writing.reports import REPORT
 from lakelock.table.properties import TableProperties
-from lakelock.table.taking import rows_within
+from lakelock.table.rows import rows_within
 
 ROUTE = "_lakelock_route"
 KEYS, REST = "_lakelock_keys", "_lakelock_rest"

@@ -17,8 +17,8 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
-from lakelock.table.buckets import bucket_of
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.index import bucket_of
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile

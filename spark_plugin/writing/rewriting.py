@@ -14,11 +14,11 @@ from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.spark_plugin.writing.parcels import Parcels
 from lakelock.spark_plugin.writing.reports import this_task
 from lakelock.spark_plugin.writing.routing import Routes
-from lakelock.table.columns.fitting import conform
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.keys.keyed import Keyed, dedupe
-from lakelock.table.partitioning.paths import partition_paths
-from lakelock.table.rewriting.merge import keys_among
+from lakelock.table.partitions import partition_paths
+from lakelock.table.record_keys import Keyed, dedupe
+from lakelock.table.rewriting import keys_among
+from lakelock.table.rows import conform
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

@@ -13,7 +13,7 @@ from lakelock.errors import StorageError
 from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.spark_plugin.conditions import SHOWN_CHARACTERS, Condition
 from lakelock.spark_plugin.reading import FILE_GONE
-from lakelock.table.pruning.files import Pruning, StatisticsOf
+from lakelock.table.pruning import Pruning, StatisticsOf
 from lakelock.table.snapshot import DataFile
 
 

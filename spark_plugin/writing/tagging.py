@@ -26,12 +26,11 @@ from lakelock.spark_plugin.writing.looked_up_keys import LookedUpKeys
 from lakelock.spark_plugin.writing.parcels import Parcels
 from lakelock.spark_plugin.writing.reports import this_task
 from lakelock.spark_plugin.writing.routing import SLOTS, family_of, slot_of
-from lakelock.table.base_files.key_range import KeyRange, SortedKeys
-from lakelock.table.columns.fitting import conform
-from lakelock.table.index.search import tag
-from lakelock.table.keys.held_keys import NONE_HELD, HeldKeys
-from lakelock.table.keys.keyed import Keyed
-from lakelock.table.partitioning.paths import partition_paths
+from lakelock.table.base_files import KeyRange, SortedKeys
+from lakelock.table.key_search import NONE_LOCATED, LocatedKeys, tag
+from lakelock.table.partitions import partition_paths
+from lakelock.table.record_keys import Keyed
+from lakelock.table.rows import conform
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import FileStatistics
@@ -58,7 +57,7 @@ class TagPlan:
     context: WriteContext
     columns: TableSchema
     files: tuple[DataFile, ...] = ()
-    held: Mapping[str, HeldKeys] | None = None
+    held: Mapping[str, LocatedKeys] | None = None
     no_file: LookedUpKeys | None = None
 
     @property
@@ -197,7 +196,7 @@ def _tagged(
         at = np.flatnonzero(codes == code)
         keys = all_keys.take(pa.array(at)) if len(paths.dictionary) > 1 else all_keys
         files_of = numbered.get(partition, {})
-        held = _looked_up(plan, keys, files_of, report) if plan.held is None else plan.held.get(partition, NONE_HELD)
+        held = _looked_up(plan, keys, files_of, report) if plan.held is None else plan.held.get(partition, NONE_LOCATED)
         found, files, missing = held.tagged(keys)
         new = keys.take(pa.array(missing))
         if plan.no_file is not None:
@@ -209,13 +208,13 @@ def _tagged(
     return np.concatenate(positions), np.concatenate(routes)
 
 
-def _looked_up(plan: TagPlan, keys: pa.Array, numbers: Mapping[DataFile, int], report: TagReport) -> HeldKeys:
+def _looked_up(plan: TagPlan, keys: pa.Array, numbers: Mapping[DataFile, int], report: TagReport) -> LocatedKeys:
     """Look into the files in this task."""
     parallel = plan.context.settings.listing.parallel_requests
     distinct = keys.unique()
     holdings = tag(distinct, list(numbers), plan.context.location.open(), SystemRuntime(), parallel=parallel).holdings
     report.file_rows.update((numbers[held.file], held.rows) for held in holdings)
-    return HeldKeys.of(distinct, ((numbers[held.file], held.positions) for held in holdings))
+    return LocatedKeys.of(distinct, ((numbers[held.file], held.positions) for held in holdings))
 
 
 def slots_of(partition: str, new: pa.Array, files: int) -> npt.NDArray[np.int32]:

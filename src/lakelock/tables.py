@@ -38,10 +38,10 @@ from lakelock.occ.results import RunResult, WriteResult
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, Settings
 from lakelock.storage.location import StorageLocation
-from lakelock.table.change_feed.units import FeedMode, checked_mode, position_of
-from lakelock.table.columns.fields import Fields, spelled
+from lakelock.table.change_feed import FeedMode, checked_mode, position_of
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.properties import NEWEST_VERSION
+from lakelock.table.rows import Fields, spelled
 from lakelock.table.schema import TableSchema
 
 T = TypeVar("T")

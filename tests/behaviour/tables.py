@@ -27,7 +27,7 @@ from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State, format_instant
 from lakelock.table.properties import TableProperties
-from lakelock.table.pruning.files import StatisticsOf
+from lakelock.table.pruning import StatisticsOf
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

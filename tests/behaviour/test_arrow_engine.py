@@ -17,7 +17,7 @@ from lakelock.errors import ConcurrentAppendException, ConflictError, DuplicateK
 from lakelock.settings import ConcurrencySettings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table.rewriting.kernels import ArrowKernels
+from lakelock.table.rewriting import ArrowKernels
 
 
 def rows(*values: tuple[str, int, str]) -> pa.Table:

@@ -18,12 +18,11 @@ from lakelock.settings import CleanSettings, Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from lakelock.table.change_feed.comparing import CHANGE_TYPE, changes_in
-from lakelock.table.change_feed.rows import COMMIT_VERSION
-from lakelock.table.change_feed.units import Unit
+from lakelock.table.change_feed import Unit
 from lakelock.table.instants import Action, Instant, State
 from lakelock.table.schema import TableSchema
-from lakelock.table.services import RollbackMetadata, RollbackPlan
+from lakelock.table.service_metadata import RollbackMetadata, RollbackPlan
+from lakelock.table.slice_differences import CHANGE_TYPE, COMMIT_VERSION, changes_in
 from lakelock.table.timeline import read_timeline
 
 Told = tuple[str, str, int, str]

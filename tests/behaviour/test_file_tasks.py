@@ -24,12 +24,11 @@ from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
+from lakelock.table import layout, rewriting
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.keys.keyed import Keyed
 from lakelock.table.properties import TableProperties
-from lakelock.table.rewriting import kernels
-from lakelock.table.rewriting.merge import keys_among
+from lakelock.table.record_keys import Keyed
+from lakelock.table.rewriting import keys_among
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
@@ -124,7 +123,7 @@ def test_a_new_file_begins_where_wide_rows_fill_one(table: Path) -> None:
 
 def test_one_table_of_many_wide_rows_is_written_in_pieces(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wide = rows(*((random.Random(n).randbytes(500).hex(), n) for n in range(1_000)))
-    monkeypatch.setattr(kernels, "BATCH_BYTES", 100 << 10)  # some hundred of these rows
+    monkeypatch.setattr(rewriting, "BATCH_BYTES", 100 << 10)  # some hundred of these rows
     stats = write_new_files(context(str(table), target_file_bytes=200 << 10, row_group_rows=100), EU, [wide], TOKEN)
     assert [stat.num_writes for stat in stats][:-1] == [stats[0].num_writes] * (len(stats) - 1)
     assert 3 <= len(stats) <= 5

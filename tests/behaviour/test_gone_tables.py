@@ -27,7 +27,7 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from lakelock.table.change_feed.offsets import StreamOffset
+from lakelock.table.change_feed import StreamOffset
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 

@@ -19,10 +19,10 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
-from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.base_files import BaseFile
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.schema import META_COLUMNS, TableSchema
-from lakelock.table.services import RollbackPlan
+from lakelock.table.service_metadata import RollbackPlan
 
 DEAD, ROLLBACK = "20200101000000000", "20200101000000001"
 OUTSIDE = f"a-0_0-1-0_{DEAD}.parquet"

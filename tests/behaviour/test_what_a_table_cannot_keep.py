@@ -27,7 +27,7 @@ from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes.alterations import Alteration
+from lakelock.table.schema_changes import Alteration
 from lakelock.testing import ManualRuntime
 
 COLUMNS = pa.schema([("id", pa.int64()), ("p", pa.string())])

@@ -19,7 +19,7 @@ from lakelock.errors import LakelockError
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.keys.keyed import Keyed
+from lakelock.table.record_keys import Keyed
 from lakelock.table.snapshot import DataFile
 
 

@@ -16,9 +16,9 @@ from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, SchemaError, TableError
 from lakelock.occ.create import create_table
-from lakelock.table.buckets import BucketIndex, bucket_of
-from lakelock.table.index.bucket_hash import buckets_of_keys
+from lakelock.table.index import BucketIndex, bucket_of
 from lakelock.table.io import TableIO
+from lakelock.table.key_search import buckets_of_keys
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 

@@ -13,7 +13,7 @@ from tests.interop.witness import JavaError
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError
-from lakelock.table.schema_changes.alterations import Alteration
+from lakelock.table.schema_changes import Alteration
 
 Share = Callable[..., Shared]
 

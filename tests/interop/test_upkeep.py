@@ -16,8 +16,8 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
+from lakelock.table.service_metadata import CleanMetadata
 from lakelock.table.timeline import read_timeline
-from lakelock.table.upkeep.cleaning import CleanMetadata
 
 Share = Callable[..., Shared]
 

@@ -8,10 +8,8 @@ from itertools import islice
 import pyarrow as pa
 
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files.key_range import KeyRange
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.base_files.writer import BaseFileWriter, Stamp
-from lakelock.table.index.search import held
+from lakelock.table.base_files import BaseFile, BaseFileWriter, KeyRange, Stamp
+from lakelock.table.key_search import held
 from lakelock.table.schema import RECORD_KEY, TableSchema
 
 AT = "20261121092737397"

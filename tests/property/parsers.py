@@ -52,21 +52,26 @@ from lakelock.storage.keys import checked
 from lakelock.storage.location import canonical_uri
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from lakelock.table.avro.container import encode
-from lakelock.table.avro.schemas import REQUESTED_REPLACE
-from lakelock.table.base_files.bloom import DYNAMIC, SIMPLE, BloomFilter
+from lakelock.table.avro import REQUESTED_REPLACE, encode
+from lakelock.table.bloom import DYNAMIC, SIMPLE, BloomFilter
 from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat, requested_replace_bytes
 from lakelock.table.instants import as_of_time, parse_file_name, parse_instant
-from lakelock.table.layout_one.archive import commits_in
-from lakelock.table.log_files.blocks import BlockKind, blocks_of
-from lakelock.table.log_files.changes import Changes
+from lakelock.table.layout_one import commits_in
+from lakelock.table.log_files import BlockKind, blocks_of
+from lakelock.table.merged_slices import LogChanges
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from lakelock.table.services import RollbackMetadata, RollbackPlan, partitions_to_clean, pending_clustering_groups
+from lakelock.table.service_metadata import (
+    CleanedUntil,
+    CleanMetadata,
+    CleanPlan,
+    RollbackMetadata,
+    RollbackPlan,
+    SavepointMetadata,
+    partitions_to_clean,
+    pending_clustering_groups,
+)
 from lakelock.table.snapshot import DataFile
-from lakelock.table.upkeep.cleaned_until import CleanedUntil
-from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
-from lakelock.table.upkeep.savepoints import SavepointMetadata
 
 CRASHES = Path(__file__).parent / "crashes"
 """Inputs that once made a parser fail, in a folder for each parser."""
@@ -133,7 +138,7 @@ def _commit(data: bytes) -> None:
 
 
 def _log_file(data: bytes) -> None:
-    found = Changes(pa.schema([("_hoodie_record_key", pa.string()), ("v", pa.int64()), ("ts", pa.int64())]), "ts")
+    found = LogChanges(pa.schema([("_hoodie_record_key", pa.string()), ("v", pa.int64()), ("ts", pa.int64())]), "ts")
     for block in blocks_of(io.BytesIO(data), len(data), "a log file"):
         if block.kind is not BlockKind.COMMAND:
             found.add(block)

@@ -20,10 +20,9 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import UpkeepSettings
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table.change_feed.offsets import StreamOffset
-from lakelock.table.change_feed.rows import COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows
-from lakelock.table.change_feed.units import FeedMode
+from lakelock.table.change_feed import FeedMode, StreamOffset
 from lakelock.table.instants import Action, format_instant, later_than, parse_instant
+from lakelock.table.slice_differences import COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows
 from lakelock.testing import ManualRuntime
 
 Row = tuple[str, int, str]

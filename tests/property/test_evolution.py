@@ -6,10 +6,10 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelock.table.columns.fitting import read_as
-from lakelock.table.columns.widening import widens, wider
+from lakelock.table.column_types import widens, wider
+from lakelock.table.rows import read_as
 from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes.evolution import changed, is_readable_as, merged
+from lakelock.table.schema_changes import changed, is_readable_as, merged_schema
 
 DECIMALS = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: pa.decimal128(p, s)))
 ATOMS = st.sampled_from([pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()]) | DECIMALS
@@ -55,12 +55,12 @@ def _grown(draw: st.DrawFn, field: pa.Field) -> pa.Field:
 def test_what_merges_is_readable_from_the_files_of_both_sides(data: st.DataObject, base: TableSchema) -> None:
     theirs, mine = data.draw(grown(base)), data.draw(grown(base))
     assert is_readable_as(base, theirs) and is_readable_as(base, mine)
-    both, problems = merged(base, theirs, mine)
-    back, same = merged(base, mine, theirs)
+    both, problems = merged_schema(base, theirs, mine)
+    back, same = merged_schema(base, mine, theirs)
     assert bool(problems) == bool(same)
     if not problems:
         assert is_readable_as(theirs, both) and is_readable_as(mine, both) and is_readable_as(back, both)
-        assert merged(theirs, theirs, both) == (both, [])
+        assert merged_schema(theirs, theirs, both) == (both, [])
     if mine == base:
         assert (both, problems) == (theirs, [])
 

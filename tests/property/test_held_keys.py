@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelock.table.keys.held_keys import HeldKeys
+from lakelock.table.key_search import LocatedKeys
 
 KEYS = st.sampled_from([f"k{number}" for number in range(12)] + ["", "ü", "k1 "])
 
@@ -20,7 +20,7 @@ def test_each_row_is_tagged_with_every_file_that_holds_its_key(
     found = [
         (number, np.array([at for at, key in enumerate(looked_up) if key in keys], np.int64)) for number, keys in stored.items()
     ]
-    held = HeldKeys.of(pa.array(looked_up, pa.string()), found)
+    held = LocatedKeys.of(pa.array(looked_up, pa.string()), found)
     positions, files, missing = held.tagged(pa.array(incoming, pa.string()))
     expected = sorted((at, number) for at, key in enumerate(incoming) for number, keys in stored.items() if key in keys)
     assert sorted(zip(positions.tolist(), files.tolist(), strict=True)) == expected

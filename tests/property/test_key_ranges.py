@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelock.table.base_files.key_range import KeyRange, SortedKeys
+from lakelock.table.base_files import KeyRange, SortedKeys
 
 KEYS = st.text(st.sampled_from("ab\u00e9\ud7ff\ue000\U0001f600"), max_size=3)
 

@@ -11,10 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.base_files.writer import BaseFileWriter, Stamp
-from lakelock.table.keys.keyed import Keyed, dedupe
-from lakelock.table.rewriting.merge import Counts, keys_among, rewrite
+from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
+from lakelock.table.record_keys import Keyed, dedupe
+from lakelock.table.rewriting import Counts, keys_among, rewrite
 from lakelock.table.schema import META_COLUMNS, TableSchema
 
 OLD, NEW = "20260101000000000", "20260102000000000"

@@ -15,12 +15,11 @@ from hypothesis import strategies as st
 from tests.property.test_rewritten_schema import SCHEMAS, as_table, keyed, rows_of
 
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.base_files.restamp import CannotRestamp, restamp
-from lakelock.table.base_files.thrift_compact import Reader, encoded
-from lakelock.table.base_files.writer import BaseFileWriter, Stamp
-from lakelock.table.keys.keyed import Keyed
-from lakelock.table.rewriting.merge import rewrite
+from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
+from lakelock.table.parquet_footers import Reader, encoded
+from lakelock.table.record_keys import Keyed
+from lakelock.table.restamp import CannotRestamp, restamp
+from lakelock.table.rewriting import rewrite
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, TableSchema
 
 OLDEST, OLD, NEW = "20261121092737397", "20261121092737398", "20261121092739001"

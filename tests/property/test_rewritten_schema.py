@@ -15,11 +15,10 @@ from hypothesis import strategies as st
 
 from lakelock.errors import SchemaError
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.base_files.writer import BaseFileWriter, Stamp
-from lakelock.table.columns.fitting import conform
-from lakelock.table.keys.keyed import Keyed
-from lakelock.table.rewriting.merge import keys_among, rewrite
+from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
+from lakelock.table.record_keys import Keyed
+from lakelock.table.rewriting import keys_among, rewrite
+from lakelock.table.rows import conform
 from lakelock.table.schema import META_COLUMNS, TableSchema
 
 AT = "20261121092737397"

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelock.table.columns.fitting import conform, read_as, why_not_fits
+from lakelock.table.rows import conform, read_as, why_not_fits
 from lakelock.table.schema import TableSchema, check_write
 
 NAMES = st.lists(st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=True), min_size=1, max_size=4, unique=True)

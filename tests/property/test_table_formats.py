@@ -14,8 +14,7 @@ from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.java_properties import format_java_properties, parse_java_properties
 from lakelock.storage import Listed
 from lakelock.table import layout
-from lakelock.table.avro.container import decode, encode
-from lakelock.table.avro.schemas import ROLLBACK_PLAN
+from lakelock.table.avro import ROLLBACK_PLAN, decode, encode
 from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat
 from lakelock.table.instants import (
     Action,
@@ -28,7 +27,7 @@ from lakelock.table.instants import (
     parse_instant,
 )
 from lakelock.table.layout import FileGroupId
-from lakelock.table.partitioning.paths import DEFAULT_PARTITION, partition_path, partition_paths, unescape
+from lakelock.table.partitions import DEFAULT_PARTITION, partition_path, partition_paths, unescape
 from lakelock.table.properties import TableProperties
 from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.timeline import Timeline

@@ -26,15 +26,13 @@ from lakelock.errors import InputError
 from lakelock.occ.locking.targets import resources_of
 from lakelock.occ.records.commit_keys import APPLICATION, AppTransaction
 from lakelock.table import layout
-from lakelock.table.buckets import BucketIndex, new_file_id
-from lakelock.table.file_index.recorded import column_ranges_in, recorded
-from lakelock.table.index.bucket_hash import buckets_of, buckets_of_keys
-from lakelock.table.keys.keyed import Keyed
-from lakelock.table.keys.record_keys import record_keys
+from lakelock.table.index import BucketIndex, new_file_id
+from lakelock.table.key_search import buckets_of, buckets_of_keys
 from lakelock.table.layout import FileGroupId
-from lakelock.table.partitioning.paths import partition_path, partition_paths, partition_texts
+from lakelock.table.partitions import partition_path, partition_paths, partition_texts
 from lakelock.table.properties import TableProperties
-from lakelock.table.statistics import ColumnRange, FileStatistics
+from lakelock.table.record_keys import Keyed, record_keys
+from lakelock.table.statistics import ColumnRange, FileStatistics, column_ranges_in, statistics_text
 
 T = TypeVar("T")
 
@@ -187,7 +185,7 @@ def test_what_is_recorded_of_a_column_is_read_back(
     least: bool | int | str | date | datetime | Decimal, greatest: bool | int | str | date | datetime | Decimal
 ) -> None:
     given_ = ColumnRange(least, greatest, 1)
-    columns = json.loads(recorded(FileStatistics(3, None, None, {"x": given_})))[2]
+    columns = json.loads(statistics_text(FileStatistics(3, None, None, {"x": given_})))[2]
     found = column_ranges_in(json.dumps(columns))["x"]
     assert found == given_
     assert [type(found.least), type(found.greatest)] == [type(given_.least), type(given_.greatest)]

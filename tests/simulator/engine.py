@@ -26,11 +26,11 @@ from lakelock.occ.request import WriteRequest
 from lakelock.occ.services.optimize import Optimized
 from lakelock.occ.services.repair import Repaired
 from lakelock.occ.transaction import Transaction
-from lakelock.table.base_files.writer import Stamp
+from lakelock.table.base_files import Stamp
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.pruning.files import StatisticsOf
-from lakelock.table.pruning.partition_values import PartitionValues
-from lakelock.table.rewriting.kernels import ArrowKernels, Kernels
+from lakelock.table.partitions import PartitionValues
+from lakelock.table.pruning import StatisticsOf
+from lakelock.table.rewriting import ArrowKernels, Kernels
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline

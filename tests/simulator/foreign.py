@@ -25,7 +25,7 @@ from lakelock.table.instants import Action, Instant, later_than
 from lakelock.table.instants import State as Progress
 from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
-from lakelock.table.services import RollbackMetadata, RollbackPlan
+from lakelock.table.service_metadata import RollbackMetadata, RollbackPlan
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import Timeline, read_timeline
 from tests.simulator.checking.checks import FOREIGN_TAG

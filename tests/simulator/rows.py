@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.base_files import BaseFile
 from lakelock.table.schema import TableSchema
 
 SCHEMA = pa.schema(

@@ -22,11 +22,10 @@ from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
 from lakelock.spark_plugin.writing.routing import values_for
 from lakelock.storage import Storage
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.base_files.writer import CONSTANT
-from lakelock.table.columns.fitting import conform
+from lakelock.table.base_files import CONSTANT, BaseFile
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.rewriting.kernels import ARROW
+from lakelock.table.rewriting import ARROW
+from lakelock.table.rows import conform
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 from lakelock.table.snapshot import DataFile
 

@@ -16,7 +16,7 @@ from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.rewriting.kernels import ARROW
+from lakelock.table.rewriting import ARROW
 
 MOST_TASKS = 1_000
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from lakelock.catalogs.base import Column, Entry, Values
 from lakelock.catalogs.hive_types import hive_type, spark_schema_json
 from lakelock.errors import SchemaError
-from lakelock.table.partitioning.paths import DEFAULT_PARTITION, partition_texts
+from lakelock.table.partitions import DEFAULT_PARTITION, partition_texts
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.timeline import Timeline

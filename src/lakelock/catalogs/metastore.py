@@ -22,7 +22,7 @@ from lakelock.providers.hive_metastore.client import MetastoreClient
 from lakelock.providers.hive_metastore.messages import BOOL, I16, LIST, MAP, STRING, STRUCT, Fields, Messages, ServerError
 from lakelock.providers.hive_metastore.wire import Address
 from lakelock.settings import Settings
-from lakelock.table.partitioning.paths import unescape
+from lakelock.table.partitions import unescape
 
 T = TypeVar("T")
 

@@ -38,16 +38,16 @@ from lakelock.occ.shown import QueryType, Shown
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.storage import is_missing
-from lakelock.table.buckets import beside_buckets
-from lakelock.table.change_feed.units import FeedMode
+from lakelock.table.change_feed import FeedMode
+from lakelock.table.index import file_id_without_bucket
 from lakelock.table.instants import as_of_time
-from lakelock.table.keys.generated import require_key
 from lakelock.table.layout import FileGroupId
-from lakelock.table.partial import missing_since
-from lakelock.table.partitioning.generated import with_generated
-from lakelock.table.rewriting.kernels import ARROW, Condition, Kernels, selected
+from lakelock.table.partitions import with_generated
+from lakelock.table.record_keys import require_key
+from lakelock.table.rewriting import ARROW, Condition, Kernels, selected
+from lakelock.table.rows import missing_since
 from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes.alterations import Alteration
+from lakelock.table.schema_changes import Alteration
 from lakelock.table.snapshot import DataFile
 
 End = Callable[..., Committed]
@@ -111,7 +111,7 @@ class ArrowEngine:
             return None  # the write itself tells what is wrong with the rows
         if len(partitions) != 1:
             return None
-        return FileGroupId(next(iter(partitions)), f"{beside_buckets(coordinator.table.runtime.uuid())}-0")
+        return FileGroupId(next(iter(partitions)), f"{file_id_without_bucket(coordinator.table.runtime.uuid())}-0")
 
     def upsert(
         self,

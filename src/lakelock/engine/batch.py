@@ -17,11 +17,10 @@ from lakelock.occ.phases import Phase
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
-from lakelock.table.buckets import BucketIndex, bucket_group, bucket_of
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.index import BucketIndex, bucket_group, bucket_of
 from lakelock.table.layout import FileGroupId
-from lakelock.table.rewriting.kernels import Kernels, KeyedRows
-from lakelock.table.rewriting.merge import DeleteMask
+from lakelock.table.rewriting import DeleteMask, Kernels, KeyedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

@@ -8,9 +8,8 @@ import pyarrow as pa
 
 from lakelock.occ.change_feed.planning import feed_between
 from lakelock.occ.coordinator import Coordinator
-from lakelock.table.change_feed.pairing import paired
-from lakelock.table.change_feed.rows import STAMPS, FeedRows, feed_schema
-from lakelock.table.change_feed.units import FeedMode, Unit, in_need_of_pairs
+from lakelock.table.change_feed import FeedMode, Unit, in_need_of_pairs
+from lakelock.table.slice_differences import STAMPS, FeedRows, feed_schema, paired
 
 
 def read_feed(coordinator: Coordinator, since: str, until: str | None, mode: FeedMode) -> pa.Table:

@@ -11,10 +11,10 @@ from lakelock.markers.announcing import announce_partition
 from lakelock.markers.task_token import TaskToken
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
-from lakelock.table.base_files.restamp import CannotRestamp
-from lakelock.table.base_files.writer import Stamp
+from lakelock.table.base_files import Stamp
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.rewriting.kernels import ARROW, Kernels
+from lakelock.table.restamp import CannotRestamp
+from lakelock.table.rewriting import ARROW, Kernels
 from lakelock.table.snapshot import DataFile
 
 

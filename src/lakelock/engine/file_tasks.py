@@ -23,17 +23,13 @@ from lakelock.markers.task_token import TaskToken
 from lakelock.occ.steps import Step, reached
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
-from lakelock.table.base_files.column_ranges import column_ranges
-from lakelock.table.base_files.writer import Written
-from lakelock.table.buckets import beside_buckets, new_file_id
+from lakelock.table.base_files import Written
 from lakelock.table.commit_metadata import NO_PREVIOUS, RuntimeStats, WriteStat
-from lakelock.table.file_index.recorded import recorded
-from lakelock.table.keys.generated import GeneratedKeys
-from lakelock.table.keys.keyed import Keyed
-from lakelock.table.rewriting.kernels import ARROW, Kernels, KeyedRows, StoredRows
-from lakelock.table.rewriting.merge import Counts, DeleteMask, Placed
+from lakelock.table.index import file_id_without_bucket, new_file_id
+from lakelock.table.record_keys import GeneratedKeys, Keyed
+from lakelock.table.rewriting import ARROW, Counts, DeleteMask, Kernels, KeyedRows, Placed, StoredRows
 from lakelock.table.snapshot import DataFile
-from lakelock.table.statistics import FileStatistics
+from lakelock.table.statistics import FileStatistics, ranges_in_footer, statistics_text
 
 SLOW_S = 0.5
 """After this time a task checks whether it is still wanted: one request, for a file that took longer anyway."""
@@ -62,7 +58,10 @@ def write_new_files(
     known and has its marker already.
     """
     storage, runtime = storage or context.location.open(holds_table=True), runtime or SystemRuntime()
-    uuid, rows = beside_buckets(runtime.uuid()), _Rows(context, tables, kernels, generated or generated_keys(context, task))
+    uuid, rows = (
+        file_id_without_bucket(runtime.uuid()),
+        _Rows(context, tables, kernels, generated or generated_keys(context, task)),
+    )
     stats: list[WriteStat] = []
     try:
         while rows.more():
@@ -155,7 +154,7 @@ def move_rows(
     none of the files of this call remains, if storage lets them go.
     """
     storage, runtime = storage or context.location.open(holds_table=True), runtime or SystemRuntime()
-    uuid, stats = beside_buckets(runtime.uuid()), list[WriteStat]()
+    uuid, stats = file_id_without_bucket(runtime.uuid()), list[WriteStat]()
     pieces = _Pieces(batches)
     try:
         while pieces.more():
@@ -264,9 +263,9 @@ def _recorded(context: WriteContext, written: Written) -> str | None:
     if written.metadata is None:
         return None
     keys = written.keys
-    columns = column_ranges(written.metadata, context.schema.arrow, most=context.settings.statistics.columns)
+    columns = ranges_in_footer(written.metadata, context.schema.arrow, most=context.settings.statistics.columns)
     least, greatest = (keys.least, keys.greatest) if keys is not None else (None, None)
-    return recorded(FileStatistics(written.rows, least, greatest, columns))
+    return statistics_text(FileStatistics(written.rows, least, greatest, columns))
 
 
 def _rewritten(base: DataFile | None, file: DataFile, counts: Counts, size_bytes: int, took_ms: int) -> WriteStat:

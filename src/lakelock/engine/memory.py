@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from lakelock.engine.earlier_files import EarlierFiles
 from lakelock.occ.conflicts.reads import Read
 from lakelock.storage import Storage
-from lakelock.table.rewriting.kernels import Kernels, KeyedRows
+from lakelock.table.rewriting import Kernels, KeyedRows
 from lakelock.table.snapshot import DataFile
 
 

@@ -23,7 +23,7 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.request import WriteRequest
 from lakelock.retry import retry_if_overtaken
 from lakelock.settings import MissingColumns
-from lakelock.table.rewriting.kernels import Condition
+from lakelock.table.rewriting import Condition
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot
 

@@ -12,13 +12,13 @@ from lakelock.conflict import WHOLE_TABLE
 from lakelock.errors import InputError, StorageError
 from lakelock.occ.conflicts.reads import ReadKind
 from lakelock.storage import Storage
+from lakelock.table.partitions import PartitionValues
 from lakelock.table.properties import TableProperties
-from lakelock.table.pruning.files import StatisticsOf
-from lakelock.table.pruning.partition_values import PartitionValues
-from lakelock.table.rewriting.kernels import ArrowKernels, Condition, Kernels, KeyedRows
-from lakelock.table.rewriting.spark_conditions import as_in_spark
+from lakelock.table.pruning import StatisticsOf
+from lakelock.table.rewriting import ArrowKernels, Condition, Kernels, KeyedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.table.spark_conditions import as_in_spark
 
 # As pyarrow shows it; what stands in quotation marks is a value.
 _RANDOM = re.compile(r'"(?:[^"\\]|\\.)*"|\b(random)\((?=[{)])')

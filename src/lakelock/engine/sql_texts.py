@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 from lakelock.errors import InputError
 from lakelock.near_misses import column_hint
-from lakelock.table.columns.fields import Fields
+from lakelock.table.rows import Fields
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>`[^`]+`)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)"

@@ -12,10 +12,10 @@ from lakelock.engine.sql_texts import evaluated
 from lakelock.errors import InputError, SchemaError
 from lakelock.near_misses import column_hint
 from lakelock.storage import Storage
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.columns.fitting import conform, why_not_fits
+from lakelock.table.base_files import BaseFile
 from lakelock.table.properties import TableProperties
-from lakelock.table.rewriting.merge import DeleteMask, Placed
+from lakelock.table.rewriting import DeleteMask, Placed
+from lakelock.table.rows import conform, why_not_fits
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 

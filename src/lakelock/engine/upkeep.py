@@ -16,8 +16,8 @@ from lakelock.occ.services.optimize import Join
 from lakelock.occ.services.restore import Copy
 from lakelock.occ.transaction import Transaction
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.partitioning.paths import partition_values
-from lakelock.table.rewriting.kernels import Kernels
+from lakelock.table.partitions import partition_values
+from lakelock.table.rewriting import Kernels
 
 _PATH = "path of the partition"
 """With spaces, as no column of a table has."""

@@ -21,9 +21,10 @@ from lakelock.settings.sections import (
 from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
 
 __all__ = [
-    "CheckpointSettings",
+    "SECTIONS",
     "ArchiveSettings",
     "CatalogSettings",
+    "CheckpointSettings",
     "CleanSettings",
     "ConcurrencySettings",
     "DecisionSettings",
@@ -33,7 +34,6 @@ __all__ = [
     "MissingColumns",
     "OptimizeSettings",
     "RetrySettings",
-    "SECTIONS",
     "Settings",
     "StatisticsSettings",
     "TransactionSettings",

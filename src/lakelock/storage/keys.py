@@ -9,7 +9,7 @@ METADATA_FOLDER = ".hoodie"
 TABLE_MARKERS = (f"{METADATA_FOLDER}/hoodie.properties", f"{METADATA_FOLDER}/hoodie.properties.backup")
 """Where one of these is, there is a table."""
 OLD_ARCHIVE = ".commits_.archive."
-"""How the names of files in the archive of old tables begin; `lakelock.table.layout_one.archive` reads them."""
+"""How the names of files in the archive of old tables begin; `lakelock.table.layout_one` reads them."""
 
 
 def gone(uri: str) -> TableError:

@@ -11,8 +11,7 @@ from operator import attrgetter
 from typing import Any, NamedTuple
 
 from lakelock.errors import CorruptTableError
-from lakelock.table.avro.container import Record, decode, encode
-from lakelock.table.avro.schemas import COMMIT, REPLACE_COMMIT, REQUESTED_REPLACE
+from lakelock.table.avro import COMMIT, REPLACE_COMMIT, REQUESTED_REPLACE, Record, decode, encode
 from lakelock.table.layout import FileGroupId, checked_file_name, checked_partition, split_path
 
 __all__ = ["CommitMetadata", "FileGroupId", "RuntimeStats", "WriteStat", "requested_replace_bytes"]

@@ -1,4 +1,8 @@
-"""What a table says of itself in `.hoodie/hoodie.properties`."""
+"""The properties of a table, `.hoodie/hoodie.properties`, with the merge mode and the key generator that they state.
+
+The merge mode says which of two versions of a row wins: by Hudi's merge modes, and by its payload classes before 1.0. The
+key generator says from which columns record keys and partition paths are made.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +14,88 @@ from functools import cached_property, lru_cache
 from lakelock.errors import CorruptTableError, InputError, TableError
 from lakelock.java_properties import format_java_properties, iso_date, java_date, parse_java_properties
 from lakelock.storage import Storage
-from lakelock.table import key_generators, merging
-from lakelock.table.buckets import BUCKET_KEYS, BucketIndex
 from lakelock.table.damage import of_table
-from lakelock.table.index_choice import GlobalIndex, TableIndex, stated_index
+from lakelock.table.index import BUCKET_KEYS, BucketIndex, GlobalIndex, TableIndex, stated_index
 from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
 from lakelock.table.transforms import Transform, parsed_transforms
+
+BY_EVENT_TIME = "EVENT_TIME_ORDERING"
+"""The greater ordering value wins."""
+
+BY_COMMIT_TIME = "COMMIT_TIME_ORDERING"
+"""The later commit wins."""
+
+CUSTOM_MERGE = "CUSTOM"
+"""A class of the user's decides, or one of Hudi's that lakelock does not know."""
+
+KNOWN_MERGE_MODES = frozenset({BY_EVENT_TIME, BY_COMMIT_TIME})
+"""The modes by which lakelock merges as Hudi does."""
+
+MERGE_MODE = "hoodie.record.merge.mode"
+PAYLOAD_CLASS = "hoodie.compaction.payload.class"
+MERGE_STRATEGY = "hoodie.record.merge.strategy.id"
+
+_WRITTEN = {
+    BY_EVENT_TIME: ("org.apache.hudi.common.model.DefaultHoodieRecordPayload", "eeb8d96f-b1e4-49fd-bbf8-28ac514178e5"),
+    BY_COMMIT_TIME: ("org.apache.hudi.common.model.OverwriteWithLatestAvroPayload", "ce9acb64-bde0-424c-9b91-f6ebba25356d"),
+}
+"""How version 8 says it besides the mode: the payload class, and the id of Hudi's merger."""
+
+_MEANT = {
+    **{payload: mode for mode, (payload, _) in _WRITTEN.items()},
+    "org.apache.hudi.common.model.EventTimeAvroPayload": BY_EVENT_TIME,
+}
+"""What a payload class means where no mode is written: in tables that Hudi before 1.0 made."""
+
+
+def stated_merging(*, ordered: bool, with_payload: bool) -> dict[str, str]:
+    """The entries of a new table that has an ordering column or not; version 8 names the payload class, too."""
+    mode = BY_EVENT_TIME if ordered else BY_COMMIT_TIME
+    payload, strategy = _WRITTEN[mode]
+    return {MERGE_MODE: mode, PAYLOAD_CLASS: payload, MERGE_STRATEGY: strategy} if with_payload else {MERGE_MODE: mode}
+
+
+def merge_mode(stated: str, payload: str, *, ordered: bool) -> str:
+    """The merge mode of a table: as it is stated, or inferred as Hudi does; an empty text is a missing entry."""
+    if stated:
+        return stated.upper()
+    if payload:
+        return _MEANT.get(payload, CUSTOM_MERGE)
+    return BY_EVENT_TIME if ordered else BY_COMMIT_TIME
+
+
+KEY_GENERATOR_TYPE = "hoodie.table.keygenerator.type"
+KEY_GENERATOR_CLASS = "hoodie.table.keygenerator.class"
+
+KNOWN_KEY_GENERATORS = frozenset({"SIMPLE", "SIMPLE_AVRO", "COMPLEX", "COMPLEX_AVRO", "NON_PARTITION", "NON_PARTITION_AVRO"})
+"""The types whose keys and paths lakelock makes as Hudi does."""
+
+_TYPES = {
+    "SimpleKeyGenerator": "SIMPLE",
+    "SimpleAvroKeyGenerator": "SIMPLE",
+    "ComplexKeyGenerator": "COMPLEX",
+    "ComplexAvroKeyGenerator": "COMPLEX",
+    "NonpartitionedKeyGenerator": "NON_PARTITION",
+    "NonpartitionedAvroKeyGenerator": "NON_PARTITION",
+    "TimestampBasedKeyGenerator": "TIMESTAMP",
+    "CustomKeyGenerator": "CUSTOM",
+    "GlobalDeleteKeyGenerator": "GLOBAL_DELETE",
+}
+
+
+def key_generator_for(record_keys: Sequence[str], partition_fields: Sequence[str]) -> str:
+    """The type that Hudi chooses for these columns: SIMPLE, COMPLEX or NON_PARTITION."""
+    if not partition_fields:
+        return "NON_PARTITION"
+    return "SIMPLE" if len(record_keys) <= 1 and len(partition_fields) == 1 else "COMPLEX"
+
+
+def stated_generator(stated: str, named_class: str) -> str | None:
+    """The type that a table's entries state, by name or by class: USER for a class that is not Hudi's, None without both."""
+    if stated:
+        return stated.upper()
+    return _TYPES.get(named_class.rpartition(".")[2], "USER") if named_class else None
+
 
 NAME = "hoodie.table.name"
 CHECKSUM = "hoodie.table.checksum"
@@ -70,8 +150,8 @@ class TableProperties:
             "hoodie.table.initial.version": str(version),
             "hoodie.timeline.layout.version": "2",
             "hoodie.table.base.file.format": "PARQUET",
-            key_generators.TYPE: key_generators.key_generator_for(record_keys, partition_fields),
-            **merging.stated_merging(ordered=bool(ordering_field), with_payload=version < NEWEST_VERSION),
+            KEY_GENERATOR_TYPE: key_generator_for(record_keys, partition_fields),
+            **stated_merging(ordered=bool(ordering_field), with_payload=version < NEWEST_VERSION),
             "hoodie.table.timeline.timezone": "UTC",
             "hoodie.timeline.path": "timeline",
             "hoodie.timeline.history.path": "history",
@@ -111,7 +191,7 @@ class TableProperties:
     def unpartitioned(self) -> TableProperties:
         """These properties of rows whose partitions do not matter; their keys read as they do here."""
         none = {"hoodie.table.partition.fields": None, TRANSFORMS: None}
-        return self.changed({**none, key_generators.TYPE: self.key_generator})
+        return self.changed({**none, KEY_GENERATOR_TYPE: self.key_generator})
 
     def unindexed(self) -> TableProperties:
         """These properties as they are written to the file."""
@@ -222,19 +302,19 @@ class TableProperties:
     def ordering_field(self) -> str | None:
         """The column that decides which version of a row wins, None when the later commit does."""
         fields = self.ordering_fields
-        return fields[0] if fields and self.merge_mode == merging.BY_EVENT_TIME else None
+        return fields[0] if fields and self.merge_mode == BY_EVENT_TIME else None
 
     @property
     def merge_mode(self) -> str:
         """EVENT_TIME_ORDERING, COMMIT_TIME_ORDERING or CUSTOM; inferred as Hudi does where it is not written."""
-        stated, payload = self.text(merging.MODE, ""), self.text(merging.PAYLOAD, "")
-        return merging.merge_mode(stated, payload, ordered=bool(self.ordering_fields))
+        stated, payload = self.text(MERGE_MODE, ""), self.text(PAYLOAD_CLASS, "")
+        return merge_mode(stated, payload, ordered=bool(self.ordering_fields))
 
     @property
     def key_generator(self) -> str:
         """SIMPLE, COMPLEX, NON_PARTITION or what else is written; inferred as Hudi does where nothing is."""
-        stated = key_generators.stated_generator(self.text(key_generators.TYPE, ""), self.text(key_generators.CLASS, ""))
-        return stated or key_generators.key_generator_for(self.record_keys, self.partition_fields)
+        stated = stated_generator(self.text(KEY_GENERATOR_TYPE, ""), self.text(KEY_GENERATOR_CLASS, ""))
+        return stated or key_generator_for(self.record_keys, self.partition_fields)
 
     @property
     def hive_style(self) -> bool:

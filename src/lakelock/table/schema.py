@@ -15,12 +15,8 @@ import pyarrow as pa
 from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.near_misses import column_hint
 from lakelock.settings import MissingColumns
-from lakelock.table.avro.types import arrow_fields, avro_record
-from lakelock.table.columns.canonical import new_column, refuse_twins
-from lakelock.table.columns.fields import Fields, spelled
-from lakelock.table.columns.fitting import why_not_fits
-from lakelock.table.columns.growing import grown
-from lakelock.table.partial import narrowed, narrowed_type, refuse_missing
+from lakelock.table.column_types import arrow_fields, avro_record, new_column, refuse_twins
+from lakelock.table.rows import Fields, grown, narrowed, narrowed_type, refuse_missing, spelled, why_not_fits
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"

@@ -13,8 +13,8 @@ from lakelock.errors import CorruptTableError
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.damage import RESTORE_OR_ROLL_BACK, of_table
+from lakelock.table.history_files import HistoryFile
 from lakelock.table.instants import WRITES, Action, Instant, State, completes_as, parse_file_name
-from lakelock.table.upkeep.history import HistoryFile
 
 _HISTORY = layout.HISTORY + "/"
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from lakelock.errors import InputError, SchemaError
 from lakelock.near_misses import column_hint, did_you_mean
-from lakelock.table.columns.fields import Fields
+from lakelock.table.rows import Fields
 from lakelock.table.statistics import Value
 
 _CALL = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*").fullmatch

@@ -14,7 +14,7 @@ from tests.golden_tables import MERGE_ON_READ, golden_table, opened, rows, seen_
 
 from lakelock.engine import multi_table
 from lakelock.errors import CorruptTableError, StorageError, TableError
-from lakelock.table.log_files.names import LogFile
+from lakelock.table.log_files import LogFile
 
 LOGS = ".*.log.*"
 

@@ -17,7 +17,7 @@ from lakelock.occ.recovery.rollback import RollbackOutcome
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
-from lakelock.table.services import RollbackMetadata
+from lakelock.table.service_metadata import RollbackMetadata
 
 
 def unpacked(name: str, folder: Path) -> LocalStorage:

@@ -30,7 +30,7 @@ from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Action, Instant, State, format_instant, later_than, parse_instant
 from lakelock.table.io import TableIO
-from lakelock.table.services import RollbackPlan
+from lakelock.table.service_metadata import RollbackPlan
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime

@@ -17,7 +17,7 @@ from lakelock.storage import Stored
 from lakelock.storage.local import LocalStorage
 from lakelock.table.archive import archived_write, archived_writes
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.layout_one.storage import LayoutOne
+from lakelock.table.layout_one import LayoutOne
 
 NAME, ARCHIVED, MERGE_ON_READ = VERSION_6
 

@@ -27,7 +27,7 @@ from lakelock.table import layout
 from lakelock.table.instants import Action
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes.alterations import Alteration
+from lakelock.table.schema_changes import Alteration
 
 ADDRESS = pa.struct([("street", pa.string()), ("floor", pa.int32())])
 OLD = pa.schema(

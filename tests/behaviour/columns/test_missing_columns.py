@@ -15,9 +15,9 @@ from lakelock.occ.create import create_table
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.properties import TableProperties
-from lakelock.table.rewriting.kernels import ARROW
+from lakelock.table.rewriting import ARROW
 from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes.alterations import Alteration
+from lakelock.table.schema_changes import Alteration
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("w", pa.int64())])
 STORED = [{"id": "a", "p": "1", "ts": 5, "v": 1, "w": 10}, {"id": "b", "p": "1", "ts": 5, "v": 2, "w": 20}]

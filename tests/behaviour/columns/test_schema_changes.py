@@ -18,7 +18,7 @@ from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes.alterations import Alteration
+from lakelock.table.schema_changes import Alteration
 
 NOTED = SCHEMA.append(pa.field("note", pa.string()))
 COUNTED = SCHEMA.append(pa.field("count", pa.int64()))

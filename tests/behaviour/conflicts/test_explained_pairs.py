@@ -24,8 +24,7 @@ from lakelock.rule_texts import DECLARE_SCOPE, REMEDIES, WEAKER_LEVEL, FoundAt, 
 from lakelock.settings import ArchiveSettings, CleanSettings, ConcurrencySettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from lakelock.table.buckets import BucketIndex
-from lakelock.table.index_choice import GlobalIndex
+from lakelock.table.index import BucketIndex, GlobalIndex
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 

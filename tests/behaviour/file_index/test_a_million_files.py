@@ -12,9 +12,8 @@ from tests.behaviour.tables import light_commits, new_table
 
 from lakelock.storage.location import open_storage
 from lakelock.table import layout
-from lakelock.table.file_index.checkpoint import Checkpoint
-from lakelock.table.file_index.coverage import Coverage
-from lakelock.table.file_index.rows import ROWS, LoadedRows
+from lakelock.table.checkpoint import ROWS, Checkpoint, LoadedRows
+from lakelock.table.commit_effects import Coverage
 from lakelock.table.timeline import read_timeline
 
 FILES, PARTITIONS = 1_000_000, 1_000

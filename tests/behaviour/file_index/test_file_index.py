@@ -15,8 +15,8 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
+from lakelock.table.checkpoint import Checkpoint
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.file_index.checkpoint import Checkpoint
 from lakelock.table.instants import Action, Instant, State
 from lakelock.table.io import TableIO
 from lakelock.table.snapshot import read_snapshot
@@ -155,7 +155,7 @@ def test_a_checkpoint_of_a_later_version_is_ignored(storage, monkeypatch: pytest
     expected, newest = files(storage), checkpoints(storage)[-1]
     found = Checkpoint.from_bytes(storage.get(layout.checkpoint(newest)).data)
     with monkeypatch.context() as later:
-        later.setattr("lakelock.table.file_index.checkpoint.FORMAT", 2)
+        later.setattr("lakelock.table.checkpoint.FORMAT", 2)
         storage.put(layout.checkpoint(newest + 1), found.to_bytes())
     assert files(storage, listener=(recorder := Recorder())) == expected and recorder.events == []
     assert opened(storage).checkpoint() == newest + 2

@@ -14,12 +14,18 @@ from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.create import create_table
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
+from lakelock.table import statistics as module
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.file_index import recorded as module
-from lakelock.table.file_index.recorded import by_path, column_ranges_in, of_commit, recorded
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from lakelock.table.statistics import ColumnRange, FileStatistics
+from lakelock.table.statistics import (
+    ColumnRange,
+    FileStatistics,
+    column_ranges_in,
+    statistics_by_path,
+    statistics_of_commit,
+    statistics_text,
+)
 from lakelock.testing import ManualRuntime
 
 SCHEMA = pa.schema(
@@ -86,18 +92,18 @@ def test_as_many_columns_are_recorded_as_are_asked_for(storage) -> None:
 
 
 def test_of_many_files_a_commit_leaves_out_columns_first_and_then_keys(monkeypatch: pytest.MonkeyPatch) -> None:
-    one = recorded(FileStatistics(1, "a", "b", {"n": ColumnRange(1, 2, 0)}))
+    one = statistics_text(FileStatistics(1, "a", "b", {"n": ColumnRange(1, 2, 0)}))
     written = [WriteStat("f", f"p/f{number}", recorded=one) for number in range(10)]
-    assert column_ranges_in(by_path(of_commit(written))["p/f3"][2]) == {"n": ColumnRange(1, 2, 0)}
+    assert column_ranges_in(statistics_by_path(statistics_of_commit(written))["p/f3"][2]) == {"n": ColumnRange(1, 2, 0)}
     monkeypatch.setattr(module, "MOST_CHARACTERS", 250)
-    assert by_path(of_commit(written))["p/f3"] == ("a", "b", None)
+    assert statistics_by_path(statistics_of_commit(written))["p/f3"] == ("a", "b", None)
     monkeypatch.setattr(module, "MOST_CHARACTERS", 50)
-    assert of_commit(written) == "" and of_commit([]) == ""
+    assert statistics_of_commit(written) == "" and statistics_of_commit([]) == ""
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"a": 1}', '{"a": [1, 2, 3]}', '{"a": ["x"]}'])
 def test_statistics_that_cannot_be_read_count_as_not_recorded(text: str) -> None:
-    assert by_path(text) == {}
+    assert statistics_by_path(text) == {}
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from lakelock.occ.create import create_table
 from lakelock.settings import WriteSettings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table.buckets import BucketIndex
+from lakelock.table.index import BucketIndex
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 

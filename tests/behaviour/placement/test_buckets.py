@@ -25,9 +25,9 @@ from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.buckets import BucketIndex, bucket_group, bucket_of
-from lakelock.table.index.bucket_hash import buckets_of_keys
+from lakelock.table.base_files import BaseFile
+from lakelock.table.index import BucketIndex, bucket_group, bucket_of
+from lakelock.table.key_search import buckets_of_keys
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 

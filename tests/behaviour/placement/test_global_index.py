@@ -15,7 +15,7 @@ from lakelock.occ.create import create_table
 from lakelock.settings import Settings, WriteSettings
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
-from lakelock.table.index_choice import GlobalIndex, index_from_bytes, parsed_index
+from lakelock.table.index import GlobalIndex, index_from_bytes, parsed_index
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 

@@ -17,7 +17,7 @@ from lakelock.errors import InputError
 from lakelock.occ.create import create_table
 from lakelock.settings import Settings, WriteSettings
 from lakelock.storage.local import LocalStorage
-from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.base_files import BaseFile
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 

@@ -18,7 +18,7 @@ from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import ConcurrencySettings
 from lakelock.storage import Storage
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table.buckets import BucketIndex
+from lakelock.table.index import BucketIndex
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 

@@ -17,7 +17,7 @@ from lakelock.errors import ConflictError
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table.rewriting.kernels import ArrowKernels
+from lakelock.table.rewriting import ArrowKernels
 from lakelock.table.snapshot import DataFile
 
 EARLY = replace(

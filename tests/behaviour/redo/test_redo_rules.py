@@ -16,8 +16,8 @@ from lakelock.occ.create import create_table
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table.buckets import BucketIndex, bucket_of
-from lakelock.table.index.bucket_hash import buckets_of_keys
+from lakelock.table.index import BucketIndex, bucket_of
+from lakelock.table.key_search import buckets_of_keys
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 

@@ -17,7 +17,7 @@ from lakelock.occ.recovery.rollback import RollbackOutcome
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.instants import Action, format_instant
-from lakelock.table.services import RollbackPlan
+from lakelock.table.service_metadata import RollbackPlan
 from lakelock.table.timeline import read_timeline
 
 LIMIT_S = QUICK.heartbeat.interval_s * QUICK.heartbeat.tolerable_misses

@@ -21,11 +21,11 @@ from lakelock.occ.request import WriteRequest
 from lakelock.settings import ArchiveSettings, CleanSettings, ListingSettings
 from lakelock.table import layout
 from lakelock.table.archive import archived_writes, completed_write, read_commit
-from lakelock.table.changes import read_changes
+from lakelock.table.change_feed import read_changes
+from lakelock.table.history_files import read_history
 from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.layout import FileGroupId
-from lakelock.table.services import RollbackPlan
-from lakelock.table.upkeep.history import read_history
+from lakelock.table.service_metadata import RollbackPlan
 
 
 def active(table: AgingTable) -> list[str]:

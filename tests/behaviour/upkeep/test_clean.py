@@ -19,7 +19,7 @@ from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
 from lakelock.table.instants import Action, format_instant
 from lakelock.table.layout import FileGroupId
-from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
+from lakelock.table.service_metadata import CleanMetadata, CleanPlan
 from lakelock.testing import ManualRuntime
 
 

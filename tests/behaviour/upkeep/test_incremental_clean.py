@@ -16,9 +16,7 @@ from lakelock.settings import ListingSettings, Settings
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State
 from lakelock.table.layout import FileGroupId
-from lakelock.table.upkeep.cleaned_until import CleanedUntil
-from lakelock.table.upkeep.cleaning import CleanMetadata, CleanPlan
-from lakelock.table.upkeep.savepoints import SavepointMetadata
+from lakelock.table.service_metadata import CleanedUntil, CleanMetadata, CleanPlan, SavepointMetadata
 
 EVERYTHING = ""
 OTHER = "month=2"

@@ -19,7 +19,7 @@ from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.rewriting.kernels import ArrowKernels
+from lakelock.table.rewriting import ArrowKernels
 
 META = ["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path"]
 

@@ -17,7 +17,7 @@ from lakelock.occ.services.restore import moment_of
 from lakelock.settings import WriteSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from lakelock.table.rewriting.kernels import ArrowKernels
+from lakelock.table.rewriting import ArrowKernels
 from lakelock.testing import ManualRuntime
 
 

@@ -13,8 +13,7 @@ from lakelock.errors import CorruptTableError, InputError, LeaseLost
 from lakelock.occ.coordinator import Coordinator
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State
-from lakelock.table.upkeep.cleaning import SAVEPOINTS, CleanMetadata, CleanPlan
-from lakelock.table.upkeep.savepoints import SavepointMetadata
+from lakelock.table.service_metadata import SAVEPOINTS, CleanMetadata, CleanPlan, SavepointMetadata
 
 
 def test_a_savepoint_keeps_its_files_until_it_is_deleted() -> None:

@@ -13,7 +13,7 @@ from tests.sizes import but, but_in_ci
 from lakelock.errors import LakelockError, LeaseLost, LockTimeout
 from lakelock.occ.outcomes.history import Outcome
 from lakelock.table import layout
-from lakelock.table.upkeep.history import instants_in, read_history
+from lakelock.table.history_files import instants_in, read_history
 
 
 def aged() -> tuple[AgingTable, list[str]]:

@@ -236,7 +236,7 @@ _OTHERS = (
     Planted(
         "a partial update that changes nothing",
         "an upsert whose rows lack columns leaves the stored rows as they are",
-        "table.rewriting.merge:_replaced",
+        "table.rewriting:_replaced",
         "if field.name in given:",
         "if len(given) == len(columns):",
         seed=9,

@@ -127,11 +127,11 @@ BUGS_OF_UPKEEP = (
     Planted(
         "a checkpoint over pending instants",
         "a commit that completes late counts as covered by a checkpoint that has nothing of it",
-        "table.file_index.coverage:lowest_open",
+        "table.commit_effects:lowest_open",
         "return min(writes[0].requested, grace)",
         "return grace",
         among=SKEWED,
-        also=(Edit("table.file_index.coverage:Coverage.is_within", "self.low > next(writes, self.low) or ", ""),),
+        also=(Edit("table.commit_effects:Coverage.is_within", "self.low > next(writes, self.low) or ", ""),),
         seed=11,
     ),
 )

@@ -19,7 +19,7 @@ from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, parse_file_name
 from lakelock.table.layout import FileGroupId
-from lakelock.table.services import RollbackPlan
+from lakelock.table.service_metadata import RollbackPlan
 from lakelock.table.snapshot import DataFile
 from tests.simulator.checking.deletions import Deletions
 from tests.simulator.checking.ledger import Ledger

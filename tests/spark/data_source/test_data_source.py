@@ -22,7 +22,7 @@ from lakelock.spark_plugin.data_source.options import SourceOptions
 from lakelock.spark_plugin.data_source.sink import BatchSink
 from lakelock.spark_plugin.session.conf import OVERWRITE_MODE
 from lakelock.table import layout
-from lakelock.table.partitioning.paths import escape
+from lakelock.table.partitions import escape
 
 COLUMNS = "id long, p string, v long"
 

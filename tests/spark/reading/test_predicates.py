@@ -12,7 +12,7 @@ from pyspark.sql.types import StructType
 from tests.spark.sparks import HAS_DATA_SOURCES
 
 from lakelock.spark_plugin.conditions import Condition
-from lakelock.table.pruning.predicates import And, Anything, BeginsWith, Comparison, Constant, IsNull, Not, Or, Predicate
+from lakelock.table.pruning import And, Anything, BeginsWith, Comparison, Constant, IsNull, Not, Or, Predicate
 
 SCHEMA = (
     "month int, name string, day date, ts timestamp, local timestamp_ntz, price decimal(10,2), n bigint, x double, ok boolean"

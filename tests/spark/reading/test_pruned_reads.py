@@ -24,7 +24,7 @@ from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.scans import by_name
 from lakelock.storage.location import StorageLocation
-from lakelock.table.pruning.partition_values import PartitionValues
+from lakelock.table.partitions import PartitionValues
 from lakelock.table.snapshot import DataFile
 
 COLUMNS = "id int, month int, who string, day date, v long"

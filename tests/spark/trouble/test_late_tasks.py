@@ -18,7 +18,7 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.storage.local import LocalStorage
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.keys.keyed import Keyed
+from lakelock.table.record_keys import Keyed
 from lakelock.table.snapshot import DataFile
 
 

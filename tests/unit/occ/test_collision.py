@@ -10,8 +10,8 @@ from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.occ.conflicts.collision import REDONE, collision, worth_keeping
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.table.buckets import bucket_group, new_file_id
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.index import bucket_group, new_file_id
 from lakelock.table.layout import FileGroupId
 
 MINE, OTHER = Party("3", "UPSERT"), Party("2", "UPSERT")

@@ -15,12 +15,19 @@ import pytest
 
 from lakelock.errors import CorruptTableError, StorageError
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files.column_ranges import column_ranges
-from lakelock.table.base_files.key_range import KeyRange, java_order
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.base_files.writer import BaseFileWriter, Stamp, Written, repeating_columns, sequence_numbers
-from lakelock.table.keys.record_keys import record_keys
+from lakelock.table.base_files import (
+    BaseFile,
+    BaseFileWriter,
+    KeyRange,
+    Stamp,
+    Written,
+    java_order,
+    repeating_columns,
+    sequence_numbers,
+)
+from lakelock.table.record_keys import record_keys
 from lakelock.table.schema import META_COLUMNS, TableSchema
+from lakelock.table.statistics import ranges_in_footer
 
 INSTANT = "20260307135800817"
 STAMP = Stamp("t", INSTANT, "region=eu", f"11111111-2222-3333-4444-555555555555-0_7-8-9_{INSTANT}.parquet")
@@ -162,7 +169,7 @@ def test_a_bloom_filter_fits_its_file() -> None:
 
 
 def test_a_large_batch_of_wide_rows_is_split_into_more_row_groups(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakelock.table.base_files.writer.BUFFER_BYTES", 10_000)
+    monkeypatch.setattr("lakelock.table.base_files.BUFFER_BYTES", 10_000)
     rows = pa.table({"id": [f"k{i}" for i in range(100)], "v": ["x" * 1000] * 100})
     output, _, _ = written(rows, settings=WriteSettings(), batch=40)
     metadata = pq.read_metadata(output)
@@ -280,6 +287,6 @@ def test_values_that_python_does_not_have_are_stored_without_a_range() -> None:
     written = pa.table({"at": late, "text": odd, "v": [7]})
     made = io.BytesIO()
     pq.write_table(written, made)
-    found = column_ranges(pq.read_metadata(made), written.schema, most=8)
+    found = ranges_in_footer(pq.read_metadata(made), written.schema, most=8)
     assert (found["at"].least, found["text"].least, found["v"].least) == (None, None, 7)
     assert found["at"].nulls == found["text"].nulls == 0

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakelock.errors import CorruptTableError
-from lakelock.table.base_files.bloom import SIMPLE, BloomFilter, bit_positions, dimensions
+from lakelock.table.bloom import SIMPLE, BloomFilter, bit_positions, dimensions
 
 
 def positions(key: str, hashes: int, size: int) -> list[int]:

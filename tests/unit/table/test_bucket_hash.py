@@ -8,10 +8,9 @@ import pyarrow as pa
 import pytest
 
 from lakelock.errors import InputError
-from lakelock.table.buckets import BucketIndex, bucket_of, new_file_id
-from lakelock.table.index.bucket_hash import buckets_of, buckets_of_keys, hashed_values, list_hash, string_hashes
-from lakelock.table.index_choice import parsed_index
-from lakelock.table.keys.keyed import Keyed
+from lakelock.table.index import BucketIndex, bucket_of, new_file_id, parsed_index
+from lakelock.table.key_search import buckets_of, buckets_of_keys, hashed_values, list_hash, string_hashes
+from lakelock.table.record_keys import Keyed
 
 PLAIN = {
     "  ": 31,

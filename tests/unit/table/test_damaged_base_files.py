@@ -13,8 +13,7 @@ import pytest
 from tests.property.base_files import SCHEMA, read, sample
 
 from lakelock.errors import CorruptTableError, StorageUnavailable
-from lakelock.table.base_files.key_range import KeyRange
-from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.base_files import BaseFile, KeyRange
 from lakelock.table.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY, TableSchema
 
 

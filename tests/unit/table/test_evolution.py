@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes.evolution import merged
+from lakelock.table.schema_changes import merged_schema
 
 INT, TEXT = pa.int64(), pa.string()
 Columns = list[pa.Field]
@@ -60,7 +60,7 @@ NUMBER_A, REQUIRED_X = column("a", INT), column("x", TEXT, False)
     ],
 )
 def test_added_columns_go_together(base: Columns, theirs: Columns, mine: Columns, together: Columns) -> None:
-    found, problems = merged(*(TableSchema(pa.schema(fields)) for fields in (base, theirs, mine)))
+    found, problems = merged_schema(*(TableSchema(pa.schema(fields)) for fields in (base, theirs, mine)))
     assert problems == [] and found.arrow.equals(pa.schema(together))
 
 
@@ -97,7 +97,7 @@ STRICT = column("n", pa.int32(), False)
 def test_wider_types_and_columns_that_may_be_null_go_together(
     base: Columns, theirs: Columns, mine: Columns, together: Columns
 ) -> None:
-    found, problems = merged(*(TableSchema(pa.schema(fields)) for fields in (base, theirs, mine)))
+    found, problems = merged_schema(*(TableSchema(pa.schema(fields)) for fields in (base, theirs, mine)))
     assert problems == [] and found.arrow.equals(pa.schema(together))
 
 
@@ -127,14 +127,14 @@ def test_wider_types_and_columns_that_may_be_null_go_together(
     ],
 )
 def test_any_other_change_is_named(base: Columns, theirs: Columns, mine: Columns, problem: str) -> None:
-    _, problems = merged(*(TableSchema(pa.schema(fields)) for fields in (base, theirs, mine)))
+    _, problems = merged_schema(*(TableSchema(pa.schema(fields)) for fields in (base, theirs, mine)))
     assert any(found.startswith(problem) for found in problems), problems
 
 
 def test_what_one_side_found_or_said_is_said_again_as_it_was() -> None:
     text = TableSchema(pa.schema([A, X])).to_avro_json("t").replace('"name":"x"', '"name":"x","doc":"where"')
     base, theirs = TableSchema(pa.schema([A])), TableSchema.of_commit(text)
-    assert merged(base, theirs, base)[0].to_avro_json("t") == text
-    assert merged(base, base, theirs)[0].to_avro_json("t") == text
-    together, _ = merged(base, theirs, TableSchema(pa.schema([A, Y])))
+    assert merged_schema(base, theirs, base)[0].to_avro_json("t") == text
+    assert merged_schema(base, base, theirs)[0].to_avro_json("t") == text
+    together, _ = merged_schema(base, theirs, TableSchema(pa.schema([A, Y])))
     assert TableSchema.of_commit(together.to_avro_json("t")).arrow.equals(pa.schema([A, X, Y]))

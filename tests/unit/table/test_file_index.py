@@ -10,12 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lakelock.errors import CorruptTableError
+from lakelock.table import checkpoint as module
+from lakelock.table.checkpoint import Checkpoint, IndexState, LaterFormat, LoadedRows
+from lakelock.table.commit_effects import Applied, Effect, Slice
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.file_index import checkpoint as module
-from lakelock.table.file_index.checkpoint import Checkpoint, LaterFormat
-from lakelock.table.file_index.effects import Applied, Effect, Slice
-from lakelock.table.file_index.rows import LoadedRows
-from lakelock.table.file_index.state import IndexState
 from lakelock.table.instants import Action, Instant, State
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile, Snapshot

@@ -11,8 +11,7 @@ import pytest
 from lakelock.errors import CorruptTableError
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.archive import archived_writes
-from lakelock.table.upkeep.history import HistoryFile, HistoryRow, rows_bytes
-from lakelock.table.upkeep.merged_history import merged_bytes
+from lakelock.table.history_files import HistoryFile, HistoryRow, merged_bytes, rows_bytes
 
 
 def row(number: int, action: str = "commit", metadata: bytes = b"x" * 10) -> HistoryRow:

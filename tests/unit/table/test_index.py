@@ -8,12 +8,11 @@ from tests.faulty_storage import CountingStorage
 
 from lakelock.settings import WriteSettings
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table.base_files import reader as base_reader
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.base_files.writer import BaseFileWriter, Stamp
-from lakelock.table.index import search as index
-from lakelock.table.index.search import held, tag
-from lakelock.table.keys.record_keys import record_keys
+from lakelock.table import base_files as base_reader
+from lakelock.table import key_search as index
+from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
+from lakelock.table.key_search import held, tag
+from lakelock.table.record_keys import record_keys
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.testing.runtime import ManualRuntime

@@ -10,8 +10,8 @@ import pytest
 from tests.golden_tables import golden_table
 from tests.unit.table.test_base_file import written
 
-from lakelock.table.base_files.bloom import BloomFilter
-from lakelock.table.base_files.reader import BaseFile
+from lakelock.table.base_files import BaseFile
+from lakelock.table.bloom import BloomFilter
 from lakelock.table.schema import TableSchema
 
 SCHEMA = TableSchema.from_arrow(

@@ -12,11 +12,10 @@ from tests.golden_tables import golden_table
 
 from lakelock.errors import DuplicateKeyError
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.base_files.writer import BaseFileWriter, Stamp
-from lakelock.table.keys.keyed import Keyed, dedupe
+from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
 from lakelock.table.properties import TableProperties
-from lakelock.table.rewriting.merge import Counts, rewrite
+from lakelock.table.record_keys import Keyed, dedupe
+from lakelock.table.rewriting import Counts, rewrite
 from lakelock.table.schema import TableSchema
 
 NEW = "20270101000000000"

@@ -10,11 +10,10 @@ import pytest
 
 from lakelock.errors import SchemaError
 from lakelock.settings import MissingColumns, WriteSettings
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.base_files.writer import BaseFileWriter, Stamp
-from lakelock.table.columns.fitting import conform
-from lakelock.table.keys.keyed import Keyed
-from lakelock.table.rewriting.merge import rewrite
+from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
+from lakelock.table.record_keys import Keyed
+from lakelock.table.rewriting import rewrite
+from lakelock.table.rows import conform
 from lakelock.table.schema import TableSchema, check_write, columns_of_upserts
 
 ADDRESS = pa.struct([("street", pa.string()), ("zip", pa.string())])

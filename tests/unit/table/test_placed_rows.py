@@ -10,11 +10,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.base_files.writer import BaseFileWriter, Stamp
-from lakelock.table.keys.keyed import Keyed
+from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
 from lakelock.table.properties import TableProperties
-from lakelock.table.rewriting.merge import Counts, Placed, rewrite
+from lakelock.table.record_keys import Keyed
+from lakelock.table.rewriting import Counts, Placed, rewrite
 from lakelock.table.schema import TableSchema
 
 OLD, NEW = "20260101000000000", "20270101000000000"

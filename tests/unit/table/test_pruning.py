@@ -11,11 +11,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from lakelock.table.partitioning.paths import partition_paths
+from lakelock.table.partitions import PartitionValues, partition_paths
 from lakelock.table.properties import TableProperties
-from lakelock.table.pruning.files import Pruning
-from lakelock.table.pruning.partition_values import PartitionValues
-from lakelock.table.pruning.predicates import And, Anything, BeginsWith, Comparison, Constant, IsNull, Not, Or, Predicate
+from lakelock.table.pruning import And, Anything, BeginsWith, Comparison, Constant, IsNull, Not, Or, Predicate, Pruning
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import ColumnRange, FileStatistics, Value
 

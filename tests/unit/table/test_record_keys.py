@@ -9,8 +9,8 @@ import pyarrow as pa
 import pytest
 
 from lakelock.errors import SchemaError
-from lakelock.table.keys.record_keys import names_fields, record_keys
 from lakelock.table.properties import TableProperties
+from lakelock.table.record_keys import names_fields, record_keys
 
 
 def test_a_single_key_is_its_value() -> None:

@@ -12,9 +12,8 @@ import pyarrow as pa
 import pytest
 
 from lakelock.errors import CorruptTableError, SchemaError
-from lakelock.table.avro.types import decimal_bytes
-from lakelock.table.columns.canonical import stored_otherwise
-from lakelock.table.columns.fitting import conform, read_as
+from lakelock.table.column_types import decimal_bytes, stored_otherwise
+from lakelock.table.rows import conform, read_as
 from lakelock.table.schema import META_COLUMNS, TableSchema, check_write
 
 JAVA = (

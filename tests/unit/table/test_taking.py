@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakelock.table.keys.keyed import Keyed, dedupe
-from lakelock.table.taking import taken
+from lakelock.table.record_keys import Keyed, dedupe
+from lakelock.table.rows import take_rows
 
 CHUNK_BYTES = 500 << 20
 
@@ -31,16 +31,16 @@ def test_arrow_itself_still_cannot_take_from_such_a_table(rows: pa.Table) -> Non
 
 
 def test_rows_are_taken_in_the_order_that_is_asked_for_and_as_often(rows: pa.Table) -> None:
-    found = taken(rows, np.array([12, 0, 3, 12, 9]))
+    found = take_rows(rows, np.array([12, 0, 3, 12, 9]))
     assert found.column("number").to_pylist() == [12, 0, 3, 12, 9]
     assert [len(text) for text in found.column("text").to_pylist()] == [4, 0, 1, 4, 3]
-    assert taken(rows, np.array([], np.int64)).num_rows == 0
+    assert take_rows(rows, np.array([], np.int64)).num_rows == 0
 
 
 @pytest.mark.long
 def test_more_rows_are_taken_than_one_array_can_hold(rows: pa.Table) -> None:
     order = np.arange(15)[::-1]
-    found = taken(rows, order)
+    found = take_rows(rows, order)
     assert found.column("number").to_pylist() == order.tolist()
     assert found.nbytes > 1 << 31
     assert found.schema == rows.schema
@@ -48,7 +48,7 @@ def test_more_rows_are_taken_than_one_array_can_hold(rows: pa.Table) -> None:
 
 def test_rows_of_a_small_table_are_taken_as_arrow_takes_them() -> None:
     small = pa.table({"a": [1, 2, 3]})
-    assert taken(small, np.array([2, 0])) == pa.table({"a": [3, 1]})
+    assert take_rows(small, np.array([2, 0])) == pa.table({"a": [3, 1]})
 
 
 def test_one_row_of_each_key_is_chosen_from_more_text_than_one_array_can_hold(rows: pa.Table) -> None:

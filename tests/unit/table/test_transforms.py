@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 
 from lakelock.errors import InputError, SchemaError
 from lakelock.table.eligibility import why_not_readable, why_not_writable
-from lakelock.table.partitioning.generated import with_generated
+from lakelock.table.partitions import with_generated
 from lakelock.table.properties import TRANSFORMS, TableProperties
-from lakelock.table.pruning.derived import sharpened
-from lakelock.table.pruning.predicates import Answers, BeginsWith, Comparison, IsNull, Known, Not, Operator, Or, Predicate
+from lakelock.table.pruning import Answers, BeginsWith, Comparison, IsNull, Known, Not, Operator, Or, Predicate, sharpened
 from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes.alterations import require_same_text
+from lakelock.table.schema_changes import require_same_text
 from lakelock.table.statistics import Value
 from lakelock.table.transforms import parsed_transform, parsed_transforms, partition_columns, split_columns
 

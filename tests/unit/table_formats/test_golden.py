@@ -15,16 +15,16 @@ from hudi import HudiTable
 from tests.golden_tables import NAMES, ROWS, decoded, golden_table
 
 from lakelock.storage.local import LocalStorage
-from lakelock.table.avro import schemas as avro_schemas
-from lakelock.table.avro.container import AvroSchema, decode, encode
+from lakelock.table import avro as avro_schemas
+from lakelock.table.avro import AvroSchema, decode, encode
 from lakelock.table.commit_metadata import CommitMetadata, requested_replace_bytes
 from lakelock.table.eligibility import why_not_writable
 from lakelock.table.instants import Action, parse_file_name
 from lakelock.table.io import TableIO
 from lakelock.table.layout import PROPERTIES, TIMELINE, FileGroupId
-from lakelock.table.partitioning.paths import partition_metadata
+from lakelock.table.partitions import partition_metadata
 from lakelock.table.properties import TableProperties, read_properties
-from lakelock.table.services import RollbackMetadata, RollbackPlan, pending_clustering_groups
+from lakelock.table.service_metadata import RollbackMetadata, RollbackPlan, pending_clustering_groups
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import read_timeline
 

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakelock.table.log_files.blocks import Block, BlockKind, Header
-from lakelock.table.log_files.changes import Change, Changes, comparable
+from lakelock.table.log_files import Block, BlockHeader, BlockKind
+from lakelock.table.merged_slices import LogChange, LogChanges, comparable
 
 FIELDS = [{"name": "_hoodie_record_key", "type": "string"}, {"name": "v", "type": "long"}]
 AVRO = {"type": "record", "name": "row", "fields": FIELDS}
@@ -27,19 +27,21 @@ def avro_block(rows: list[dict[str, object]]) -> Block:
         encoded = io.BytesIO()
         fastavro.schemaless_writer(encoded, AVRO, row)
         content.write(struct.pack(">i", encoded.tell()) + encoded.getvalue())
-    return Block(BlockKind.AVRO, {Header.INSTANT: "1", Header.SCHEMA: json.dumps(AVRO)}, content.getvalue(), "a block")
+    return Block(
+        BlockKind.AVRO, {BlockHeader.INSTANT: "1", BlockHeader.SCHEMA: json.dumps(AVRO)}, content.getvalue(), "a block"
+    )
 
 
 def parquet_block(rows: list[dict[str, object]]) -> Block:
     content = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, COLUMNS), content)
-    return Block(BlockKind.PARQUET, {Header.INSTANT: "1"}, content.getvalue(), "a block")
+    return Block(BlockKind.PARQUET, {BlockHeader.INSTANT: "1"}, content.getvalue(), "a block")
 
 
 @pytest.mark.parametrize("count", [0, 1, 9_999, 10_000, 10_001, 25_000])
 @pytest.mark.parametrize("make", [avro_block, parquet_block])
 def test_every_row_of_a_block_is_read_however_many_there_are(make, count: int) -> None:
-    changes = Changes(COLUMNS, None)
+    changes = LogChanges(COLUMNS, None)
     changes.add(make([{"_hoodie_record_key": f"k{n}", "v": n} for n in range(count)]))
     assert changes.rows.column("v").to_pylist() == list(range(count))
     assert {key: change.row for key, change in changes.last.items()} == {f"k{n}": n for n in range(count)}
@@ -52,9 +54,9 @@ RISING = [None, -math.inf, -1.5, -0.0, 0.0, 5e-324, 2.5, math.inf, math.nan]
 def test_floating_points_are_in_the_order_of_java_which_has_nan_last_and_tells_the_zeros_apart(kind: pa.DataType) -> None:
     values = [value for value in RISING if kind == pa.float64() or value != 5e-324]
     orders = comparable(pa.chunked_array([pa.array(values, kind)]))
-    changes = Changes(COLUMNS, "v")
+    changes = LogChanges(COLUMNS, "v")
     for place, order in enumerate(orders):
         for other in range(len(orders)):
-            assert changes.counts(Change(0, order), Change(1, orders[other])) == (place >= other)
+            assert changes.counts(LogChange(0, order), LogChange(1, orders[other])) == (place >= other)
     negative_nan = struct.unpack(">d", b"\xff\xf8\0\0\0\0\0\0")[0]
     assert comparable(pa.chunked_array([pa.array([negative_nan])])) == orders[-1:]

@@ -11,7 +11,7 @@ import pytest
 from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
-from lakelock.table.partitioning.paths import partition_metadata, partition_path, partition_paths
+from lakelock.table.partitions import partition_metadata, partition_path, partition_paths
 from lakelock.table.properties import TableProperties
 
 

@@ -9,7 +9,6 @@ import pytest
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.java_properties import parse_java_properties
 from lakelock.storage.memory import MemoryStorage
-from lakelock.table.buckets import BucketIndex, beside_buckets
 from lakelock.table.eligibility import (
     check_readable,
     check_writable,
@@ -18,6 +17,7 @@ from lakelock.table.eligibility import (
     why_not_readable,
     why_not_writable,
 )
+from lakelock.table.index import BucketIndex, file_id_without_bucket
 from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
 from lakelock.table.properties import TableProperties, read_properties, table_checksum
 from lakelock.table.snapshot import DataFile, Snapshot
@@ -319,5 +319,5 @@ def test_a_table_with_buckets_has_each_once_and_nothing_else() -> None:
 def test_a_random_file_id_never_looks_like_a_bucket() -> None:
     """Else a table with a single file could not be written any more."""
     unlucky = "00012345-fdd1-447c-b599-63b4c0871fc8"
-    assert look_like_buckets([f"{unlucky}-0"]) and not look_like_buckets([f"{beside_buckets(unlucky)}-0"])
-    assert beside_buckets("2d22e70d-fdd1-447c-b599-63b4c0871fc8") == "2d22e70d-fdd1-447c-b599-63b4c0871fc8"
+    assert look_like_buckets([f"{unlucky}-0"]) and not look_like_buckets([f"{file_id_without_bucket(unlucky)}-0"])
+    assert file_id_without_bucket("2d22e70d-fdd1-447c-b599-63b4c0871fc8") == "2d22e70d-fdd1-447c-b599-63b4c0871fc8"

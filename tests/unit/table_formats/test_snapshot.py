@@ -12,14 +12,14 @@ from lakelock.errors import CorruptTableError
 from lakelock.storage import Listed
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from lakelock.table.changes import read_changes
+from lakelock.table.change_feed import read_changes
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.history_files import HistoryFile, HistoryRow, rows_bytes
 from lakelock.table.instants import Action, Instant, State
 from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline, read_timeline
-from lakelock.table.upkeep.history import HistoryFile, HistoryRow, rows_bytes
 
 
 def at(second: int) -> str:

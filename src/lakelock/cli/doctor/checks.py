@@ -24,7 +24,7 @@ from lakelock.storage import probe
 from lakelock.table import layout
 from lakelock.table.damage import LISTED
 from lakelock.table.eligibility import Refusal, next_step, why_files_misfit, why_not_readable, why_not_writable
-from lakelock.table.index_choice import parsed_index
+from lakelock.table.index import parsed_index
 from lakelock.table.instants import State, parse_instant
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.snapshot import read_snapshot

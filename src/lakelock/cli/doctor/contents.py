@@ -16,7 +16,7 @@ from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant
 from lakelock.table.layout import FileGroupId
-from lakelock.table.log_files.names import LogFile
+from lakelock.table.log_files import LogFile
 from lakelock.table.timeline import read_timeline
 
 NEWEST_COMMITS = 1_000

@@ -18,7 +18,7 @@ from lakelock.settings.resolver import Resolved
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.io import TableIO
-from lakelock.table.layout_one.storage import shown_as_layout_two
+from lakelock.table.layout_one import shown_as_layout_two
 from lakelock.table.properties import read_properties
 
 Status = Literal["ok", "warning", "failed"]

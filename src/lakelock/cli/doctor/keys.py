@@ -12,9 +12,9 @@ from lakelock.amounts import counted
 from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.occ.recorded_index import recorded_index
 from lakelock.storage import Storage
-from lakelock.table.base_files.reader import BaseFile
-from lakelock.table.index.bucket_hash import string_hashes
-from lakelock.table.index_choice import parsed_index
+from lakelock.table.base_files import BaseFile
+from lakelock.table.index import parsed_index
+from lakelock.table.key_search import string_hashes
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import read_timeline

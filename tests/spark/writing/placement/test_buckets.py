@@ -16,8 +16,8 @@ from tests.spark.sparks import register_without_confs, since_spark_4, to_arrow
 from lakelock.errors import ConcurrentAppendException, ConflictError, InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.writing import bucketing
-from lakelock.table.buckets import BucketIndex, bucket_of
-from lakelock.table.index.bucket_hash import buckets_of_keys
+from lakelock.table.index import BucketIndex, bucket_of
+from lakelock.table.key_search import buckets_of_keys
 
 COLUMNS = "id long, day date, p string, v long"
 

@@ -1,1 +1,0 @@
-"""Avro, as Hudi keeps it in the timeline: containers, schemas and types."""

@@ -1,1 +1,0 @@
-"""Base files: Parquet as Hudi's writers leave it, written and read."""

@@ -1,1 +1,0 @@
-"""Columns one by one: how names find them, which types are stored, and what a type may grow into."""

@@ -1,1 +1,0 @@
-"""Which file holds a record key: found in the base files, or told by the bucket of the key."""

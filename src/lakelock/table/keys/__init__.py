@@ -1,1 +1,0 @@
-"""Record keys: what identifies a row, one row for each, and the keys whose files are known."""

@@ -1,0 +1,264 @@
+"""Log files of merge-on-read tables: their names, their blocks, and the rows and deletes in the blocks.
+
+Names are `.<file id>_<instant>.log.<version>_<write token>`, as Hudi 1.x has them. Blocks are those of `HoodieLogFormat`
+(format version 1): blocks of Avro rows (`HoodieAvroDataBlock`, version 3) hold the number of rows, and each row behind
+its length; delete blocks (`HoodieDeleteBlock`, version 3 of its content) hold the deleted keys, and since when by event
+time. All numbers are big-endian.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import struct
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import IO, Any, NamedTuple
+
+import fastavro
+
+from lakelock.errors import CorruptTableError, TableError
+from lakelock.table.avro import checked_schema
+from lakelock.table.damage import RESTORE_OR_ROLL_BACK
+from lakelock.table.layout import FileGroupId
+
+_NAME = re.compile(r"\.([^_/]+)_([0-9]{17}|[0-9]{14})\.log\.([0-9]{1,9})(?:_([^_/]+))?", re.ASCII).fullmatch
+
+
+class LogFile(NamedTuple):
+    """One log file; since table version 8 `instant` is that of the commit which wrote it. Their order is that of reading."""
+
+    partition: str
+    file_id: str
+    instant: str
+    version: int
+    token: str
+    size_bytes: int = 0
+
+    @classmethod
+    def parse(cls, path: str, size_bytes: int = 0) -> LogFile | None:
+        """The log file that a relative path names, None for anything else, such as a log of changes (`.cdc`)."""
+        partition, _, name = path.rpartition("/")
+        match = _NAME(name)
+        return cls(partition, match[1], match[2], int(match[3]), match[4] or "", size_bytes) if match else None
+
+    @property
+    def key(self) -> str:
+        """Where the file is."""
+        token = f"_{self.token}" if self.token else ""
+        name = f".{self.file_id}_{self.instant}.log.{self.version}{token}"
+        return f"{self.partition}/{name}" if self.partition else name
+
+    @property
+    def group(self) -> FileGroupId:
+        return FileGroupId(self.partition, self.file_id)
+
+
+MAGIC = b"#HUDI#"
+FORMAT = 1
+_MOST_ENTRIES = 64
+_HINT = f"the file was torn or altered; {RESTORE_OR_ROLL_BACK}"
+
+
+class BlockKind(IntEnum):
+    """What a block holds, under Hudi's numbers."""
+
+    COMMAND = 0
+    DELETE = 1
+    CORRUPT = 2
+    AVRO = 3
+    HFILE = 4
+    PARQUET = 5
+    CDC = 6
+
+
+class BlockHeader(IntEnum):
+    """The entries of a block's header that readers look at, under Hudi's numbers."""
+
+    INSTANT = 0
+    TARGET_INSTANT = 1
+    SCHEMA = 2
+    COMMAND = 3
+    COMPACTED_INSTANTS = 4
+    IS_PARTIAL = 7
+
+
+@dataclass(frozen=True)
+class Block:
+    """One block. `source` names its file and place for messages."""
+
+    kind: BlockKind
+    header: Mapping[int, str]
+    content: bytes = field(repr=False)
+    source: str = ""
+
+    @property
+    def instant(self) -> str:
+        """The instant that wrote it."""
+        return self.header.get(BlockHeader.INSTANT, "")
+
+
+def blocks_of(file: IO[bytes], size_bytes: int, name: str) -> Iterator[Block]:
+    """The blocks of a log file of this size, one at a time, in their order.
+
+    `CorruptTableError` for a torn block. Java skips such a block as the rest of a failed write; here only files of commits are
+    read, and those are whole, so rows would be missing without a word.
+    """
+    at = 0
+    while at < size_bytes:
+        source = f"{name} at byte {at}"
+        (length,) = struct.unpack(">q", _exactly(file, len(MAGIC) + 8, source, MAGIC))
+        at += len(MAGIC) + 8
+        if not 0 < length <= size_bytes - at:
+            raise _torn(source, f"its block of {length} bytes does not fit into the file")
+        yield _block(_exactly(file, length, source), source)
+        at += length
+
+
+def _exactly(file: IO[bytes], count: int, source: str, start: bytes = b"") -> bytes:
+    """The next bytes without the `start` that they must have."""
+    data = file.read(count)
+    if len(data) != count or not data.startswith(start):
+        raise _torn(source, "there is no whole block")
+    return data[len(start) :]
+
+
+def _block(data: bytes, source: str) -> Block:
+    """The block in these bytes, which follow its length and end with its length once more."""
+    try:
+        version, kind = struct.unpack_from(">ii", data)
+        if version != FORMAT:
+            raise ValueError(f"its format is {version}, and {FORMAT} is known")
+        header, at = _entries(data, 8)
+        (length,) = struct.unpack_from(">q", data, at)
+        content = data[at + 8 : at + 8 + length]
+        _, end = _entries(data, at + 8 + length)
+        (whole,) = struct.unpack_from(">q", data, end)
+        if length != len(content) or end + 8 != len(data) or whole != len(MAGIC) + len(data):
+            raise ValueError("its lengths contradict each other")
+        return Block(BlockKind(kind), header, content, source)
+    except (ValueError, struct.error) as error:
+        raise _torn(source, str(error)) from error
+
+
+def _entries(data: bytes, at: int) -> tuple[dict[int, str], int]:
+    """The entries of a header or footer, by their numbers, and where they end."""
+    (count,) = struct.unpack_from(">i", data, at)
+    if not 0 <= count <= _MOST_ENTRIES:
+        raise ValueError(f"a header has {count} entries")
+    at += 4
+    found: dict[int, str] = {}
+    for _ in range(count):
+        number, length = struct.unpack_from(">ii", data, at)
+        at += 8
+        if not 0 <= length <= len(data) - at:
+            raise ValueError("an entry of a header is longer than the block")
+        found[number] = data[at : at + length].decode("utf-8")
+        at += length
+    return found, at
+
+
+def _torn(source: str, why: str) -> CorruptTableError:
+    return CorruptTableError(f"the log file {source} cannot be read: {why}", hint=_HINT, file=source.rpartition(" at ")[0])
+
+
+def schema_of(block: Block) -> tuple[dict[str, Any], Any]:
+    """The schema in a block's header, as JSON and parsed; `CorruptTableError` for one that no writer would make."""
+    return checked_schema(block.header.get(BlockHeader.SCHEMA, ""), block.source)
+
+
+def records_in(block: Block, parsed: Any) -> Iterator[dict[str, Any]]:
+    """The rows, read by the parsed schema; `CorruptTableError` for anything but what it says."""
+    content = block.content
+    stream = io.BytesIO(content)
+    # fastavro raises whatever the bytes make it stumble over.
+    try:
+        version, count = struct.unpack(">ii", stream.read(8))
+        if version not in (1, 2, 3):
+            raise ValueError(f"its version is {version}, and 3 is known")
+        for _ in range(count):
+            (length,) = struct.unpack(">i", stream.read(4))
+            end = stream.tell() + length
+            record = fastavro.schemaless_reader(stream, parsed, None)
+            if stream.tell() != end or not isinstance(record, dict):
+                raise ValueError("a row has another length than it says")
+            yield record
+    except GeneratorExit:
+        raise
+    except Exception as error:
+        raise CorruptTableError(f"{block.source} cannot be decoded: {error}", file=block.source) from error
+    if stream.tell() != len(content):
+        raise CorruptTableError(f"{block.source} holds more than its rows", file=block.source)
+
+
+_VERSION = 3
+_VALUES = {
+    "BooleanWrapper": "boolean",
+    "IntWrapper": "int",
+    "LongWrapper": "long",
+    "FloatWrapper": "float",
+    "DoubleWrapper": "double",
+    "BytesWrapper": "bytes",
+    "StringWrapper": "string",
+    "DateWrapper": "int",
+    "DecimalWrapper": {"type": "bytes", "logicalType": "decimal", "precision": 30, "scale": 15},
+    "TimeMicrosWrapper": "long",
+    "TimestampMicrosWrapper": "long",
+}
+"""How an ordering value is wrapped, in the order of Hudi's union (`HoodieDeleteRecordList.avsc`)."""
+_WRAPPERS = [{"type": "record", "name": name, "fields": [{"name": "value", "type": value}]} for name, value in _VALUES.items()]
+_LIST = fastavro.parse_schema(
+    {
+        "type": "array",
+        "items": {
+            "type": "record",
+            "name": "HoodieDeleteRecord",
+            "fields": [
+                {"name": "recordKey", "type": ["null", "string"]},
+                {"name": "partitionPath", "type": ["null", "string"]},
+                {"name": "orderingVal", "type": ["null", *_WRAPPERS]},
+            ],
+        },
+    }
+)
+
+
+def deletes_in(block: Block) -> Iterator[tuple[str, Any]]:
+    """The record keys that a block deletes, each with its value by event time, None for a delete that always counts.
+
+    `TableError` for the Java objects that Hudi before 0.14 wrote there.
+    """
+    try:
+        version, length = struct.unpack_from(">ii", block.content)
+    except struct.error as error:
+        raise _damaged(block, error) from error
+    if version != _VERSION:
+        raise TableError(
+            f"{block.source}: its deletes are in the form {version} of an old Hudi release, and lakelock reads form {_VERSION}",
+            hint="let a Hudi writer of today compact the table",
+        )
+    stream = io.BytesIO(block.content[8:])
+    # fastavro raises whatever the bytes make it stumble over.
+    try:
+        found: Any = fastavro.schemaless_reader(stream, _LIST, None, return_record_name=True)
+    except Exception as error:
+        raise _damaged(block, error) from error
+    if stream.tell() != length or length != len(block.content) - 8:
+        raise _damaged(block, "it holds more or less than its deletes")
+    for record in found:
+        if record["recordKey"] is None:
+            raise _damaged(block, "a delete has no record key")
+        yield record["recordKey"], _order(record["orderingVal"])
+
+
+def _order(wrapped: Any) -> Any:
+    """The value in a wrapper. Hudi's value for none is the number 0 as an `int`."""
+    if wrapped is None:
+        return None
+    name, fields = wrapped
+    return None if name.rpartition(".")[2] == "IntWrapper" and fields["value"] == 0 else fields["value"]
+
+
+def _damaged(block: Block, why: object) -> CorruptTableError:
+    return CorruptTableError(f"the deletes of {block.source} cannot be read: {why}", file=block.source)

@@ -1,0 +1,469 @@
+"""Rewriting base files: new, changed and deleted rows, by batches, and the kernels that do all this to rows.
+
+Kernels know nothing of transactions, and transactions know nothing else of rows. That makes rows a seam: markers, claims,
+reads and commits are the same whatever rows are made of, so the simulator can run them on rows that cost next to nothing
+to encode.
+
+A rewrite goes by batches, so that memory holds a batch, the changes and a row group.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelock.settings import MissingColumns, WriteSettings
+from lakelock.storage import Storage
+from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp, Written, sequence_numbers
+from lakelock.table.index import BucketIndex
+from lakelock.table.key_search import by_bucket, tag
+from lakelock.table.partitions import PartitionValues, partition_paths
+from lakelock.table.properties import TableProperties
+from lakelock.table.pruning import StatisticsOf, files_of_expression
+from lakelock.table.record_keys import Keyed, dedupe
+from lakelock.table.restamp import restamp
+from lakelock.table.rows import conform, rows_within, spelled, take_rows, updated
+from lakelock.table.schema import RECORD_KEY, TableSchema, check_write, columns_of_upserts, require_columns
+from lakelock.table.snapshot import DataFile
+from lakelock.table.spark_conditions import as_in_spark
+
+DeleteMask = Callable[[pa.Table], Any]
+"""Which rows of a batch to delete: a mask for a table with the table's columns and the record key; null means keep."""
+
+
+@dataclass(frozen=True)
+class Counts:
+    """What a rewrite did; `written` are all rows of the new file."""
+
+    written: int = 0
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
+
+    @property
+    def changes(self) -> int:
+        """Rows that are not what they were."""
+        return self.inserted + self.updated + self.deleted
+
+
+@dataclass(frozen=True)
+class Placed:
+    """New values of some columns for rows of a base file, row by row, and the positions of these rows: ascending, distinct."""
+
+    rows: pa.Table
+    positions: npt.NDArray[Any]
+
+
+def keys_among(keys: pa.Array | pa.ChunkedArray) -> DeleteMask:
+    """Delete the rows with these record keys."""
+    values = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+    return lambda batch: pc.is_in(batch.column(RECORD_KEY), value_set=values)
+
+
+def rewrite(
+    base: BaseFile,
+    writer: BaseFileWriter,
+    schema: TableSchema,
+    *,
+    upserts: Keyed | Placed | None = None,
+    delete_mask: DeleteMask | None = None,
+    added: Keyed | None = None,
+    ordering_field: str | None = None,
+) -> Counts:
+    """Write the rows of `base` that `delete_mask` does not select, with `upserts` (one per key) in place of those they match.
+
+    The `added` rows come last, whatever their keys. `Placed` upserts name the rows that they replace by position: these are
+    replaced whatever their keys and ordering values, and must not be selected by `delete_mask`.
+
+    An upsert replaces every stored row of its key unless `ordering_field` says that the stored one is newer (null is the
+    oldest, equal means replace); one that matches nothing is appended. Rows that stay keep their commit time and number.
+    Columns that the `upserts` lack keep the values of the row that is replaced, and are null in one that is appended; so do
+    fields of structs (`lakelock.table.rows`).
+    """
+    by_place = _PlacedChanges(upserts, writer) if isinstance(upserts, Placed) else None
+    changes = _Changes(upserts, writer, ordering_field) if isinstance(upserts, Keyed) and len(upserts) else None
+    deleted = 0
+    for batch in base.stamped_batches(schema, min(base.batch_rows_within(BATCH_BYTES), _rows_within_batch(upserts))):
+        kept, keep = batch, None
+        if delete_mask is not None:
+            keep = pc.invert(_positions_mask(delete_mask, batch))
+            kept = batch.filter(keep)
+            deleted += batch.num_rows - kept.num_rows
+        if changes is not None:
+            kept = changes.applied(kept)
+        elif by_place is not None:
+            kept = by_place.applied(kept, batch.num_rows, keep)
+        writer.add_stored(kept)
+    inserted = changes.append_rest() if changes is not None else 0
+    for part in added.slices(writer.batch_rows) if added is not None else ():
+        writer.add_new(part.rows, part.keys)
+        inserted += len(part)
+    updated_rows = next((each.updated for each in (changes, by_place) if each is not None), 0)
+    return Counts(writer.rows, inserted, updated_rows, deleted)
+
+
+BATCH_BYTES = 64 << 20
+"""What a batch of stored rows takes in memory, about, and at most what their new values take."""
+
+
+def _rows_within_batch(upserts: Keyed | Placed | None) -> int:
+    """How many stored rows a batch may have, so that their new values, which may be far wider, take no more than a batch."""
+    rows = None if upserts is None else upserts.rows
+    return 1 << 30 if rows is None or not rows.nbytes else max(64, rows_within(rows, BATCH_BYTES))
+
+
+class _Changes:
+    """The upserts of one file that are still to be written."""
+
+    def __init__(self, upserts: Keyed, writer: BaseFileWriter, ordering_field: str | None) -> None:
+        self._rows = upserts.rows.combine_chunks()
+        self._keys = upserts.keys.combine_chunks()
+        self._writer, self._ordering_field = writer, ordering_field
+        self._matched = np.zeros(len(upserts), np.bool_)
+        self.updated = 0
+
+    def applied(self, batch: pa.Table) -> pa.Table:
+        """`batch` (three stamp columns first) with the new version of each row that has one."""
+        found = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys).combine_chunks()
+        at = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+        if not len(at):
+            return batch
+        source = found.drop_null().to_numpy()
+        self._matched[source] = True
+        if self._ordering_field is not None:
+            newer = self._newer(batch.column(self._ordering_field), at, source)
+            at, source = at[newer], source[newer]
+        self.updated += len(at)
+        return _replaced(batch, at, self._rows, source, self._writer) if len(at) else batch
+
+    def append_rest(self) -> int:
+        """Add the upserts that matched no row, and return how many."""
+        rest = np.flatnonzero(~self._matched)
+        everything = Keyed(self._rows, pa.chunked_array([self._keys], type=pa.string()))
+        inserts = everything if len(rest) == len(everything) else everything.pick(rest)
+        for part in inserts.slices(self._writer.batch_rows):
+            self._writer.add_new(part.rows, part.keys)
+        return len(rest)
+
+    def _newer(self, stored: pa.ChunkedArray, at: Any, source: Any) -> Any:
+        """Which incoming rows are at least as new as the stored ones."""
+        old = stored.take(pa.array(at)).combine_chunks()
+        new = take_rows(self._rows.select([self._ordering_field]), source).column(0).combine_chunks()
+        wins = pc.fill_null(pc.greater_equal(new, old), False)
+        if pa.types.is_floating(old.type):
+            # Java orders NaN above every number.
+            wins = pc.or_(wins, pc.fill_null(pc.is_nan(new), False))
+        return pc.or_(wins, old.is_null()).to_numpy(zero_copy_only=False)
+
+
+class _PlacedChanges:
+    """The new values of one file, and how far its rows were read."""
+
+    def __init__(self, placed: Placed, writer: BaseFileWriter) -> None:
+        self._rows, self._positions = placed.rows.combine_chunks(), placed.positions
+        self._writer, self._at = writer, 0
+        self.updated = 0
+
+    def applied(self, kept: pa.Table, count: int, keep: Any) -> pa.Table:
+        """The rows that are `kept` of the next `count`, with their new values; `keep` says which these are, None: all."""
+        start, self._at = self._at, self._at + count
+        first, last = np.searchsorted(self._positions, [start, self._at])
+        if first == last:
+            return kept
+        at = self._positions[first:last] - start
+        if keep is not None:
+            at = (np.cumsum(np.asarray(keep)) - 1)[at]
+        self.updated += len(at)
+        return _replaced(kept, at, self._rows, np.arange(first, last), self._writer)
+
+
+def _replaced(batch: pa.Table, at: Any, rows: pa.Table, source: Any, writer: BaseFileWriter) -> pa.Table:
+    """`batch` (three stamp columns first) with the values of `rows` at `source` in its rows `at`."""
+    mask = np.zeros(batch.num_rows, np.bool_)
+    mask[at] = True
+    order = np.arange(batch.num_rows)
+    order[mask] = batch.num_rows + np.arange(len(at))
+    selected, places = pa.array(mask), pa.array(order)
+    wanted = take_rows(rows, source)
+    stamp = writer.stamp
+    times, seqnos, keys, *columns = (column.combine_chunks() for column in batch.columns)
+    numbers = pc.if_else(selected, sequence_numbers(stamp, writer.rows, batch.num_rows), seqnos)
+    replaced, given = [], {name: number for number, name in enumerate(rows.column_names)}
+    for column, field in zip(columns, list(batch.schema)[-len(columns) :], strict=True):
+        if field.name in given:
+            values = wanted.column(given[field.name])
+            new = values.chunks
+            if values.type != column.type:
+                new = [updated(column.filter(selected), pa.concat_arrays(new), field)]
+            # Taking from old and new rows together is faster than replacing by mask, and knows nested types.
+            column = pa.concat_arrays([column, *new]).take(places)
+        replaced.append(column)
+    return pa.table([_retimed(times, selected, stamp.instant), numbers, keys, *replaced], schema=batch.schema)
+
+
+def _retimed(times: pa.DictionaryArray, selected: pa.Array, instant: str) -> pa.DictionaryArray:
+    values = times.dictionary.to_pylist()
+    if instant not in values:
+        values.append(instant)
+    code = pa.scalar(values.index(instant), times.indices.type)
+    return pa.DictionaryArray.from_arrays(pc.if_else(selected, code, times.indices), pa.array(values, pa.string()))
+
+
+def _positions_mask(delete_mask: DeleteMask, batch: pa.Table) -> Any:
+    return pc.fill_null(delete_mask(batch), False)
+
+
+Rows = Any
+"""Rows in memory: to Arrow a `pyarrow.Table`."""
+
+StoredRows = Any
+"""Rows as a base file holds them, with the meta columns that they keep when they are moved: to Arrow a `pyarrow.Table`."""
+
+KeyedRows = Any
+"""Rows with their record keys: to Arrow a `Keyed`."""
+
+Condition = Any
+"""Says which rows are meant; its text is for people. To Arrow a `pyarrow.compute.Expression`."""
+
+_ROW = "number of the row"
+"""With spaces, as no column of a table has."""
+
+
+def selected(rows: pa.Table, condition: pc.Expression) -> pa.Table:
+    """The rows that satisfy a condition of Arrow, in which floating-point numbers compare as in Spark."""
+    return rows.filter(as_in_spark(condition, rows.schema))
+
+
+def _mask(rows: pa.Table, condition: pc.Expression) -> pa.ChunkedArray:
+    numbered = rows.append_column(_ROW, pa.array(np.arange(rows.num_rows)))
+    found = np.zeros(rows.num_rows, np.bool_)
+    found[np.asarray(selected(numbered, condition).column(_ROW))] = True
+    return pa.chunked_array([pa.array(found)])
+
+
+class NewFile(Protocol):
+    """A base file that is being written."""
+
+    @property
+    def rows(self) -> int: ...
+
+    def add_new(self, rows: Rows, keys: Any) -> None: ...
+
+    def add_stored(self, rows: StoredRows) -> None: ...
+
+    def close(self) -> Written: ...
+
+
+class Kernels(Protocol):
+    """All that touches rows. Each file in question is opened once, in the order in which the files are given."""
+
+    def fitted(self, rows: Rows, schema: TableSchema, *, merge: bool) -> tuple[TableSchema, Rows]:
+        """The schema that a write of these rows gives the table, and the rows in it; `SchemaError` if they do not fit."""
+        ...
+
+    def fitted_upserts(
+        self, rows: Rows, schema: TableSchema, properties: TableProperties, *, merge: bool, missing: MissingColumns
+    ) -> tuple[TableSchema, Rows]:
+        """The same for rows of which some replace stored ones; with "keep" they lack afterwards what they lack now."""
+        ...
+
+    def fitted_keys(self, rows: Rows, schema: TableSchema, properties: TableProperties) -> Rows:
+        """The key and partition columns in the table's types; `SchemaError` if one is missing, or does not fit."""
+        ...
+
+    def keyed(self, rows: Rows, properties: TableProperties) -> KeyedRows: ...
+
+    def batches(self, rows: Rows) -> Iterator[Rows]:
+        """The rows in pieces that take no more memory than a batch may."""
+        ...
+
+    def by_partition(self, rows: Rows, properties: TableProperties) -> Mapping[str, KeyedRows]:
+        """The rows by partition path."""
+        ...
+
+    def by_bucket(self, keyed: KeyedRows, index: BucketIndex, properties: TableProperties) -> Mapping[int, KeyedRows]:
+        """The rows of one partition by bucket."""
+        ...
+
+    def dedupe(self, keyed: KeyedRows, ordering_field: str | None, *, take_any: bool) -> KeyedRows:
+        """One row per key; see `lakelock.table.record_keys.dedupe`."""
+        ...
+
+    def tag(
+        self, keyed: KeyedRows, files: Sequence[DataFile], storage: Storage
+    ) -> tuple[list[tuple[DataFile, KeyedRows]], KeyedRows]:
+        """For each file that holds some of the keys the rows with these keys, and the rows whose keys no file holds."""
+        ...
+
+    def without(self, keyed: KeyedRows, others: Sequence[KeyedRows]) -> KeyedRows:
+        """The rows whose keys none of the others has, in their order."""
+        ...
+
+    def first_held(self, keyed: KeyedRows, file: DataFile, storage: Storage) -> str | None:
+        """The first of these keys that a file holds; None if it holds none."""
+        ...
+
+    def among(self, keyed: KeyedRows) -> DeleteMask:
+        """The rows with these keys, for a rewrite to leave out."""
+        ...
+
+    def satisfying(self, condition: Condition) -> DeleteMask:
+        """The rows that satisfy a condition, for a rewrite to leave out."""
+        ...
+
+    def possible(
+        self, condition: Condition, files: Sequence[DataFile], schema: TableSchema, values: PartitionValues,
+        statistics: StatisticsOf,
+    ) -> Sequence[DataFile]:  # fmt: skip
+        """The files that may hold a row which satisfies the condition, by their partitions and what is recorded of them."""
+        ...
+
+    def example(self, file: DataFile, schema: TableSchema, condition: Condition | None, storage: Storage) -> str | None:
+        """The first row of a file that satisfies the condition, as text for people; None if there is none."""
+        ...
+
+    def read(self, files: Iterable[DataFile], schema: TableSchema, condition: Condition | None, storage: Storage) -> Rows:
+        """The rows of these files that satisfy the condition, in the table's columns."""
+        ...
+
+    def stored(self, files: Sequence[DataFile], schema: TableSchema, storage: Storage) -> Iterator[StoredRows]:
+        """All rows of these files, in batches, in the table's columns; columns that a file lacks are null."""
+        ...
+
+    def in_order(self, batches: Iterable[StoredRows], columns: Sequence[str]) -> StoredRows:
+        """The rows of all batches at once, sorted by these columns, nulls last."""
+        ...
+
+    def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> NewFile: ...
+
+    def rewrite(
+        self, source: IO[bytes], name: str, file: Any, schema: TableSchema, *,
+        upserts: KeyedRows | None, delete_mask: DeleteMask | None, added: KeyedRows | None, ordering_field: str | None,
+    ) -> Counts:  # fmt: skip
+        """Fill a `new_file` with the rows of the base file `name`, changed; see `lakelock.table.rewriting.rewrite`."""
+        ...
+
+    def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
+        """Copy a base file for another instant; `CannotRestamp` if it has to be written again."""
+        ...
+
+
+class ArrowKernels:
+    """Rows are Arrow tables, and base files are Parquet."""
+
+    def fitted(self, rows: pa.Table, schema: TableSchema, *, merge: bool) -> tuple[TableSchema, pa.Table]:
+        wanted = check_write(schema, rows.schema, merge)
+        return wanted, conform(rows, wanted.arrow)
+
+    def fitted_upserts(
+        self, rows: pa.Table, schema: TableSchema, properties: TableProperties, *, merge: bool, missing: MissingColumns
+    ) -> tuple[TableSchema, pa.Table]:
+        require_columns(rows.column_names, properties.needed_columns)
+        wanted = check_write(schema, rows.schema, merge, missing)
+        return wanted, conform(rows, columns_of_upserts(wanted, rows.schema, missing).arrow)
+
+    def fitted_keys(self, rows: pa.Table, schema: TableSchema, properties: TableProperties) -> pa.Table:
+        needed = [(name, role) for name, role in properties.needed_columns if role in ("key", "partition")]
+        require_columns(rows.column_names, needed)
+        names = dict.fromkeys(name for name, _ in needed)
+        chosen = rows.select([spelled(name, rows.column_names) for name in names]).rename_columns([*names])
+        columns = TableSchema(pa.schema([field for field in schema.arrow if field.name in names]))
+        return self.fitted(chosen, columns, merge=False)[1]
+
+    def keyed(self, rows: pa.Table, properties: TableProperties) -> Keyed:
+        return Keyed.of(rows, properties)
+
+    def batches(self, rows: pa.Table) -> Iterator[pa.Table]:
+        most = rows_within(rows, BATCH_BYTES)
+        return (rows.slice(start, most) for start in range(0, rows.num_rows, most))
+
+    def by_partition(self, rows: pa.Table, properties: TableProperties) -> dict[str, Keyed]:
+        if not rows.num_rows:
+            return {}
+        paths = partition_paths(rows, properties)
+        keyed, indices, names = Keyed.of(rows, properties), np.asarray(paths.indices), paths.dictionary.to_pylist()
+        return {names[n]: keyed.pick(np.flatnonzero(indices == n)) for n in sorted(set(indices.tolist()))}
+
+    def by_bucket(self, keyed: Keyed, index: BucketIndex, properties: TableProperties) -> dict[int, Keyed]:
+        return by_bucket(keyed, index, properties.record_keys)
+
+    def dedupe(self, keyed: Keyed, ordering_field: str | None, *, take_any: bool) -> Keyed:
+        return dedupe(keyed, ordering_field, take_any=take_any)
+
+    def tag(self, keyed: Keyed, files: Sequence[DataFile], storage: Storage) -> tuple[list[tuple[DataFile, Keyed]], Keyed]:
+        tags = tag(keyed.keys, files, storage)
+        return [(h.file, keyed.pick(h.positions)) for h in tags.holdings], keyed.pick(tags.missing)
+
+    def without(self, keyed: Keyed, others: Sequence[Keyed]) -> Keyed:
+        return keyed.without(others)
+
+    def first_held(self, keyed: Keyed, file: DataFile, storage: Storage) -> str | None:
+        for holding in tag(keyed.keys, [file], storage).holdings:
+            return str(keyed.keys[int(holding.positions[0])].as_py())
+        return None
+
+    def among(self, keyed: Keyed) -> DeleteMask:
+        return keys_among(keyed.keys)
+
+    def satisfying(self, condition: pc.Expression) -> DeleteMask:
+        return lambda rows: _mask(rows, condition)
+
+    def possible(
+        self, condition: pc.Expression, files: Sequence[DataFile], schema: TableSchema, values: PartitionValues,
+        statistics: StatisticsOf,
+    ) -> Sequence[DataFile]:  # fmt: skip
+        try:
+            condition = as_in_spark(condition, schema.arrow)
+        except (pa.ArrowException, KeyError):
+            return files  # who evaluates it tells what is wrong with it
+        return files_of_expression(condition, files, schema.arrow, values, statistics)
+
+    def example(self, file: DataFile, schema: TableSchema, condition: pc.Expression | None, storage: Storage) -> str | None:
+        with BaseFile(storage.open_input(file.key), file.key) as base:
+            for batch in base.batches(schema):
+                found = batch if condition is None else selected(batch, condition)
+                if found.num_rows:
+                    return str(found.slice(0, 1).to_pylist()[0])
+        return None
+
+    def read(
+        self, files: Iterable[DataFile], schema: TableSchema, condition: pc.Expression | None, storage: Storage
+    ) -> pa.Table:
+        found = [schema.arrow.empty_table()]
+        for file in files:
+            with BaseFile(storage.open_input(file.key), file.key) as base:
+                found += [batch if condition is None else selected(batch, condition) for batch in base.batches(schema)]
+        return pa.concat_tables(found)
+
+    def stored(self, files: Sequence[DataFile], schema: TableSchema, storage: Storage) -> Iterator[pa.Table]:
+        for file in files:
+            with BaseFile(storage.open_input(file.key), file.key) as base:
+                yield from base.stamped_batches(schema, base.batch_rows_within(BATCH_BYTES))
+
+    def in_order(self, batches: Iterable[pa.Table], columns: Sequence[str]) -> pa.Table:
+        rows = pa.concat_tables(batches)
+        return take_rows(rows, np.asarray(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns])))
+
+    def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> BaseFileWriter:
+        return BaseFileWriter(output, schema, stamp, settings)
+
+    def rewrite(
+        self, source: IO[bytes], name: str, file: BaseFileWriter, schema: TableSchema, *,
+        upserts: Keyed | Placed | None, delete_mask: DeleteMask | None, added: Keyed | None, ordering_field: str | None,
+    ) -> Counts:  # fmt: skip
+        with BaseFile(source, name) as stored:
+            return rewrite(
+                stored, file, schema, upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering_field
+            )
+
+    def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
+        restamp(source, output, old, new)
+
+
+ARROW = ArrowKernels()
