@@ -20,7 +20,7 @@ import reference_texts as texts
 
 from lakelock import errors
 from lakelock.cli.output import Exit, exit_of
-from lakelock.conflict import ConflictRule
+from lakelock.conflict import DECLARE_SCOPE, IN_DELTA, REMEDIES, RULES, WEAKER_LEVEL, ConflictRule, Remedy
 from lakelock.errors import LakelockError
 from lakelock.events import Event, EventKind, log_event
 from lakelock.occ.conflicts.explaining import profiles_with
@@ -30,7 +30,6 @@ from lakelock.providers.dynamodb.options import DynamodbOptions
 from lakelock.providers.redis.options import RedisOptions
 from lakelock.providers.registry import BUILT_IN
 from lakelock.providers.zookeeper.options import ZooKeeperOptions
-from lakelock.rule_texts import DECLARE_SCOPE, IN_DELTA, REMEDIES, RULES, WEAKER_LEVEL, Remedy
 from lakelock.settings import SECTIONS
 from lakelock.settings import hudi as settings_hudi
 from lakelock.settings.fields import SettingRow, section_rows

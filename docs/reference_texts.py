@@ -1,7 +1,7 @@
 """What the reference pages say beyond what the code says itself: one text for each thing that has a name there.
 
 `generate.py` fails when a name has no text here, so a new error, event, exit code or provider cannot stay undocumented. The
-texts of the conflict rules are in `lakelock.rule_texts`, because errors and the command line say them, too.
+texts of the conflict rules are in `lakelock.conflict`, because errors and the command line say them, too.
 """
 
 from __future__ import annotations

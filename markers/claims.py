@@ -14,7 +14,7 @@ from functools import partial
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import StorageUnavailable
 from lakelock.identity import WriterIdentity
-from lakelock.json_object import JsonObject
+from lakelock.parsing import JsonObject
 from lakelock.storage import Storage
 from lakelock.str_enum import StrEnum
 from lakelock.table import layout

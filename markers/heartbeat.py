@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from lakelock.clock import Repeating, Runtime
 from lakelock.errors import LakelockError, RolledBackError, StorageUnavailable
 from lakelock.identity import WriterIdentity
-from lakelock.json_object import JsonObject
+from lakelock.parsing import JsonObject
 from lakelock.storage import Created, Storage, Stored, create
 from lakelock.table import layout
 

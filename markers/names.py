@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from lakelock.errors import CorruptTableError
-from lakelock.storage.keys import is_text
+from lakelock.storage.base import is_text
 from lakelock.str_enum import StrEnum
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId

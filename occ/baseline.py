@@ -13,7 +13,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lakelock.command_line import command
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, LakelockError, TableError, TransactionError
 from lakelock.events import EventKind
@@ -35,6 +34,7 @@ from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties
 from lakelock.table.timeline import Timeline
+from lakelock.texts import command
 
 BEGIN_ATTEMPTS = 50
 

@@ -12,10 +12,9 @@ from typing import TypeVar, overload
 import pyarrow as pa
 
 from lakelock.clock import Runtime, SystemRuntime
-from lakelock.conflict import Party
+from lakelock.conflict import PairExplanation, Party
 from lakelock.errors import RolledBackError, StorageError
 from lakelock.events import Events, Listener
-from lakelock.explanation import PairExplanation
 from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ import shown

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 from typing import Any, TypeVar, overload
 
 from lakelock.clock import Runtime
-from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, ProviderMismatch, TableError
+from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, ProviderMismatch, TableError, damage_of_table
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.file_index.index import FileIndex
@@ -22,12 +22,11 @@ from lakelock.providers.base import Lease
 from lakelock.retry import retry_if_overtaken
 from lakelock.settings import Settings
 from lakelock.storage import Storage
-from lakelock.storage.keys import gone
+from lakelock.storage.base import gone
 from lakelock.storage.location import StorageLocation, requests_at_once
 from lakelock.table import layout
 from lakelock.table.archive import archived_write
 from lakelock.table.commit_effects import restores_of
-from lakelock.table.damage import of_table
 from lakelock.table.instants import Instant, State
 from lakelock.table.io import TableIO
 from lakelock.table.properties import TableProperties, read_properties
@@ -193,7 +192,7 @@ class OpenTable:
         for looks in range(TORN_LOOKS):
             listed = list(self.storage.list(layout.TIMELINE))
             try:
-                with of_table(self.storage.uri):
+                with damage_of_table(self.storage.uri):
                     timeline = Timeline.from_listing(listed)
             except CorruptTableError:
                 if looks + 1 == TORN_LOOKS:

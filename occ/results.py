@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
-from lakelock.amounts import counted, size_text
 from lakelock.conflict import Conflict
 from lakelock.occ.outcomes.committed import Committed
 from lakelock.occ.services.restore import RESTORE
+from lakelock.texts import counted, size_text
 
 T = TypeVar("T")
 

@@ -9,7 +9,6 @@ from typing import Literal
 
 import pyarrow as pa
 
-from lakelock.command_line import command
 from lakelock.data_locks import Resource
 from lakelock.errors import CorruptTableError, SnapshotTooOld
 from lakelock.occ.locking.targets import within
@@ -21,6 +20,7 @@ from lakelock.table.merged_slices import LoggedSlice, MergedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline
+from lakelock.texts import command
 
 QueryType = Literal["snapshot", "read_optimized"]
 """Hudi's words: the rows as of now, or, of a merge-on-read table, only what is in base files."""

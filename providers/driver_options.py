@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from lakelock.errors import SettingsError
-from lakelock.near_misses import did_you_mean
 from lakelock.settings.fields import Section, SettingRow, parse, section_rows
+from lakelock.texts import did_you_mean
 
 PREFIX = "lock.options."
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakelock.java_properties import parse_java_properties
+from lakelock.parsing import parse_java_properties
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.xxhash64 import HUDI_SEED, xxhash64

@@ -6,13 +6,13 @@ from abc import abstractmethod
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lakelock.command_line import command
 from lakelock.errors import LakelockError, LeaseLost, LockError, LockTimeout
 from lakelock.events import EventKind
 from lakelock.providers.base import Holder, Lease, LockProvider, Opening, too_short
 from lakelock.providers.lock_client import NO_ANSWER, NO_SERVICE, LockClient
 from lakelock.providers.taking_back import TakingBack
 from lakelock.providers.turnstile import Turnstile
+from lakelock.texts import command
 
 _FIRST_POLL_S = 0.004
 _POLL_GROWTH = 1.6

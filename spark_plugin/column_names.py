@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.errors import SchemaError
-from lakelock.near_misses import column_hint
 from lakelock.table.rows import spelled
 from lakelock.table.schema import TableSchema
+from lakelock.texts import column_hint
 
 
 @dataclass(frozen=True)

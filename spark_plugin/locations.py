@@ -7,9 +7,9 @@ from pathlib import Path
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from lakelock.connectors import connector
 from lakelock.errors import SettingsError
 from lakelock.spark_plugin.session.classes import java_class
+from lakelock.storage.hadoop import connector
 
 _HADOOP = {"s3": "s3a", "s3n": "s3a", "gcs": "gs"}
 _UNKNOWN_TO_HADOOP = ("az", "azure")

@@ -13,9 +13,9 @@ from pyspark.sql import DataFrame, SparkSession
 from lakelock.admin.lock_rows import LockRow
 from lakelock.admin.shown_locks import explained_locks, shown_locks
 from lakelock.checked_calls import checked, checked_calls
+from lakelock.conflict import PairExplanation
 from lakelock.data_locks import LockRequest
 from lakelock.errors import InputError
-from lakelock.explanation import PairExplanation
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.locking.data_locking import DataLocking, holding_together
 from lakelock.occ.locking.targets import Targets, resources_of

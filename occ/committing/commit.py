@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from lakelock.command_line import command
 from lakelock.conflict import Conflict
 from lakelock.errors import (
     ConflictError,
@@ -48,6 +47,7 @@ from lakelock.storage.counted import counting
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.timeline import Timeline
+from lakelock.texts import command
 
 Look = tuple[Timeline, TableProperties, LogView]
 """The table and its log as they are under the lock."""

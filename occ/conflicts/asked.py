@@ -10,9 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakelock.errors import InputError
-from lakelock.near_misses import did_you_mean
 from lakelock.occ.conflicts.footprint import CLUSTER
 from lakelock.occ.conflicts.reads import ReadKind
+from lakelock.texts import did_you_mean
 
 
 @dataclass(frozen=True)

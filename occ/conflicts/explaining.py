@@ -7,10 +7,8 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from lakelock.command_line import command
-from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule
+from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule, Explanation, FoundAt, PairExplanation, Verdict, rule_text
 from lakelock.errors import InputError
-from lakelock.explanation import Explanation, PairExplanation, Verdict
 from lakelock.occ.conflicts.asked import parse_operation
 from lakelock.occ.conflicts.footprint import Footprint
 from lakelock.occ.conflicts.hypothetical import Side, as_if_at_the_same_time, in_partitions, meets
@@ -18,7 +16,6 @@ from lakelock.occ.conflicts.isolation import Isolation, Level
 from lakelock.occ.conflicts.profiles import LEVELS, PROFILES, level_name
 from lakelock.occ.conflicts.scopes import Scope
 from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.rule_texts import FoundAt, rule_text
 from lakelock.settings import ConcurrencySettings
 from lakelock.storage import Storage
 from lakelock.table.archive import completed_write
@@ -28,6 +25,7 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot
 from lakelock.table.timeline import Timeline
+from lakelock.texts import command
 
 _ONLY_IF = {
     ConflictRule.APPEND: "the other writes a file that may hold such a row: {read}",

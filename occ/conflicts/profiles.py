@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from lakelock import errors
-from lakelock.command_line import command
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.errors import ConflictError, EarlyConflictError, SettingsError
 from lakelock.occ.conflicts import delta_rules, rules
@@ -17,6 +16,7 @@ from lakelock.occ.conflicts.summary import CommitSummary
 from lakelock.settings.sections import ConcurrencySettings
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
+from lakelock.texts import command
 
 
 @dataclass(frozen=True)

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Sequence
 from enum import Enum
 from typing import Protocol
 
-from lakelock.amounts import counted
 from lakelock.conflict import WHOLE_TABLE
 from lakelock.table.index import bucket_of_group
 from lakelock.table.layout import FileGroupId
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.snapshot import DataFile
+from lakelock.texts import counted
 
 
 class ReadKind(str, Enum):

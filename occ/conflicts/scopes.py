@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from lakelock.data_locks.request import Resource
 from lakelock.errors import InputError
-from lakelock.near_misses import did_you_mean
 from lakelock.occ.locking.targets import resources_of, target_of_condition, within
 from lakelock.table.properties import TableProperties
+from lakelock.texts import did_you_mean
 
 _PATH = re.compile(r"""\w+\s*=\s*[^\s'"<>=!(),;/]+(/\w+=[^\s'"<>=!(),;/]+)*""")
 _BARE = re.compile(r"""[^\s'"<>=!(),;]+""")

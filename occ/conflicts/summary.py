@@ -14,11 +14,11 @@ from typing import TypeVar
 
 from lakelock.conflict import Party
 from lakelock.identity import WriterIdentity
-from lakelock.json_object import JsonObject
 from lakelock.occ.conflicts.footprint import CLUSTER, OVERWRITES
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.outcomes import TransactionName
+from lakelock.parsing import JsonObject
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 
-from lakelock.errors import CorruptTableError, StorageError, StorageUnavailable
+from lakelock.errors import RESTORE_FILE, CorruptTableError, StorageError, StorageUnavailable, damage_of_table
 from lakelock.occ.records import commit_keys as keys
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.records.decisions import DecisionLog
@@ -13,7 +13,6 @@ from lakelock.table import layout
 from lakelock.table.archive import archive_names, completed_write, instants_in, writes_in
 from lakelock.table.commit_effects import Applied, Coverage, Effect
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.damage import RESTORE, of_table
 from lakelock.table.instants import Instant
 from lakelock.table.io import TableIO
 from lakelock.table.timeline import Timeline
@@ -58,7 +57,7 @@ class Effects:
         if data is None:
             hint = "somebody archived or removed it just now; run the command again"
             raise CorruptTableError(f"{instant.file_name} is in the timeline but cannot be read", hint=hint)
-        with of_table(self._storage.uri):
+        with damage_of_table(self._storage.uri):
             return effect_of(instant.requested, instant.completion or "", data, layout.timeline(instant.file_name))
 
     def _archived_after(self, coverage: Coverage, timeline: Timeline) -> list[Effect]:
@@ -87,7 +86,7 @@ class Effects:
         found = sorted(set().union(*wanted.values()))
         lost = [i for i in found if i not in self._known]
         if lost:
-            raise CorruptTableError(f"the archive has {lost[0]} without its metadata", hint=RESTORE)
+            raise CorruptTableError(f"the archive has {lost[0]} without its metadata", hint=RESTORE_FILE)
         return [self._known[i] for i in found]
 
     def _gather(self, calls: Iterable[Callable[[], object]]) -> list:  # type: ignore[type-arg]

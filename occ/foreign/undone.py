@@ -11,7 +11,6 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from lakelock.command_line import command
 from lakelock.conflict import SHOWN, Party
 from lakelock.errors import CommitUndone, CorruptTableError, LakelockError, StorageError
 from lakelock.identity import OTHER_ENGINE, name_of
@@ -27,6 +26,7 @@ from lakelock.table.instants import Instant
 from lakelock.table.layout import in_partition
 from lakelock.table.snapshot import Snapshot
 from lakelock.table.timeline import Timeline
+from lakelock.texts import command
 
 NEWEST_ROLLBACKS = 100
 """How many of the newest rollbacks of a timeline are looked at."""

@@ -13,12 +13,12 @@ import pyarrow as pa
 
 from lakelock.data_locks.request import TABLE, Resource
 from lakelock.errors import InputError, SchemaError
-from lakelock.near_misses import did_you_mean
-from lakelock.storage.keys import is_text
+from lakelock.storage.base import is_text
 from lakelock.table.partitions import DEFAULT_PARTITION, partition_path, unescape
 from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import key_text
 from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.texts import did_you_mean
 
 Target = str | Mapping[str, object]
 Targets = Target | Sequence[Target] | None

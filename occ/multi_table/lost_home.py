@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from lakelock.command_line import command
 from lakelock.errors import InputError
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publishing.fate import InstantFate, shown_fate
@@ -10,6 +9,7 @@ from lakelock.occ.publishing.settling import is_its_home, is_there, owner_lives,
 from lakelock.occ.records.decisions import Resolution, decided_for
 from lakelock.occ.records.outcomes import OutcomeRecord, TableInstant, Verdict
 from lakelock.table.timeline import read_timeline
+from lakelock.texts import command
 
 
 def settle_without_home(table: OpenTable, instant: str) -> OutcomeRecord:

@@ -36,7 +36,7 @@ from lakelock.occ.records.outcomes import MOST_TABLES, TransactionName, Verdict
 from lakelock.occ.recovery.ending import TransactionState, outcome_unknown
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.steps import Step, reached
-from lakelock.storage.keys import gone
+from lakelock.storage.base import gone
 from lakelock.table import layout
 
 CUT_ROUNDS = 5

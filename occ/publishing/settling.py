@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from lakelock.command_line import command
 from lakelock.errors import StorageUnavailable, TableError
 from lakelock.events import EventKind
 from lakelock.markers.liveness import LivenessState, judge_all
@@ -26,6 +25,7 @@ from lakelock.occ.steps import Step, reached
 from lakelock.storage import Created, Storage, create
 from lakelock.table import layout
 from lakelock.table.timeline import Timeline, read_timeline
+from lakelock.texts import command
 
 PUTS = 5
 """How often an outcome is put again that gets no answer, or whose record has just been deleted."""

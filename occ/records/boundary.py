@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 
 from lakelock.errors import CorruptTableError, TableError
-from lakelock.json_object import JsonObject
 from lakelock.occ.records.reservations import Reservation
+from lakelock.parsing import JsonObject
 from lakelock.table import layout
 
 FORMAT = 1

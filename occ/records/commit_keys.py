@@ -9,7 +9,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from lakelock.json_object import JsonObject
+from lakelock.parsing import JsonObject
 
 SCHEMA = "schema"
 WRITE_ID = "lakelock.write_id"

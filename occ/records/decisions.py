@@ -27,16 +27,15 @@ from enum import Enum
 from functools import partial
 
 from lakelock.clock import Runtime
-from lakelock.errors import CorruptTableError, TableError
+from lakelock.errors import LISTED_BY_DOCTOR, RESTORE_FILE, CorruptTableError, TableError, damage_of_table
 from lakelock.identity import WriterIdentity
-from lakelock.json_object import JsonObject
 from lakelock.occ.records.boundary import Boundary
 from lakelock.occ.records.outcomes import TransactionName
 from lakelock.occ.records.reservations import Reservation
+from lakelock.parsing import JsonObject
 from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Created, Storage, Stored, create
 from lakelock.table import layout
-from lakelock.table.damage import LISTED, RESTORE, of_table
 from lakelock.table.instants import Instant
 
 FORMAT = 1
@@ -131,7 +130,7 @@ def resolve(decision: Decision | None) -> Resolution:
 REMEMBERED = 64
 """How many collected decisions a process keeps in memory, because it may want their schemas."""
 
-_RESTORE = f"{RESTORE}{LISTED}"
+_RESTORE = f"{RESTORE_FILE}{LISTED_BY_DOCTOR}"
 
 
 @dataclass(frozen=True)
@@ -265,7 +264,7 @@ class DecisionLog:
         stored = self._storage.get(key)
         if stored is None:
             return None
-        with of_table(self._storage.uri):
+        with damage_of_table(self._storage.uri):
             decision = Decision.from_bytes(stored.data, key)
             if decision.number != number:
                 raise CorruptTableError(f"decision {key} says that it is number {decision.number}", hint=_RESTORE, file=key)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass, replace
 
-from lakelock.command_line import command
 from lakelock.errors import ProviderMismatch, StorageError, TableError
-from lakelock.json_object import JsonObject
 from lakelock.occ.records.decisions import DecisionLog
+from lakelock.parsing import JsonObject
 from lakelock.providers import LockProvider
 from lakelock.providers.recorded import as_settings
 from lakelock.storage import Storage, probe
 from lakelock.table import layout
+from lakelock.texts import command
 
 FORMAT = 1
 _MOVES = 20

@@ -12,13 +12,12 @@ import re
 from dataclasses import asdict, dataclass
 from enum import Enum
 
-from lakelock.errors import CorruptTableError, TableError
+from lakelock.errors import LISTED_BY_DOCTOR, RESTORE_FILE, CorruptTableError, TableError
 from lakelock.identity import WriterIdentity
-from lakelock.json_object import JsonObject
 from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.parsing import JsonObject
 from lakelock.storage import Storage
 from lakelock.table import layout
-from lakelock.table.damage import LISTED, RESTORE
 from lakelock.table.instants import is_instant_time
 
 FORMAT = 1
@@ -26,7 +25,7 @@ MOST_TABLES = 100
 """How many tables one transaction may write or read."""
 
 _ID = re.compile(r"[0-9]{17}-[0-9A-Za-z-]{1,64}")
-_HINT = f"{RESTORE}{LISTED}"
+_HINT = f"{RESTORE_FILE}{LISTED_BY_DOCTOR}"
 
 
 class Verdict(str, Enum):

@@ -9,11 +9,10 @@ import json
 from dataclasses import asdict, dataclass
 
 from lakelock.clock import Runtime
-from lakelock.conflict import SHOWN, Conflict, ConflictRule, Party
+from lakelock.conflict import SHOWN, Conflict, ConflictRule, Explanation, Party
 from lakelock.errors import ConflictError, CorruptTableError, RolledBackError
-from lakelock.explanation import Explanation
 from lakelock.identity import WriterIdentity
-from lakelock.json_object import JsonObject
+from lakelock.parsing import JsonObject
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.instants import is_instant_time, parse_instant

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import Enum
 
-from lakelock.command_line import command
 from lakelock.conflict import Party
 from lakelock.errors import CommitOutcomeUnknown, ConflictError, LakelockError, RolledBackError
 from lakelock.events import EventKind
@@ -22,6 +21,7 @@ from lakelock.occ.steps import Step, reached
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
+from lakelock.texts import command
 
 
 class TransactionState(Enum):

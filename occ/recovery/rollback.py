@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from enum import Enum
 
-from lakelock.command_line import command
 from lakelock.errors import StorageUnavailable, TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.claims import OwnClaims
@@ -33,6 +32,7 @@ from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.service_metadata import RollbackMetadata, RollbackPlan
 from lakelock.table.timeline import Timeline
+from lakelock.texts import command
 
 
 class RollbackOutcome(Enum):

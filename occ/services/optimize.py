@@ -13,9 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 
-from lakelock.amounts import counted, size_text
 from lakelock.errors import ConflictError, InputError, RolledBackError
-from lakelock.near_misses import did_you_mean
 from lakelock.occ.conflicts.footprint import CLUSTER
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.foreign.planned_services import planned_groups
@@ -33,6 +31,7 @@ from lakelock.table.instants import Instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.texts import counted, did_you_mean, size_text
 
 MOST_FILES = 5_000
 """How many files one commit joins at most, whatever their size."""

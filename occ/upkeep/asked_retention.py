@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from lakelock.amounts import counted
-from lakelock.command_line import command
 from lakelock.errors import InputError
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.upkeep.clean_policy import COMMITS, HOURS, READERS, VERSIONS, Retention
@@ -18,6 +16,7 @@ from lakelock.occ.upkeep.savepoints import list_savepoints, saved_at
 from lakelock.settings import CleanSettings
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
+from lakelock.texts import command, counted
 
 _POLICIES = {"keep_hours": HOURS, "keep_commits": COMMITS, "keep_versions": VERSIONS}
 

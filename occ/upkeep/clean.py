@@ -12,8 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lakelock.amounts import counted
-from lakelock.command_line import command
 from lakelock.errors import TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
@@ -41,6 +39,7 @@ from lakelock.table.service_metadata import (
 )
 from lakelock.table.snapshot import read_replaced
 from lakelock.table.timeline import Timeline
+from lakelock.texts import command, counted
 
 DELETED_AT_ONCE = 200
 """Files of one delete request; several requests are in flight at once."""

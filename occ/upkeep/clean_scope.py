@@ -12,14 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lakelock.errors import CorruptTableError, StorageError, StorageUnavailable
+from lakelock.errors import RESTORE_FILE, CorruptTableError, StorageError, StorageUnavailable
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.upkeep.clean_policy import VERSIONS, Retention
 from lakelock.storage import Listed
 from lakelock.table import layout
 from lakelock.table.archive import completed_write, instants_in, writes_in
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.damage import RESTORE
 from lakelock.table.history_files import HistoryFile
 from lakelock.table.instants import Action, Instant
 from lakelock.table.service_metadata import CleanedUntil
@@ -128,7 +127,7 @@ def _superseded_by(table: OpenTable, timeline: Timeline, instant: str) -> frozen
         return _partitions(decided.payload, instant)
     commit = completed_write(table.storage, timeline, instant)
     if commit is None:
-        raise CorruptTableError(f"{instant} is on the timeline but cannot be read", hint=RESTORE)
+        raise CorruptTableError(f"{instant} is on the timeline but cannot be read", hint=RESTORE_FILE)
     return _partitions(commit.data, instant)
 
 

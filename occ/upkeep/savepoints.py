@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lakelock.command_line import command
 from lakelock.errors import InputError, SnapshotTooOld, TransactionError
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.steps import Step, reached
@@ -22,6 +21,7 @@ from lakelock.table.instants import Action, Instant, State, is_instant_time, lat
 from lakelock.table.service_metadata import CleanPlan, SavepointMetadata
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import Timeline
+from lakelock.texts import command
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from typing import Any
 
 from lakelock.errors import LockError
 from lakelock.identity import WriterIdentity
-from lakelock.json_object import JsonObject
+from lakelock.parsing import JsonObject
 from lakelock.providers.base import Holder, past_ms
 
 Attributes = Mapping[str, Mapping[str, Any]]

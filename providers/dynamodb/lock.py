@@ -17,7 +17,6 @@ from contextlib import suppress
 from math import inf
 from urllib.parse import quote
 
-from lakelock.command_line import command
 from lakelock.errors import LockError, ProviderUnavailable
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
 from lakelock.providers.dynamodb.item import Attributes, LockItem, Sighting, watch_s, writer_text
@@ -26,6 +25,7 @@ from lakelock.providers.dynamodb.place import place_of
 from lakelock.providers.dynamodb.table import ConditionFailed, DynamodbTable
 from lakelock.providers.polling import Attempt, PollingProvider
 from lakelock.providers.tokens import BLOCK
+from lakelock.texts import command
 
 STRENGTH = Strength(
     exclusion="linearizable conditional writes; a lease: a holder that pauses for longer is replaced, and finds out",

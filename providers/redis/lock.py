@@ -10,7 +10,7 @@ import json
 
 from lakelock.errors import ProviderRefused
 from lakelock.identity import WriterIdentity
-from lakelock.json_object import JsonObject
+from lakelock.parsing import JsonObject
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, past_ms
 from lakelock.providers.lock_client import NO_ANSWER, NO_SERVICE
 from lakelock.providers.polling import Attempt, PollingProvider

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import replace
 
 from lakelock import storage as core_storage
-from lakelock.command_line import command
 from lakelock.errors import CorruptTableError, LockError, StorageError
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, granted_as
 from lakelock.providers.lock_client import NO_ANSWER
@@ -19,6 +18,7 @@ from lakelock.providers.storage.lock_file import LockFile, Sighting, age_s, watc
 from lakelock.providers.tokens import reserve_block
 from lakelock.storage import Stored
 from lakelock.table import layout
+from lakelock.texts import command
 
 STRENGTH = Strength(
     exclusion="linearizable conditional writes; a lease: a holder that pauses for longer is replaced, and finds out",

@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 
 from lakelock.errors import CorruptTableError
 from lakelock.identity import WriterIdentity
-from lakelock.json_object import JsonObject
+from lakelock.parsing import JsonObject
 from lakelock.providers.base import DRIFT_MARGIN_S, Holder, past_ms
 from lakelock.storage import Stored
 from lakelock.table import layout

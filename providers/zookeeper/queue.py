@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from lakelock.identity import WriterIdentity
-from lakelock.json_object import JsonObject
+from lakelock.parsing import JsonObject
 from lakelock.providers.base import Holder
 
 _SEQUENCE = re.compile(r"lock-(-?\d{9,10})$|(\d{10})$").search

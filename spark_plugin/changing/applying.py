@@ -15,7 +15,6 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakelock.amounts import counted
 from lakelock.engine.earlier_files import Target
 from lakelock.spark_plugin.changing.changes import ChangePlan, ChangeReport, change_stage, pack_stage
 from lakelock.spark_plugin.changing.new_keys import require_new_keys
@@ -30,6 +29,7 @@ from lakelock.spark_plugin.writing.routing import FileTarget, Routes, plan_route
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.index import bucket_group
 from lakelock.table.snapshot import DataFile
+from lakelock.texts import counted
 
 Changes = Callable[[Sequence[DataFile]], DataFrame]
 """The changes to the rows of some files, and the new rows that there are beside all of them."""

@@ -19,13 +19,13 @@ from pyspark.sql.types import (
 )
 
 from lakelock.errors import InputError, SchemaError
-from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.column_names import ColumnNames
 from lakelock.spark_plugin.conditions import is_repeatable
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.table.properties import TableProperties
 from lakelock.table.rows import lacking, spelled
 from lakelock.table.schema import TableSchema, check_write, grown_by
+from lakelock.texts import column_hint
 
 Assignments = Mapping[str, object]
 """Columns of the table and their new values: SQL text, a Column, or a Python value (not a str), which is a literal."""

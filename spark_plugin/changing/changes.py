@@ -16,7 +16,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.amounts import counted
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import DuplicateKeyError, SchemaError
 from lakelock.occ.write_context import WriteContext
@@ -34,6 +33,7 @@ from lakelock.table.rewriting import Placed
 from lakelock.table.rows import conform, take_rows
 from lakelock.table.schema import RECORD_KEY
 from lakelock.table.snapshot import DataFile
+from lakelock.texts import counted
 
 FILE, ROW, ACTION = "_lakelock_file", "_lakelock_row", "_lakelock_action"
 """The columns of a frame of changes before those of the table: the name of a file, a position in it, and what to do."""

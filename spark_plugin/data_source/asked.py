@@ -7,9 +7,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 
 from lakelock.errors import SchemaError
-from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.frames import arrow_schema, spark_schema
 from lakelock.table.rows import Fields, why_not_fits
+from lakelock.texts import column_hint
 
 
 def check_asked(columns: pa.Schema, asked: pa.Schema) -> None:

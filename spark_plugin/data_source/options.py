@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lakelock.errors import SettingsError
-from lakelock.near_misses import did_you_mean
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.shown import QueryType
@@ -33,9 +32,9 @@ from lakelock.spark_plugin.session.conf import (
     overwrites_partitions,
 )
 from lakelock.spark_plugin.streaming import application_of
-from lakelock.storage.default_file_system import as_spark_reads
-from lakelock.storage.hadoop import completed
+from lakelock.storage.hadoop import as_spark_reads, completed
 from lakelock.storage.location import StorageLocation, canonical_uri
+from lakelock.texts import did_you_mean
 
 OWN = (
     "path", "as_of", "query_type", "include_meta", "overwrite", "overwrite_schema", "application", "config", "txn_app_id",

@@ -10,12 +10,12 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from lakelock.errors import InputError, SchemaError
-from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.conditions import Condition, condition_text
 from lakelock.spark_plugin.merging.builder import MergeSpec
 from lakelock.spark_plugin.session.versions import column_of, condition_of, try_cast
 from lakelock.table.rows import spelled
 from lakelock.table.schema import TableSchema
+from lakelock.texts import column_hint
 
 _WHOLE_NUMBERS = ("tinyint", "smallint", "int", "bigint")
 _EXACT = (*_WHOLE_NUMBERS, "string", "boolean", "date", "timestamp", "timestamp_ntz")

@@ -11,7 +11,6 @@ from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError
-from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.changing.assignments import (
     as_column,
     as_the_table_spells,
@@ -34,6 +33,7 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import require_key
 from lakelock.table.rows import KnownSchemas
 from lakelock.table.schema import TableSchema, require_columns
+from lakelock.texts import column_hint
 
 HERE = "_lakelock_here"
 """A column of the source that has a number in every row, and null where the join found no source row."""

@@ -14,16 +14,23 @@ from pyspark.sql import SparkSession
 from lakelock.settings import Settings
 from lakelock.spark_plugin.session.classes import java_class
 from lakelock.spark_plugin.session.hdfs_tokens import token_of
-from lakelock.storage.default_file_system import AnyPath, as_spark_reads
-from lakelock.storage.hadoop import PREFIXES, completed, from_environment, names_of_settings, settings_for_hadoop
-from lakelock.storage.hdfs.options import authority
+from lakelock.storage.hadoop import (
+    PREFIXES,
+    AnyPath,
+    as_spark_reads,
+    completed,
+    from_environment,
+    names_of_settings,
+    settings_for_hadoop,
+)
+from lakelock.storage.hdfs_cluster import authority
 from lakelock.storage.location import canonical_uri, is_local
 
 _SECRETS = (".access.key", ".secret.key", ".session.token", ".account.key")
 
 
 def in_full(spark: SparkSession, path: AnyPath) -> AnyPath | str:
-    """The path as this session's readers take it; see `lakelock.storage.default_file_system.as_spark_reads`."""
+    """The path as this session's readers take it; see `lakelock.storage.hadoop.as_spark_reads`."""
     return as_spark_reads(path, lambda name: _value(_own_configuration(spark), name))
 
 

@@ -13,10 +13,10 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
-from lakelock.command_line import command
 from lakelock.errors import LakelockError, SparkGone
 from lakelock.occ.recovery.ending import TransactionState
 from lakelock.occ.transaction import Transaction
+from lakelock.texts import command
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -12,8 +12,8 @@ from typing import Any, TextIO
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
 
-from lakelock.amounts import counted
 from lakelock.clock import Runtime
+from lakelock.texts import counted
 
 SHOWN_AFTER_S = 1.0
 """How long a transaction has gone on before it has a line."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from lakelock.errors import InputError
-from lakelock.near_misses import nearest
 from lakelock.spark_plugin.statements.words import Words
+from lakelock.texts import nearest
 
 
 def marked(text: str) -> tuple[str, ...]:

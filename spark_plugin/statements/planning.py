@@ -10,7 +10,6 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError
-from lakelock.near_misses import column_hint
 from lakelock.spark_plugin.changing import updating
 from lakelock.spark_plugin.changing.assignments import checked_assignments, is_float_in_sql
 from lakelock.spark_plugin.column_names import ColumnNames
@@ -41,6 +40,7 @@ from lakelock.spark_plugin.writing.attempt import Write
 from lakelock.table.properties import TableProperties
 from lakelock.table.rows import KnownSchemas
 from lakelock.table.schema import TableSchema
+from lakelock.texts import column_hint
 
 
 @dataclass(frozen=True)

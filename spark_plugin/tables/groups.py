@@ -9,7 +9,7 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 
 from lakelock.checked_calls import checked_calls
-from lakelock.explanation import PairExplanation
+from lakelock.conflict import PairExplanation
 from lakelock.occ.locking.targets import Targets
 from lakelock.occ.results import WriteResult
 from lakelock.occ.services.repair import Repaired

@@ -21,7 +21,6 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakelock.amounts import counted
 from lakelock.engine.earlier_files import Target
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
@@ -48,6 +47,7 @@ from lakelock.table.record_keys import Keyed, dedupe
 from lakelock.table.rows import conform
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
+from lakelock.texts import counted
 
 Place = int | tuple[str, int]
 """A file by its number, or a bucket of a partition that has no file group yet."""

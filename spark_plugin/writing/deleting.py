@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from lakelock.amounts import counted
 from lakelock.engine.file_tasks import rewrite_group
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.conditions import Condition
@@ -24,6 +23,7 @@ from lakelock.spark_plugin.writing.row_reads import RowsRead
 from lakelock.spark_plugin.writing.selecting import POSITIONS, AtPositions, Selection, select_rows
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.snapshot import DataFile
+from lakelock.texts import counted
 
 
 def delete_where(attempt: Attempt, condition: Condition) -> Written:

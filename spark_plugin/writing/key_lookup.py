@@ -11,7 +11,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakelock.amounts import counted
 from lakelock.errors import LakelockError
 from lakelock.occ.phases import Phase
 from lakelock.spark_plugin.frames import spark_schema
@@ -39,6 +38,7 @@ from lakelock.spark_plugin.writing.tagging import (
 )
 from lakelock.table.key_search import LocatedKeys
 from lakelock.table.snapshot import DataFile
+from lakelock.texts import counted
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,6 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from lakelock.amounts import counted
 from lakelock.engine.copying import copy_file
 from lakelock.engine.earlier_files import Files, Target
 from lakelock.occ.write_context import WriteContext
@@ -22,6 +21,7 @@ from lakelock.table.index import bucket_of
 from lakelock.table.layout import FileGroupId
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
+from lakelock.texts import counted
 
 NOTHING: Mapping[int, object] = MappingProxyType({})
 

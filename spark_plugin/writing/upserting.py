@@ -11,7 +11,6 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from lakelock.amounts import counted
 from lakelock.engine.earlier_files import Target
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, prepared, prepared_keys
@@ -27,6 +26,7 @@ from lakelock.spark_plugin.writing.routing import FileTarget, Routes, plan_route
 from lakelock.spark_plugin.writing.tagging import TagPlan
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.schema import TableSchema, columns_of_upserts
+from lakelock.texts import counted
 
 
 def upsert(attempt: Attempt, df: DataFrame) -> Written:

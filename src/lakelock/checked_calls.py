@@ -16,7 +16,7 @@ from types import NoneType, UnionType
 from typing import Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from lakelock.errors import InputError
-from lakelock.near_misses import did_you_mean
+from lakelock.texts import did_you_mean
 
 C = TypeVar("C", bound=type)
 F = TypeVar("F", bound=Callable[..., Any])

@@ -44,15 +44,18 @@ What a handler does: correct the call (`InputError`); run again later (`retryabl
 `error.conflict` (`ConflictError`); ask `lakelock commits show` (`CommitOutcomeUnknown`).
 An exception never contradicts the table: after any error except `CommitOutcomeUnknown`, `CommitUndone` and `TransactionTorn`,
 the transaction is not in it.
+
+What is said of damaged files: which table they are of, and what can be done about them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from typing import ClassVar
 
-from lakelock.conflict import Conflict
-from lakelock.explanation import Explanation, next_step
+from lakelock.conflict import Conflict, Explanation, next_step
 
 
 class ErrorCode(str, Enum):
@@ -306,3 +309,20 @@ class SparkGone(LakelockError):
 
 class UnsupportedSpark(LakelockError, ImportError):
     code = ErrorCode.UNSUPPORTED_SPARK
+
+
+RESTORE_FILE = "restore the file from a backup or an older version of the object"
+RESTORE_OR_ROLL_BACK = f"{RESTORE_FILE}; where Java Hudi writes the table, its tools can roll the commit back instead"
+LISTED_BY_DOCTOR = "; lakelock doctor lists what is affected"
+"""Ends the hints about files whose damage concerns whoever writes the table."""
+
+
+@contextmanager
+def damage_of_table(uri: str) -> Iterator[None]:
+    """Puts the table before what the block says of one of its files."""
+    try:
+        yield
+    except CorruptTableError as error:
+        if error.message.startswith(f"{uri}: "):
+            raise
+        raise CorruptTableError(f"{uri}: {error.message}", hint=error.hint, **error.details) from error

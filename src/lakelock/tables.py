@@ -24,7 +24,6 @@ from lakelock.engine.multi_table import ArrowTransaction
 from lakelock.engine.sql_texts import parsed_condition, parsed_schema, parsed_value
 from lakelock.errors import InputError, SchemaError, TransactionStateError
 from lakelock.events import Listener
-from lakelock.near_misses import column_hint
 from lakelock.occ.attempts.retrying import run
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
@@ -43,6 +42,7 @@ from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.properties import NEWEST_VERSION
 from lakelock.table.rows import Fields, spelled
 from lakelock.table.schema import TableSchema
+from lakelock.texts import column_hint
 
 T = TypeVar("T")
 

@@ -16,9 +16,9 @@ from tests.servers.stores.azure import CONTAINER, azure_server
 from tests.servers.stores.gcs import BUCKET, gcs_server
 from tests.servers.stores.hdfs import Hdfs, hdfs_server
 
-from lakelock.storage.hdfs.store import HdfsStorage
+from lakelock.storage.hdfs import HdfsStorage
 from lakelock.storage.local import LocalStorage
-from lakelock.storage.objects.store import ObjectStorage
+from lakelock.storage.objects import ObjectStorage
 
 
 @pytest.fixture

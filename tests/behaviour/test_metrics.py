@@ -13,8 +13,7 @@ from tests.behaviour.tables import QUICK, SCHEMA, memory_table, put_file
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, LockTimeout
 from lakelock.events import Event, Listener
-from lakelock.metrics import CommitReports, OpenTelemetryMetrics, PrometheusMetrics
-from lakelock.metrics.measurements import METRICS
+from lakelock.metrics import METRICS, CommitReports, OpenTelemetryMetrics, PrometheusMetrics
 from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.committed import Committed

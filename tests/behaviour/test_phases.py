@@ -6,7 +6,7 @@ import pyarrow as pa
 from tests.behaviour.tables import SCHEMA, Recorder, memory_table, writer
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.metrics.commit_report import commit_report
+from lakelock.metrics import commit_report
 from lakelock.occ.phases import Phase, Phases
 from lakelock.testing.runtime import ManualRuntime
 

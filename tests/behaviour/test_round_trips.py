@@ -20,7 +20,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
-from lakelock.storage.objects.store import ObjectStorage
+from lakelock.storage.objects import ObjectStorage
 from lakelock.table import layout
 from lakelock.testing.proxy import Proxy
 

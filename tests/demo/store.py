@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
-from lakelock.storage.keys import METADATA_FOLDER
+from lakelock.storage.base import METADATA_FOLDER
 from lakelock.storage.location import open_storage
 from tests.demo.flights import DemoError
 from tests.servers import ServerError

@@ -45,11 +45,11 @@ def texts(path: Path) -> Iterator[str]:
 
 
 def test_keys_of_a_tables_metadata_are_spelt_in_the_layout_only() -> None:
-    """`storage/keys.py` names the folder, because listings of every storage leave it out; the layout builds on that."""
+    """`storage/base.py` names the folder, because listings of every storage leave it out; the layout builds on that."""
     folders = [each for each in CORE.iterdir() if each.is_dir()]
     modules = {path for folder in folders for path in folder.resolve().rglob("*.py")}
     spelt = {path.relative_to(ROOT).as_posix() for path in modules if any(".hoodie" in text for text in texts(path))}
-    assert spelt == {"src/lakelock/storage/keys.py"}
+    assert spelt == {"src/lakelock/storage/base.py"}
 
 
 def test_no_modules_import_each_other_not_even_late_or_for_their_types() -> None:

@@ -25,7 +25,6 @@ from lakelock.data_locks.request import TABLE, lock_request
 from lakelock.data_locks.zookeeper.nodes import Asked, node_data
 from lakelock.errors import CorruptTableError, InputError, LockError, SchemaError, SettingsError, StorageError, TableError
 from lakelock.identity import WriterIdentity
-from lakelock.json_object import JsonObject
 from lakelock.markers.claims import Claim
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.markers.names import parse_batch, parse_marker
@@ -35,6 +34,7 @@ from lakelock.occ.records.decisions import Decision, DecisionKind, DecisionLog
 from lakelock.occ.records.lock import recorded_provider
 from lakelock.occ.records.outcomes import OutcomeRecord, TableInstant, TransactionName, Verdict
 from lakelock.occ.records.rejections import Rejection
+from lakelock.parsing import JsonObject
 from lakelock.providers.dynamodb.item import LockItem
 from lakelock.providers.dynamodb.place import place_of
 from lakelock.providers.hive_metastore.place import Place
@@ -48,7 +48,7 @@ from lakelock.settings import Settings
 from lakelock.spark_plugin.statements.grammar import statement_of
 from lakelock.spark_plugin.statements.markers import filled_in
 from lakelock.spark_plugin.statements.operations import text_of
-from lakelock.storage.keys import checked
+from lakelock.storage.base import checked
 from lakelock.storage.location import canonical_uri
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout

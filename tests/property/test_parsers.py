@@ -22,11 +22,11 @@ from tests.property.parsers import CRASHES, PARSERS, Parser
 from tests.sizes import examples
 
 from lakelock.errors import CorruptTableError, LakelockError, LockError, SettingsError, StorageError
-from lakelock.json_object import JsonObject
 from lakelock.markers.names import parse_marker
+from lakelock.parsing import JsonObject
 from lakelock.providers.dynamodb.item import LockItem
 from lakelock.settings import Settings
-from lakelock.storage.keys import checked
+from lakelock.storage.base import checked
 from lakelock.table.instants import parse_file_name
 
 SECONDS = examples(4, 8)

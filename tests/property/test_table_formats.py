@@ -11,7 +11,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lakelock.errors import CorruptTableError, SchemaError
-from lakelock.java_properties import format_java_properties, parse_java_properties
+from lakelock.parsing import format_java_properties, parse_java_properties
 from lakelock.storage import Listed
 from lakelock.table import layout
 from lakelock.table.avro import ROLLBACK_PLAN, decode, encode

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import partial
 
-from lakelock.amounts import counted
+from lakelock.texts import counted
 from tests.simulator.run import run
 from tests.simulator.scenarios.swarm import scenario_of
 from tests.simulator.several_tables.run import run_several

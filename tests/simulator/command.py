@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from lakelock.amounts import counted
 from lakelock.cli.arguments import JsonOption
 from lakelock.cli.output import Exit, Output, console, reporting
 from lakelock.errors import SettingsError
+from lakelock.texts import counted
 from tests.simulator import campaign as many
 from tests.simulator.campaign import Tally
 from tests.simulator.minimise import minimise

@@ -17,8 +17,8 @@ from zlib import crc32
 
 from lakelock.errors import StorageError, StorageUnavailable
 from lakelock.storage import Listed, Stored
-from lakelock.storage.keys import METADATA_FOLDER, is_shown
-from lakelock.storage.objects.listing import of_one_moment
+from lakelock.storage.base import METADATA_FOLDER, is_shown
+from lakelock.storage.objects import of_one_moment
 from tests.simulator.faults import FaultKind, Faults, Weather
 from tests.simulator.runtime import START_MS
 from tests.simulator.scheduler import Dead, Hub, Process
@@ -161,7 +161,7 @@ class SimStorage:
             yield from page
 
     def _sorted_here(self, prefix: str, start_after: str) -> Iterator[Listed]:
-        """As `lakelock.storage.objects.listing.sorted_here` lists a folder."""
+        """As `lakelock.storage.objects.sorted_here` lists a folder."""
         collected = partial(self._collected, prefix)
         found = of_one_moment(collected, self._page_keys) if prefix else collected()
         shown = (item for item in found if item.key > start_after and is_shown(item.key, prefix))

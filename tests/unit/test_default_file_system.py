@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from lakelock.errors import SettingsError
-from lakelock.storage.default_file_system import as_spark_reads, with_name_node
+from lakelock.storage.hadoop import as_spark_reads, with_name_node
 
 LOCAL: Mapping[str, str] = {"fs.defaultFS": "file:///"}
 CLUSTER = {"fs.defaultFS": "hdfs://lake:8020/"}

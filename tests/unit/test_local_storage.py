@@ -16,8 +16,8 @@ from typing import Any
 import pytest
 
 from lakelock.errors import StorageError, StorageUnavailable
+from lakelock.storage import local as local_files
 from lakelock.storage import local as storage_local
-from lakelock.storage import posix_files as local_files
 from lakelock.storage.local import LocalStorage
 from lakelock.testing import ManualRuntime
 

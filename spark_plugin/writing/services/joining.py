@@ -11,7 +11,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakelock.amounts import counted
 from lakelock.engine.file_tasks import move_rows
 from lakelock.errors import WriteFailed
 from lakelock.occ.services.optimize import Join
@@ -28,6 +27,7 @@ from lakelock.table.rewriting import ARROW
 from lakelock.table.rows import conform
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 from lakelock.table.snapshot import DataFile
+from lakelock.texts import counted
 
 _FILE, _JOIN = "_lakelock_file", "_lakelock_join"
 

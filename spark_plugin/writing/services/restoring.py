@@ -8,7 +8,6 @@ from functools import partial
 
 import pyarrow as pa
 
-from lakelock.amounts import counted
 from lakelock.engine.file_tasks import move_rows, rewrite_group
 from lakelock.occ.services.restore import Copy
 from lakelock.occ.write_context import WriteContext
@@ -17,6 +16,7 @@ from lakelock.spark_plugin.writing.late_tasks import while_wanted
 from lakelock.spark_plugin.writing.reports import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.rewriting import ARROW
+from lakelock.texts import counted
 
 MOST_TASKS = 1_000
 

@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from lakelock.admin.audit import AuditRecord, audited
 from lakelock.admin.live_users import live_users, refuse_live, users_but_the_dead
 from lakelock.errors import LockError, TableError
-from lakelock.json_object import JsonObject
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.lock import ensure_recorded
+from lakelock.parsing import JsonObject
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable

@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from lakelock.clock import Runtime
 from lakelock.errors import LakelockError
 from lakelock.identity import WriterIdentity
-from lakelock.json_object import JsonObject
+from lakelock.parsing import JsonObject
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.instants import format_instant

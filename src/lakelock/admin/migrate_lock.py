@@ -12,13 +12,13 @@ from dataclasses import dataclass
 
 from lakelock.admin.audit import audited
 from lakelock.admin.live_users import live_users, refuse_live, users_but_the_dead
-from lakelock.command_line import command
 from lakelock.errors import LockError, ProviderMismatch, SettingsError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.records.lock import ensure_recorded, move_recorded, recorded_provider
 from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
+from lakelock.texts import command
 
 _OF_ONE_PROCESS = "memory://"
 _UNCHANGED = "its lock cannot be changed"

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from lakelock.amounts import counted
 from lakelock.identity import OTHER_ENGINE
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.outcomes.history import HistoryEntry
 from lakelock.occ.records.rejections import Rejection, read_rejection, rejected_instants
 from lakelock.table.instants import parse_instant
+from lakelock.texts import counted
 
 
 @dataclass(frozen=True)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
-from lakelock.amounts import counted
 from lakelock.catalogs.base import Column, Entry, TableName, Values
 from lakelock.clock import Runtime
 from lakelock.errors import CatalogError
 from lakelock.providers.aws import aws_client
 from lakelock.settings.catalog import CatalogSettings
+from lakelock.texts import counted
 
 ADDED_AT_ONCE, DROPPED_AT_ONCE = 100, 25
 """The most partitions that Glue takes in one request; it changes as many as it adds."""

@@ -11,11 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lakelock.amounts import counted
 from lakelock.catalogs.base import Catalog, Entry, TableName
 from lakelock.catalogs.description import Described, without_sync
 from lakelock.errors import InputError, SettingsError
 from lakelock.storage.location import canonical_uri
+from lakelock.texts import counted
 
 ROUNDS = 3
 """How often one writer begins again because others committed meanwhile; they tell the catalog, too."""

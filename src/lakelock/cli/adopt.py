@@ -9,12 +9,12 @@ import typer
 
 from lakelock.admin.adopt import Adoption, adopt, java_options, plan_adoption, undo
 from lakelock.admin.live_users import refuse_live
-from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import ReasonOption, YesOption, commit_lock
 from lakelock.cli.output import Output, reporting
 from lakelock.errors import SettingsError
 from lakelock.table import layout
+from lakelock.texts import counted
 
 
 def adopt_table(

@@ -12,15 +12,14 @@ from typing import Annotated
 import typer
 
 from lakelock.cli.hadoop_files import hadoop_settings
-from lakelock.command_line import command
 from lakelock.errors import SettingsError
 from lakelock.events import Listener
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved, shown_value
-from lakelock.storage.default_file_system import with_name_node
-from lakelock.storage.hadoop import completed
+from lakelock.storage.hadoop import completed, with_name_node
 from lakelock.storage.location import StorageLocation, canonical_uri, is_local
+from lakelock.texts import command
 
 TableArgument = Annotated[
     str, typer.Argument(metavar="PATH", help="The table: a folder, or a URI such as s3://bucket/table.", show_default=False)

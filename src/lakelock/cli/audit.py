@@ -6,12 +6,12 @@ from typing import Annotated
 
 import typer
 
-from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, reporting
 from lakelock.identity import name_of
 from lakelock.occ.foreign.overlaps import HINT, Audited, Overlap, audit
 from lakelock.occ.publishing.fate import SHARE_THE_LOCK
+from lakelock.texts import counted
 
 
 def audit_table(

@@ -8,7 +8,6 @@ from typing import Annotated
 import typer
 
 from lakelock.admin.audit import audited
-from lakelock.amounts import size_text
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import ReasonOption
 from lakelock.cli.output import Exit, Output, moment, reporting
@@ -26,6 +25,7 @@ from lakelock.occ.records.outcomes import TableInstant, TransactionName
 from lakelock.table.archive import archived_write
 from lakelock.table.instants import Instant, State, is_instant_time
 from lakelock.table.timeline import Timeline, read_timeline
+from lakelock.texts import size_text
 
 app = typer.Typer(no_args_is_help=True, help="What was committed, and what became of one instant.")
 

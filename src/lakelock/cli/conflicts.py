@@ -9,8 +9,8 @@ import typer
 
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, iso, reporting
+from lakelock.conflict import Verdict
 from lakelock.errors import InputError, LakelockError
-from lakelock.explanation import Verdict
 from lakelock.occ.outcomes.history import Outcome
 from lakelock.occ.outcomes.rejected import WhyRejected
 from lakelock.occ.records.rejections import Rejection, read_rejection, rejected_instants

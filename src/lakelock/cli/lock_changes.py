@@ -11,7 +11,6 @@ import typer
 
 from lakelock.admin.audit import audited
 from lakelock.admin.migrate_lock import Migration, migrate, plan_migration
-from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened, resolved
 from lakelock.cli.output import Output, reporting
 from lakelock.data_locks.base import FIRST_TOKEN
@@ -21,6 +20,7 @@ from lakelock.occ.records.lock import compare_locks, recorded_provider
 from lakelock.providers import LockProvider, open_provider, provider_name
 from lakelock.providers.registry import WITHOUT_OPTIONS
 from lakelock.settings import Settings
+from lakelock.texts import counted
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the audit record.", show_default=False)]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]

@@ -10,7 +10,6 @@ from typing import Annotated
 
 import typer
 
-from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.output import Output, moment, plain, reporting
 from lakelock.engine.arrow import ArrowEngine
@@ -21,6 +20,7 @@ from lakelock.occ.services.repair import preview_repair
 from lakelock.occ.services.restore import check_moment, kept_by, moment_of, preview_restore, undone_by
 from lakelock.table.eligibility import check_writable
 from lakelock.table.timeline import Timeline
+from lakelock.texts import counted
 
 PartitionOption = Annotated[
     list[str] | None,

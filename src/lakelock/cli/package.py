@@ -9,9 +9,9 @@ from typing import Annotated
 import typer
 
 from lakelock.admin.executor_archive import ExecutorArchive, default_name, write_archive
-from lakelock.amounts import counted
 from lakelock.cli.arguments import JsonOption
 from lakelock.cli.output import Output, reporting
+from lakelock.texts import counted
 
 
 def package(

@@ -6,10 +6,10 @@ from typing import Annotated
 
 import typer
 
-from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import Output, iso, plain, reporting
 from lakelock.occ.upkeep.savepoints import Savepoint
+from lakelock.texts import counted
 
 app = typer.Typer(no_args_is_help=True, help="Keep the table as of one commit, whatever is cleaned.")
 

@@ -10,10 +10,10 @@ import typer
 
 from lakelock.admin.timeline_bars import read_bars
 from lakelock.admin.timeline_page import timeline_page
-from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import reporting
 from lakelock.errors import InputError, SettingsError
+from lakelock.texts import counted
 
 
 def timeline(

@@ -10,7 +10,6 @@ from typing import Annotated, Any
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from lakelock.amounts import counted, size_text
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, console, plain, reporting
 from lakelock.occ.upkeep.archive import Archived
@@ -18,6 +17,7 @@ from lakelock.occ.upkeep.asked_retention import asked_retention
 from lakelock.occ.upkeep.budget import Progress as Report
 from lakelock.occ.upkeep.clean import Cleaned
 from lakelock.occ.upkeep.run import Upkept
+from lakelock.texts import counted, size_text
 
 DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 BudgetOption = Annotated[

@@ -15,7 +15,7 @@ from typer.main import get_command
 
 from lakelock.cli.output import show_error
 from lakelock.errors import InputError
-from lakelock.near_misses import nearest
+from lakelock.texts import nearest
 
 _JSON = "--json"
 _MEANT = {

@@ -13,12 +13,12 @@ from rich.text import Text
 
 from lakelock.admin.watch import Watch
 from lakelock.admin.watched import View, Writing, view_of
-from lakelock.amounts import counted
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.columns import in_columns
 from lakelock.cli.output import Output, console, iso, reporting
 from lakelock.clock import Runtime
 from lakelock.identity import OTHER_ENGINE
+from lakelock.texts import counted
 
 
 def watch(

@@ -10,11 +10,11 @@ from abc import abstractmethod
 from dataclasses import dataclass
 
 from lakelock.clock import Runtime
-from lakelock.command_line import command
 from lakelock.data_locks.request import LockRequest
 from lakelock.errors import InputError, LockError, LockTimeout
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import Lease, LeaseService, too_short
+from lakelock.texts import command
 
 FIRST_TOKEN = 1
 """The least token of a request: 0 is none."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from lakelock.data_locks.request import LockRequest, Mode, Resource, collide, lock_request
 from lakelock.errors import CorruptTableError
 from lakelock.identity import WriterIdentity
-from lakelock.json_object import JsonObject
+from lakelock.parsing import JsonObject
 
 FORMAT = 1
 

@@ -10,7 +10,6 @@ import pyarrow.compute as pc
 
 from lakelock.engine.sql_texts import evaluated
 from lakelock.errors import InputError, SchemaError
-from lakelock.near_misses import column_hint
 from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile
 from lakelock.table.properties import TableProperties
@@ -18,6 +17,7 @@ from lakelock.table.rewriting import DeleteMask, Placed
 from lakelock.table.rows import conform, why_not_fits
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
+from lakelock.texts import column_hint
 
 
 def checked_values(values: Mapping[str, pc.Expression], schema: TableSchema, properties: TableProperties) -> None:

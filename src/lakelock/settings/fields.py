@@ -11,7 +11,7 @@ from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from lakelock.errors import SettingsError
-from lakelock.near_misses import did_you_mean
+from lakelock.texts import did_you_mean
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from lakelock.errors import CorruptTableError, SettingsError
-from lakelock.java_properties import parse_java_properties
+from lakelock.parsing import parse_java_properties
 from lakelock.settings.given import FileSettings
 from lakelock.settings.hudi import from_hudi_properties
 

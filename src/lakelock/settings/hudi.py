@@ -9,10 +9,10 @@ import os
 from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
-from lakelock.near_misses import did_you_mean
 from lakelock.settings.given import FileSettings, Refused
 from lakelock.settings.hive import HIVE_KEYS
 from lakelock.settings.hudi_index import INDEX_KEYS, index_of
+from lakelock.texts import did_you_mean
 
 _LOCK = "hoodie.write.lock."
 _PROVIDER = "hoodie.write.lock.provider"

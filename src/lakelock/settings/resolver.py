@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from lakelock.errors import SettingsError
-from lakelock.near_misses import nearest
 from lakelock.settings.catalog import CatalogSettings
 from lakelock.settings.data_locks import DataLockSettings
 from lakelock.settings.fields import SettingRow, parse, section_rows
@@ -36,6 +35,7 @@ from lakelock.settings.sections import (
     settings_reference,
 )
 from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
+from lakelock.texts import nearest
 
 _log = logging.getLogger("lakelock")
 

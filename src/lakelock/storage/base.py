@@ -1,22 +1,30 @@
-"""The one interface to storage, and the rule for replies that get lost.
+"""The one interface to storage, its keys, and the rule for replies that get lost.
 
-Keys are relative to the storage's root, use `/`, and never contain `..` or a leading slash.
-Conditional writes are the only synchronisation that the protocol rests on, so every implementation must refuse a second
-create and a write over a changed object; `probe` finds out at start whether it really does.
+Keys are relative to the storage's root, use `/`, and never contain `..` or a leading slash. Which keys a listing shows
+has one answer for every storage. Conditional writes are the only synchronisation that the protocol rests on, so every
+implementation must refuse a second create and a write over a changed object; `probe` finds out at start whether it really
+does.
 
 Reply rule: a call that may or may not have happened raises `StorageUnavailable`; callers that must know use `create`,
 which reads back and says OURS, THEIRS or UNKNOWN, and never takes UNKNOWN for either.
+
+A remote file is a seekable Python file whose ranges are read on demand (`range_reader`).
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable, Iterator
+import io
+import os
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
-from typing import IO, Protocol, runtime_checkable
+from typing import IO, TYPE_CHECKING, Protocol, runtime_checkable
 
-from lakelock.errors import StorageError, StorageUnavailable, StorageUnsafe
+from lakelock.errors import StorageError, StorageUnavailable, StorageUnsafe, TableError
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer, WriteableBuffer
 
 
 @dataclass(frozen=True)
@@ -170,3 +178,109 @@ def probe(storage: Storage, key: str, write_id: str) -> None:
             )
     finally:
         storage.delete([key])
+
+
+METADATA_FOLDER = ".hoodie"
+"""The folder of a table's metadata; `lakelock.table.layout` knows what is in it."""
+TABLE_MARKERS = (f"{METADATA_FOLDER}/hoodie.properties", f"{METADATA_FOLDER}/hoodie.properties.backup")
+"""Where one of these is, there is a table."""
+OLD_ARCHIVE = ".commits_.archive."
+"""How the names of files in the archive of old tables begin; `lakelock.table.layout_one` reads them."""
+
+
+def gone(uri: str) -> TableError:
+    """The error of a table that was there when it was opened."""
+    return TableError(
+        f"the table {uri} is gone: there is no {TABLE_MARKERS[0]} any more, which was there when this opened it",
+        hint="if somebody moved it, open it where it is now; if it was deleted on purpose, create it again",
+    )
+
+
+def checked(key: str) -> str:
+    """Return `key`, or raise `StorageError` when it could name something outside the root or differ between storages."""
+    segments = key.split("/")
+    if "" in segments or "." in segments or ".." in segments or "\0" in key or not is_text(key):
+        raise StorageError(
+            f"{key!r} is not a valid storage key",
+            hint="keys are relative, use single slashes and have no '.' or '..' segments; check partition values",
+        )
+    return key
+
+
+def is_text(text: str) -> bool:
+    """Whether it has an encoding: half of a surrogate pair, as in `"\\ud800"`, is no character."""
+    if text.isascii():
+        return True
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def checked_prefix(prefix: str) -> str:
+    """Return the folder `prefix` ("" is the root), or raise `StorageError`."""
+    return checked(prefix) if prefix else prefix
+
+
+def is_shown(key: str, prefix: str) -> bool:
+    """Whether a listing of the folder `prefix` shows `key`, which lies in it.
+
+    Temporary files never show, and the metadata folder only when it is asked for.
+    """
+    return not is_temporary(key.rpartition("/")[2]) and (bool(prefix) or not key.startswith(METADATA_FOLDER + "/"))
+
+
+def is_temporary(name: str) -> bool:
+    """Whether a file of this name is somebody's temporary file or a checksum: its name starts with a dot.
+
+    An old archive is neither, though its names do, too.
+    """
+    return name.startswith(".") and not name.startswith(OLD_ARCHIVE)
+
+
+def is_past(folder: str, start_after: str) -> bool:
+    """Whether every key in `folder` (with its trailing slash) is at or before `start_after`."""
+    return folder < start_after and not start_after.startswith(folder)
+
+
+READ_AHEAD = 1 << 18
+
+Fetch = Callable[[int, int], "ReadableBuffer"]
+"""The bytes from a position on, at most so many; raises `StorageError`."""
+
+
+def range_reader(size_bytes: int, fetch: Fetch) -> IO[bytes]:
+    """A file of this size behind a buffer of `READ_AHEAD` bytes, which larger reads bypass."""
+    return io.BufferedReader(_Ranges(size_bytes, fetch), READ_AHEAD)
+
+
+class _Ranges(io.RawIOBase):
+    def __init__(self, size: int, fetch: Fetch) -> None:
+        self._size, self._fetch, self._position = size, fetch, 0
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET, /) -> int:
+        start = {os.SEEK_SET: 0, os.SEEK_CUR: self._position, os.SEEK_END: self._size}[whence]
+        if start + offset < 0:
+            raise ValueError(f"cannot seek to {start + offset}")
+        self._position = start + offset
+        return self._position
+
+    def readinto(self, buffer: WriteableBuffer, /) -> int:
+        target = memoryview(buffer).cast("B")
+        length = min(len(target), self._size - self._position)
+        if length <= 0:
+            return 0
+        data = memoryview(self._fetch(self._position, length)).cast("B")
+        target[: len(data)] = data
+        self._position += len(data)
+        return len(data)

@@ -1,17 +1,70 @@
-"""Credentials, endpoint, region and style of an object store, as Hadoop's `fs.*` settings and as obstore's options.
+"""What Hadoop, by which Spark reads data files, must know of a store: settings, default file system, connector.
 
-Two clients reach a table: obstore, for lakelock, and Hadoop's connector, by which Spark reads the data files. What one is told
-the other gets, too. For endpoint, region and credentials, each as a whole, lakelock's own options (`storage.*`) go first, then
-Hadoop's settings (those of the bucket first), then what a client finds by itself (environment variables, the machine's role).
+Two clients reach a table: obstore, for lakelock, and Hadoop's connector. Both get the same credentials, endpoint, region
+and style. For endpoint, region and credentials, each as a whole, lakelock's own options (`storage.*`) go first, then
+Hadoop's settings `fs.*` (those of the bucket first), then what a client finds by itself (environment variables, the
+machine's role).
+
+Some paths leave something to Hadoop's setting `fs.defaultFS`: their file system, or the name node of `hdfs:///data/t`.
+Which connector Spark needs depends on the store and the release of Hadoop.
 """
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
-from lakelock.storage import default_file_system
-from lakelock.storage.hdfs.options import ADDRESSES, HA, POLICY, Get, from_hadoop
+from lakelock.errors import SettingsError
+from lakelock.storage.hdfs_cluster import ADDRESSES, HA, POLICY, Get, from_hadoop
+from lakelock.storage.location import canonical_uri
+
+SETTING = "fs.defaultFS"
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_NO_NAME_NODE = re.compile(r"hdfs:(?://)?(/(?!/).*)", re.IGNORECASE | re.DOTALL)
+
+AnyPath = TypeVar("AnyPath", bound="str | os.PathLike[str]")
+
+
+def with_name_node(path: str, get: Get) -> str:
+    """`hdfs:///data/t` with the name node or name service of `fs.defaultFS`; any other path, or without such one, as it is."""
+    match = _NO_NAME_NODE.fullmatch(path.strip())
+    default = _default(get) if match else ""
+    return f"{default}{match[1]}" if match and default.lower().startswith("hdfs://") else path
+
+
+def as_spark_reads(path: AnyPath, get: Get) -> AnyPath | str:
+    """The path in full, as Spark's readers take it: one without a scheme is in `fs.defaultFS`, wherever that is.
+
+    A `pathlib.Path`, and a path that starts with `~/`, is on this machine. `SettingsError` for a relative path in a default
+    file system elsewhere, and for a file system that lakelock does not have.
+    """
+    if not isinstance(path, str):
+        return path
+    text = path.strip()
+    if _SCHEME.match(text):
+        return with_name_node(text, get)
+    default = _default(get)
+    if not text or text.startswith("~/") or default.partition(":")[0].lower() in ("", "file"):
+        return path
+    where = f"{text!r} has no scheme, so it is in Spark's default file system, {default} ({SETTING})"
+    hint = f"write {default}/..., or file:///... for a folder of this machine"
+    if not text.startswith("/"):
+        raise SettingsError(f"{where}, and it is not absolute", hint=hint)
+    try:
+        canonical_uri(f"{default}{text}")
+    except SettingsError as error:
+        hint = "name it by a file system that lakelock has, such as hdfs://CLUSTER/..., or write file:///... for this machine"
+        raise SettingsError(f"{where}: {error.message}", hint=hint) from error
+    return f"{default}{text}"
+
+
+def _default(get: Get) -> str:
+    return (get(SETTING) or "").strip().rstrip("/")
+
 
 _ANONYMOUS = "org.apache.hadoop.fs.s3a.AnonymousAWSCredentialsProvider"
 _S3_SAME = {"endpoint_url": "endpoint", "endpoint_url_s3": "endpoint", "default_region": "region", "token": "session_token"}
@@ -91,7 +144,7 @@ def mismatches(uri: str, options: Mapping[str, str], get: Get) -> list[Mismatch]
 
 def names_of_settings(found: Iterable[str]) -> list[str]:
     """Every Hadoop setting that says where a table is and how it is reached, given those that begin with one of `PREFIXES`."""
-    return [default_file_system.SETTING, *(f"{S3A}{name}" for name in S3_SETTINGS), *_GS_KEYFILES, POLICY, *found]
+    return [SETTING, *(f"{S3A}{name}" for name in S3_SETTINGS), *_GS_KEYFILES, POLICY, *found]
 
 
 def _from_hadoop(uri: str, get: Get) -> dict[str, str]:
@@ -155,3 +208,63 @@ def _plain(option: str) -> str:
     """An option of S3 without the prefix and the synonyms that obstore allows."""
     name = option.lower().removeprefix("aws_")
     return _S3_SAME.get(name, name)
+
+
+def release(version: str) -> tuple[int, ...]:
+    """`2.3.0.dev1` as (2, 3), and `3.5-vendor` as (3, 5): the first two numbers, 0 for a part that has none."""
+    return tuple(int("".join(c for c in part if c.isdigit()) or 0) for part in version.split(".")[:2])
+
+
+HADOOP_WITH_GOOGLES_STORAGE = (3, 5)
+"""The first release with a connector of its own for `gs:`. By the defaults of this one Google's does not start."""
+
+
+@dataclass(frozen=True)
+class Connector:
+    """What a session needs to reach one kind of store: a jar, named as Maven does, and settings.
+
+    `coordinates` end with the release of the jar, or with `VERSION` where that of Hadoop is not known.
+    """
+
+    coordinates: str
+    settings: str
+
+    @property
+    def jar(self) -> str:
+        """How the name of its jar begins."""
+        return self.coordinates.split(":")[1]
+
+    def is_among(self, jars: Iterable[str]) -> bool:
+        return any(name.startswith(f"{self.jar}-") for name in jars)
+
+
+_AZURE_CONNECTOR = ("hadoop-azure", "set the credentials in spark.hadoop.fs.azure.account.*")
+_CONNECTORS_OF_HADOOP = {
+    "s3": (
+        "hadoop-aws",
+        "where the keys are not in the environment, or the service is not AWS, set spark.hadoop.fs.s3a.access.key, "
+        "...secret.key, ...endpoint and ...path.style.access",
+    ),
+    "gs": ("hadoop-gcp", "set the credentials in spark.hadoop.fs.gs.auth.*"),
+    "abfs": _AZURE_CONNECTOR,
+    "az": _AZURE_CONNECTOR,
+}
+_CONNECTOR_OF_GOOGLE = Connector(
+    "com.google.cloud.bigdataoss:gcs-connector:hadoop3-2.2.26",
+    "set spark.hadoop.fs.gs.impl=com.google.cloud.hadoop.fs.gcs.GoogleHadoopFileSystem and the credentials in "
+    "spark.hadoop.fs.gs.auth.*",
+)
+
+
+def connector(scheme: str, hadoop: str, jars: Iterable[str] = ()) -> Connector | None:
+    """The connector for tables of that scheme; None for those that Spark reaches without one.
+
+    `scheme` is that of the table's canonical URI, `hadoop` the release that Spark runs on, empty where it is not known, and
+    `jars` the names of those that Spark has: with Google's own connector among them it needs no other.
+    """
+    if scheme not in _CONNECTORS_OF_HADOOP:
+        return None
+    if scheme == "gs" and hadoop and (release(hadoop) < HADOOP_WITH_GOOGLES_STORAGE or _CONNECTOR_OF_GOOGLE.is_among(jars)):
+        return _CONNECTOR_OF_GOOGLE
+    artifact, settings = _CONNECTORS_OF_HADOOP[scheme]
+    return Connector(f"org.apache.hadoop:{artifact}:{hadoop or 'VERSION'}", settings)

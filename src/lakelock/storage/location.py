@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from lakelock.errors import SettingsError
 from lakelock.storage.base import Storage
-from lakelock.storage.hdfs.options import RPC_PORT
+from lakelock.storage.hdfs_cluster import RPC_PORT
 from lakelock.storage.local import LocalStorage
 
 _SAME_SCHEME = {"s3a": "s3", "s3n": "s3", "gcs": "gs", "azure": "az", "abfss": "abfs"}
@@ -132,10 +132,10 @@ def open_storage(
     if is_local(canonical):
         return LocalStorage(canonical.removeprefix("file://"), holds_table=holds_table)
     if canonical.startswith("hdfs://"):
-        from lakelock.storage.hdfs.store import HdfsStorage
+        from lakelock.storage.hdfs import HdfsStorage
 
         return HdfsStorage(canonical, options, within_s=within_s)
-    from lakelock.storage.objects.store import ObjectStorage
+    from lakelock.storage.objects import ObjectStorage
 
     return ObjectStorage(canonical, options or {}, within_s=within_s)
 

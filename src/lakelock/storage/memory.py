@@ -8,8 +8,7 @@ from typing import IO
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import StorageError
-from lakelock.storage.base import Listed, Stored
-from lakelock.storage.keys import checked, checked_prefix, is_shown
+from lakelock.storage.base import Listed, Stored, checked, checked_prefix, is_shown
 
 
 class MemoryStorage:

@@ -15,11 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakelock.errors import CorruptTableError, StorageError, StorageUnavailable
+from lakelock.errors import CorruptTableError, StorageError, StorageUnavailable, damage_of_table
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.damage import of_table
 from lakelock.table.instants import WRITES, Instant
 from lakelock.table.timeline import Timeline
 
@@ -68,7 +67,7 @@ def read_commit(storage: Storage, instant: Instant) -> CommitMetadata:
             hint="somebody may have removed it just now; run the command again",
             file=layout.timeline(instant.file_name),
         )
-    with of_table(storage.uri):
+    with damage_of_table(storage.uri):
         return CommitMetadata.from_bytes(data, layout.timeline(instant.file_name))
 
 

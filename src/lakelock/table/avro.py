@@ -17,8 +17,7 @@ from typing import Any, NoReturn
 
 import fastavro
 
-from lakelock.errors import CorruptTableError
-from lakelock.table.damage import RESTORE_OR_ROLL_BACK
+from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError
 
 _MAGIC = b"Obj\x01"
 _SYNC_BYTES = 16

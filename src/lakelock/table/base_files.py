@@ -23,11 +23,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakelock.amounts import counted
-from lakelock.errors import CorruptTableError
+from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError
 from lakelock.settings import WriteSettings
 from lakelock.table.bloom import DYNAMIC, BloomFilter, nominal_error_rate
-from lakelock.table.damage import RESTORE_OR_ROLL_BACK
 from lakelock.table.parquet_footers import HeldFooter
 from lakelock.table.record_keys import numbered
 from lakelock.table.rows import conform, read_as
@@ -39,6 +37,7 @@ from lakelock.table.schema import (
     RECORD_KEY,
     TableSchema,
 )
+from lakelock.texts import counted
 
 _FIRST_ODD_BYTE = 0xEE
 _FIRST_ODD_CHARACTER = 0xD800  # halves of surrogate pairs, which only a damaged footer has, and what follows them

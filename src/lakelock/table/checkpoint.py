@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelock.errors import CorruptTableError, LakelockError
-from lakelock.json_object import JsonObject
+from lakelock.parsing import JsonObject
 from lakelock.table.commit_effects import (
     Applied,
     Changes,

@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from lakelock.amounts import counted
 from lakelock.errors import TableError
 from lakelock.table import properties as key_generators
 from lakelock.table import properties as merging
@@ -28,6 +27,7 @@ from lakelock.table.properties import (
     TableProperties,
 )
 from lakelock.table.snapshot import Snapshot
+from lakelock.texts import counted
 
 VERSIONS = (8, 9)
 """Of Hudi 1.0, and of Hudi 1.1 and later. They differ in properties, not in the timeline or in files."""

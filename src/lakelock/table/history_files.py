@@ -21,7 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lakelock.errors import CorruptTableError, SnapshotTooOld
-from lakelock.json_object import JsonObject
+from lakelock.parsing import JsonObject
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 

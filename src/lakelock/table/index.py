@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from lakelock.errors import InputError
-from lakelock.json_object import JsonObject
-from lakelock.near_misses import did_you_mean
+from lakelock.parsing import JsonObject
 from lakelock.table.layout import FileGroupId
+from lakelock.texts import did_you_mean
 
 INDEX_TYPE = "hoodie.index.type"
 ENGINE = "hoodie.index.bucket.engine"

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from lakelock.errors import CorruptTableError
-from lakelock.storage.keys import METADATA_FOLDER, TABLE_MARKERS
+from lakelock.storage.base import METADATA_FOLDER, TABLE_MARKERS
 
 HOODIE = METADATA_FOLDER
 PROPERTIES, PROPERTIES_BACKUP = TABLE_MARKERS

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.storage import Listed, Storage, Stored
-from lakelock.storage.keys import OLD_ARCHIVE
+from lakelock.storage.base import OLD_ARCHIVE
 from lakelock.table import layout
 from lakelock.table.archive import LOOKS
 from lakelock.table.commit_metadata import CommitMetadata

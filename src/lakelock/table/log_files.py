@@ -18,9 +18,8 @@ from typing import IO, Any, NamedTuple
 
 import fastavro
 
-from lakelock.errors import CorruptTableError, TableError
+from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError, TableError
 from lakelock.table.avro import checked_schema
-from lakelock.table.damage import RESTORE_OR_ROLL_BACK
 from lakelock.table.layout import FileGroupId
 
 _NAME = re.compile(r"\.([^_/]+)_([0-9]{17}|[0-9]{14})\.log\.([0-9]{1,9})(?:_([^_/]+))?", re.ASCII).fullmatch

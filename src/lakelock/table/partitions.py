@@ -24,7 +24,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakelock.errors import CorruptTableError, SchemaError
-from lakelock.java_properties import format_java_properties, java_date
+from lakelock.parsing import format_java_properties, java_date
 from lakelock.table import properties as key_generators
 from lakelock.table.instants import parse_instant
 from lakelock.table.layout import checked_partition

@@ -11,10 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 
-from lakelock.errors import CorruptTableError, InputError, TableError
-from lakelock.java_properties import format_java_properties, iso_date, java_date, parse_java_properties
+from lakelock.errors import CorruptTableError, InputError, TableError, damage_of_table
+from lakelock.parsing import format_java_properties, iso_date, java_date, parse_java_properties
 from lakelock.storage import Storage
-from lakelock.table.damage import of_table
 from lakelock.table.index import BUCKET_KEYS, BucketIndex, GlobalIndex, TableIndex, stated_index
 from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
 from lakelock.table.transforms import Transform, parsed_transforms
@@ -396,7 +395,7 @@ def read_properties(storage: Storage) -> TableProperties:
         first = next(iter(damage.values()))
         backup = "damaged, too" if len(damage) == 2 else "not there" if PROPERTIES in damage else "damaged"
         hint = f"restore {PROPERTIES} from a backup or an older version of the object; {PROPERTIES_BACKUP} is {backup}"
-        with of_table(storage.uri):
+        with damage_of_table(storage.uri):
             raise CorruptTableError(first.message, hint=first.hint or hint, **first.details)
     raise TableError(
         f"{storage.uri} is not a Hudi table: it has no {PROPERTIES}",

@@ -17,12 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.amounts import counted
 from lakelock.errors import DuplicateKeyError, InputError, SchemaError
-from lakelock.near_misses import column_hint
 from lakelock.table.properties import TableProperties
 from lakelock.table.rows import take_rows
 from lakelock.table.schema import DELETED
+from lakelock.texts import column_hint, counted
 
 NULL = "__null__"
 EMPTY = "__empty__"

@@ -24,10 +24,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.amounts import counted
 from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.settings import MissingColumns
 from lakelock.table.column_types import canonical, nested_type, refuse_twins, wider
+from lakelock.texts import counted
 
 
 class Fields:

@@ -13,10 +13,10 @@ from typing import Any
 import pyarrow as pa
 
 from lakelock.errors import CorruptTableError, SchemaError
-from lakelock.near_misses import column_hint
 from lakelock.settings import MissingColumns
 from lakelock.table.column_types import arrow_fields, avro_record, new_column, refuse_twins
 from lakelock.table.rows import Fields, grown, narrowed, narrowed_type, refuse_missing, spelled, why_not_fits
+from lakelock.texts import column_hint
 
 COMMIT_TIME = "_hoodie_commit_time"
 COMMIT_SEQNO = "_hoodie_commit_seqno"

@@ -17,7 +17,6 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from lakelock.errors import SchemaError
-from lakelock.near_misses import column_hint
 from lakelock.table.column_types import (
     ALLOWED,
     canonical,
@@ -34,6 +33,7 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.rows import Fields
 from lakelock.table.schema import TableSchema
 from lakelock.table.transforms import Kind
+from lakelock.texts import column_hint
 
 OTHERWISE = (
     "rename_columns and drop_columns write the table again; for other types: "

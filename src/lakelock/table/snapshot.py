@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import NamedTuple, Protocol
 
-from lakelock.errors import CorruptTableError
+from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.damage import RESTORE_OR_ROLL_BACK
 from lakelock.table.instants import Action, Instant
 from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lakelock.json_object import JsonObject
+from lakelock.parsing import JsonObject
 from lakelock.table.commit_metadata import WriteStat
 
 Value = bool | int | float | str | date | datetime | Decimal

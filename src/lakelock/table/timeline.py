@@ -9,10 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 
-from lakelock.errors import CorruptTableError
+from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError, damage_of_table
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
-from lakelock.table.damage import RESTORE_OR_ROLL_BACK, of_table
 from lakelock.table.history_files import HistoryFile
 from lakelock.table.instants import WRITES, Action, Instant, State, completes_as, parse_file_name
 
@@ -234,5 +233,5 @@ def _completed_earlier(instant: Instant, known: Instant) -> bool:
 
 def read_timeline(storage: Storage) -> Timeline:
     """The timeline as it is now. One listing."""
-    with of_table(storage.uri):
+    with damage_of_table(storage.uri):
         return Timeline.from_listing(storage.list(layout.TIMELINE))

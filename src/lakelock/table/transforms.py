@@ -19,9 +19,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.errors import InputError, SchemaError
-from lakelock.near_misses import column_hint, did_you_mean
 from lakelock.table.rows import Fields
 from lakelock.table.statistics import Value
+from lakelock.texts import column_hint, did_you_mean
 
 _CALL = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*").fullmatch
 DAY_US, HOUR_US = 86_400_000_000, 3_600_000_000

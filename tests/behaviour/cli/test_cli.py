@@ -10,7 +10,6 @@ import pytest
 from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import collided_writers, insert
 
-from lakelock.amounts import counted, size_text
 from lakelock.cli.output import Exit, exit_of
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import (
@@ -30,6 +29,7 @@ from lakelock.errors import (
 from lakelock.occ.records.rejections import rejected_instants
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
+from lakelock.texts import counted, size_text
 
 
 class TestConfig:

@@ -12,15 +12,13 @@ from tests.faulty_storage import CountingStorage
 from tests.sizes import in_ci
 
 from lakelock.clock import SystemRuntime
-from lakelock.conflict import ConflictRule
+from lakelock.conflict import DECLARE_SCOPE, REMEDIES, WEAKER_LEVEL, ConflictRule, FoundAt, Remedy, Verdict
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, InputError
-from lakelock.explanation import Verdict
 from lakelock.occ.conflicts.isolation import Level
 from lakelock.occ.conflicts.profiles import LEVELS
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.create import create_table
-from lakelock.rule_texts import DECLARE_SCOPE, REMEDIES, WEAKER_LEVEL, FoundAt, Remedy
 from lakelock.settings import ArchiveSettings, CleanSettings, ConcurrencySettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout

@@ -9,15 +9,27 @@ from dataclasses import replace
 import pytest
 from tests.behaviour.tables import HUDI, QUICK, ScriptedRead, groups, insert, memory_table, put_file, writer
 
-from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule, Party
+from lakelock.conflict import (
+    DECLARE_SCOPE,
+    IN_DELTA,
+    REMEDIES,
+    RULES,
+    WEAKER_LEVEL,
+    WHOLE_TABLE,
+    Conflict,
+    ConflictRule,
+    Explanation,
+    FoundAt,
+    Party,
+    Remedy,
+    Verdict,
+)
 from lakelock.errors import ConcurrentAppendException, ConflictError, EarlyConflictError
-from lakelock.explanation import Explanation, Verdict
 from lakelock.occ.conflicts.explaining import profiles_with
 from lakelock.occ.conflicts.profiles import PROFILES
 from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.occ.request import WriteRequest
-from lakelock.rule_texts import DECLARE_SCOPE, IN_DELTA, REMEDIES, RULES, WEAKER_LEVEL, FoundAt, Remedy
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.layout import FileGroupId

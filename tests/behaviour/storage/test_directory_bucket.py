@@ -15,10 +15,8 @@ from tests.directory_bucket import PAGE as EXPRESS_PAGE
 
 from lakelock.errors import SettingsError, StorageUnavailable
 from lakelock.occ.records.decisions import DecisionLog
-from lakelock.storage import Listed
-from lakelock.storage.objects import listing
-from lakelock.storage.objects.listing import of_one_moment
-from lakelock.storage.objects.store import ObjectStorage
+from lakelock.storage import Listed, objects
+from lakelock.storage.objects import ObjectStorage, of_one_moment
 from lakelock.table import layout
 
 KEYS = ["!first", "-1/f", "_late/f", "month=1/a", "month=1/b", "month=10/a", "month=2/a", "zero"]
@@ -102,7 +100,7 @@ def test_a_decision_that_was_put_when_its_page_had_passed_is_found(
             yield [meta for meta in page if meta["path"] != left_out]
 
     monkeypatch.setattr(obstore, "list", without_order)
-    monkeypatch.setattr(listing, "PAGE", EXPRESS_PAGE)
+    monkeypatch.setattr(objects, "PAGE", EXPRESS_PAGE)
     assert DecisionLog(busy).look(newest=None) == whole
     assert len(whole.numbers) == 9 and next(passed, "") == ""
 

@@ -14,9 +14,8 @@ from tests.servers.stores.hdfs import Hdfs, hdfs_server
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import SettingsError, StorageError, StorageUnavailable, StorageUnsafe
-from lakelock.storage.hdfs.cluster import Cluster, Status, inode
-from lakelock.storage.hdfs.options import HdfsOptions, from_hadoop
-from lakelock.storage.hdfs.store import HdfsStorage
+from lakelock.storage.hdfs import HdfsStorage
+from lakelock.storage.hdfs_cluster import Cluster, HdfsOptions, Status, from_hadoop, inode
 from lakelock.storage.location import open_storage
 
 Make = Callable[[], HdfsStorage]

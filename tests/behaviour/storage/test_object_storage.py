@@ -15,15 +15,14 @@ import pytest
 from tests.servers import S3_OPTIONS, S3_PAGE
 
 from lakelock.errors import SettingsError, StorageError, StorageUnavailable, StorageUnsafe
-from lakelock.storage.objects import listing
-from lakelock.storage.objects.files import PART_BYTES
-from lakelock.storage.objects.store import ObjectStorage
+from lakelock.storage import objects
+from lakelock.storage.objects import PART_BYTES, ObjectStorage
 
 
 def test_a_table_listing_skips_a_big_metadata_folder_without_paging_through_it(
     s3_table: Callable[[], ObjectStorage], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(listing, "PAGE", S3_PAGE)
+    monkeypatch.setattr(objects, "PAGE", S3_PAGE)
     storage = s3_table()
     for key in ["!first", "-1/f", "_late/f", "month=1/f"]:
         storage.put(key, b"x")

@@ -15,7 +15,7 @@ from tests.sizes import in_ci
 from lakelock.clock import SystemRuntime
 from lakelock.errors import StorageError, StorageUnavailable
 from lakelock.storage import Created, Storage, create, probe
-from lakelock.storage.hdfs.store import HdfsStorage
+from lakelock.storage.hdfs import HdfsStorage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage
 

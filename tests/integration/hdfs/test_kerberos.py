@@ -11,9 +11,8 @@ from tests.integration.hdfs.secured import Secured, secured_cluster
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import StorageError
-from lakelock.storage.hdfs.cluster import Cluster
-from lakelock.storage.hdfs.options import HdfsOptions
-from lakelock.storage.hdfs.store import HdfsStorage
+from lakelock.storage.hdfs import HdfsStorage
+from lakelock.storage.hdfs_cluster import Cluster, HdfsOptions
 
 pytestmark = pytest.mark.timeout(600)  # the first time on a machine includes an installation
 

@@ -12,7 +12,7 @@ from py4j.java_gateway import JavaGateway
 from tests.behaviour.tables import insert, new_table, writer
 from tests.servers.stores.hdfs import JAVA_OPTIONS, class_path
 
-from lakelock.storage.hdfs.store import HdfsStorage
+from lakelock.storage.hdfs import HdfsStorage
 
 
 @dataclass(frozen=True)

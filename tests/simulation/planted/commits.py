@@ -132,7 +132,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "a listing without order",
         "a listing without order is taken as it comes, although it leaves out a decision and shows the next one",
-        "storage.objects.listing:of_one_moment",
+        "storage.objects:of_one_moment",
         "if len(found) <= page:",
         "if True:",
         among=SCATTERED,

@@ -12,10 +12,9 @@ from tests.conflict_pairs import Side
 from tests.faults.worker import open_engine, rows
 from tests.spark.writer_process import COLUMNS, frame
 
-from lakelock.conflict import ConflictRule
+from lakelock.conflict import ConflictRule, Verdict
 from lakelock.errors import ConflictError
 from lakelock.events import Event, EventKind
-from lakelock.explanation import Verdict
 from lakelock.spark_plugin import LakeTable
 
 ONCE = {"retry.attempts": 1}

@@ -19,10 +19,9 @@ from pyspark.sql import functions as F
 from tests.sizes import in_ci
 from tests.spark import without_jobs
 
-from lakelock.conflict import WHOLE_TABLE, Conflict, ConflictRule, Party
+from lakelock.conflict import DECLARE_SCOPE, WHOLE_TABLE, Conflict, ConflictRule, Party, about
 from lakelock.errors import ConflictError, EarlyConflictError, InputError, TransactionStateError, WriteFailed
 from lakelock.occ.transaction import Transaction
-from lakelock.rule_texts import DECLARE_SCOPE, about
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.session.job_group import in_task_text
 from lakelock.spark_plugin.transactions import LakeTransaction

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from lakelock.errors import SettingsError
-from lakelock.java_properties import parse_java_properties
+from lakelock.parsing import parse_java_properties
 from lakelock.providers.dynamodb.item import LockItem, Sighting
 from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved

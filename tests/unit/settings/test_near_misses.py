@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lakelock.near_misses import column_hint, did_you_mean, nearest
+from lakelock.texts import column_hint, did_you_mean, nearest
 
 
 def test_a_misspelt_name_is_found_in_any_case() -> None:

@@ -7,7 +7,7 @@ import pickle
 import pytest
 
 from lakelock.errors import CorruptTableError, TableError
-from lakelock.java_properties import parse_java_properties
+from lakelock.parsing import parse_java_properties
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.eligibility import (
     check_readable,

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 
-from lakelock.amounts import counted
 from lakelock.cli.doctor.clients import check_clients
 from lakelock.cli.doctor.contents import check_contents
 from lakelock.cli.doctor.context import Check, DoctorContext
@@ -15,20 +14,20 @@ from lakelock.cli.doctor.file_index import check_index
 from lakelock.cli.doctor.keys import check_keys
 from lakelock.cli.doctor.lock import check_lock
 from lakelock.cli.doctor.spark import check_spark
-from lakelock.errors import LakelockError
+from lakelock.errors import LISTED_BY_DOCTOR, LakelockError
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, who_removes
 from lakelock.occ.recorded_index import recorded_index
 from lakelock.occ.records.decisions import DecisionKind, DecisionLog, Resolution, resolve
 from lakelock.occ.records.rejections import outdated_rejections, rejected_instants
 from lakelock.storage import probe
 from lakelock.table import layout
-from lakelock.table.damage import LISTED
 from lakelock.table.eligibility import Refusal, next_step, why_files_misfit, why_not_readable, why_not_writable
 from lakelock.table.index import parsed_index
 from lakelock.table.instants import State, parse_instant
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
+from lakelock.texts import counted
 
 SKEW_MS = 5_000
 """How far a clock may be off before the check mentions it. No amount of skew breaks anything."""
@@ -42,7 +41,7 @@ def examine(context: DoctorContext, *, keys: bool = False) -> Iterator[Check]:
         try:
             yield from check(context)
         except LakelockError as error:
-            yield Check(name, "failed", error.message, error.hint.removesuffix(LISTED))
+            yield Check(name, "failed", error.message, error.hint.removesuffix(LISTED_BY_DOCTOR))
 
 
 def check_settings(context: DoctorContext) -> Iterator[Check]:
@@ -148,7 +147,7 @@ def check_decisions(context: DoctorContext) -> Iterator[Check]:
             last = log.read(number)
         except LakelockError as error:
             unreadable += 1
-            yield Check("decisions", "failed", error.message, error.hint.removesuffix(LISTED))
+            yield Check("decisions", "failed", error.message, error.hint.removesuffix(LISTED_BY_DOCTOR))
     if unreadable:
         return
     timeline = read_timeline(context.shown)

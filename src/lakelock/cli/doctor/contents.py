@@ -6,7 +6,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 
-from lakelock.amounts import counted
 from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.errors import LakelockError
 from lakelock.occ.conflicts.summary import CommitSummary
@@ -18,6 +17,7 @@ from lakelock.table.instants import Instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.timeline import read_timeline
+from lakelock.texts import counted
 
 NEWEST_COMMITS = 1_000
 """How many commits are read: the timeline of a table that nobody archives can have any length."""

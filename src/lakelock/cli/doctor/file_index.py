@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lakelock.amounts import counted
 from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.occ.file_index.index import FileIndex
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.timeline import read_timeline
+from lakelock.texts import counted
 
 SHOWN = 5
 

@@ -8,7 +8,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.amounts import counted
 from lakelock.cli.doctor.context import Check, DoctorContext
 from lakelock.occ.recorded_index import recorded_index
 from lakelock.storage import Storage
@@ -18,6 +17,7 @@ from lakelock.table.key_search import string_hashes
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.timeline import read_timeline
+from lakelock.texts import counted
 
 PASS_BYTES = 128 << 20
 """How many bytes of keys are in memory at once: the keys of a larger partition are read several times, a share each time."""

@@ -18,8 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from lakelock.cli.doctor.context import Check, DoctorContext
-from lakelock.connectors import connector
-from lakelock.releases import release
+from lakelock.storage.hadoop import connector, release
 
 OLDEST_PYSPARK, OLDEST_WITH_DATA_SOURCES = (3, 5), (4, 0)
 OLDEST_PANDAS, NEWEST_PANDAS = (2, 2), 2

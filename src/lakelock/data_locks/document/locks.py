@@ -9,7 +9,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from lakelock.command_line import command
 from lakelock.data_locks.base import DataLease, LockedData
 from lakelock.data_locks.document.register import Register, Subscription, Version
 from lakelock.data_locks.lock_table import Entry, LockTable
@@ -19,6 +18,7 @@ from lakelock.data_locks.watch import Watch, watch_s
 from lakelock.errors import CorruptTableError, LockError, StorageUnavailable
 from lakelock.providers.base import Lease, Opening
 from lakelock.providers.lock_client import NO_ANSWER
+from lakelock.texts import command
 
 _LONGEST_SWAP_PAUSE_S = 0.05
 _SWAPS = 200

@@ -25,7 +25,7 @@ from lakelock.data_locks.base import LockedData
 from lakelock.data_locks.lock_table import request_fields, request_of
 from lakelock.data_locks.request import TABLE, LockRequest, Mode, Resource, collide, lock_request
 from lakelock.identity import WriterIdentity
-from lakelock.json_object import JsonObject
+from lakelock.parsing import JsonObject
 from lakelock.providers.zookeeper.queue import Stat, in_order
 
 TABLE_QUEUE = "@table"

@@ -1,9 +1,34 @@
-"""The known name that a misspelt one is nearest to: one measure of nearness for settings, options and columns."""
+"""Texts for people: amounts, commands of lakelock, and the known name that a misspelt one is nearest to.
+
+There is one measure of nearness for settings, options and columns.
+"""
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+
+
+def size_text(size_bytes: int) -> str:
+    """A number of bytes, such as `2.5 KiB`."""
+    amount = float(size_bytes)
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if amount < 1024:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1024
+    return f"{amount:.1f} TiB"
+
+
+def counted(number: int, what: str, several: str = "") -> str:
+    """A number of things: `1 file`, `2,000 files`. `several`: the plural of a word that takes more than an s."""
+    return f"{number:,} {what if number == 1 else several or what + 's'}"
+
+
+def command(*words: object) -> str:
+    """`lakelock` with these words, as a shell takes it: each is one word there, whatever is in it."""
+    return shlex.join(["lakelock", *map(str, words)])
+
 
 _LOOKED_AT = 3
 _SURELY = 2

@@ -1,37 +1,150 @@
 """HDFS as storage. What it has no request for is made of those that it has.
 
-**Create if absent**: the content goes into a temporary file (`.<random>.tmp`), which is renamed; a rename onto a name that is
-there is refused. An empty object needs no temporary file.
+**Create if absent**: the content goes into a temporary file (`.<random>.tmp`), which is renamed; a rename onto a name
+that is there is refused. An empty object needs no temporary file.
 
-**Replace if it is still that version**: a version is a file's inode number, which never comes again. Each file has at most one
-successor: an extended attribute of it, made in one atomic step by whoever comes first, names the inode of the new content. That
-decides; then the new file is renamed over the old one. Whoever finds a successor that is not in place, because its writer was
-killed in between, puts it there first. A successor that somebody has deleted will never be in place: the next attribute counts.
+**Replace if it is still that version**: a version is a file's inode number, which never comes again. Each file has at
+most one successor: an extended attribute of it, made in one atomic step by the first writer, names the inode of the new
+content. That decides; then the new file is renamed over the old one. A client that finds a successor that is not in
+place, because its writer was killed in between, puts it there first. A deleted successor will never be in place: the next
+attribute counts.
 
-A snapshot of the folder keeps replaced versions, and a request about one of them by its number reaches the file that has its
-name now. So an attribute names the version that it is about, and the number under the name is compared afterwards: only a
-version's own attribute and its own content count.
+A snapshot of the folder keeps replaced versions, and a request about one of them by its number reaches the file that has
+its name now. So an attribute names the version that it is about, and the number under the name is compared afterwards:
+only a version's own attribute and its own content count.
 
-Temporary files that a crash leaves start with a dot, so no listing shows them.
+Temporary files that a crash leaves start with a dot, so no listing shows them. A listing goes to any depth in the order
+of keys: a name node lists one folder, by the bytes of the names, which are signed numbers to it: `ä` comes before `a`.
+
+Data files are Python files: ranges are read on demand, content is streamed to a data node while more is written.
 """
 
 from __future__ import annotations
 
+import io
 import os
+import ssl
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import IO, NoReturn
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from typing import IO, TYPE_CHECKING, NoReturn, cast
+from urllib.parse import urlsplit
 
 from lakelock.clock import Runtime, SystemRuntime, login_name
 from lakelock.errors import StorageError, StorageUnavailable, StorageUnsafe
-from lakelock.storage.base import Listed, Stored
-from lakelock.storage.hdfs import files
-from lakelock.storage.hdfs.cluster import RETRY_S, Cluster, inode
-from lakelock.storage.hdfs.errors import ABSENT, EXISTS, Refused, refuse
-from lakelock.storage.hdfs.listing import walk
-from lakelock.storage.hdfs.options import HdfsOptions, authority
-from lakelock.storage.keys import checked, checked_prefix
-from lakelock.storage.ranges import reader
+from lakelock.storage.base import METADATA_FOLDER, Listed, Stored, checked, checked_prefix, is_past, is_temporary, range_reader
+from lakelock.storage.hdfs_cluster import (
+    ABSENT,
+    EXISTS,
+    RETRY_S,
+    Cluster,
+    HdfsOptions,
+    Refused,
+    Status,
+    authority,
+    inode,
+    no_answer,
+    refuse,
+)
+
+if TYPE_CHECKING:
+    from _typeshed import ReadableBuffer
+
+
+_BUFFER_BYTES = 1 << 20
+
+
+def open_writer(place: str, where: str, options: HdfsOptions) -> IO[bytes]:
+    """A writer of a new file at this URL of a data node; raises `StorageUnavailable` where it does not answer.
+
+    urllib3 takes a request's whole body, or asks for the parts: whoever is handed them needs the standard library's client.
+    """
+    return cast(IO[bytes], io.BufferedWriter(_Upload(place, where, options), _BUFFER_BYTES))
+
+
+class _Upload(io.RawIOBase):
+    """One request in parts. The file is complete once `close` has returned; after an error it may be there, unfinished."""
+
+    def __init__(self, place: str, where: str, options: HdfsOptions) -> None:
+        parts = urlsplit(place)
+        host, port = parts.hostname or "", parts.port
+        self._where, self._position, self._failed = where, 0, False
+        self._connection = HTTPConnection(host, port, timeout=options.timeout_s)
+        if parts.scheme == "https":
+            trusted = ssl.create_default_context(cafile=options.ca_certificate or None)
+            self._connection = HTTPSConnection(host, port, timeout=options.timeout_s, context=trusted)
+        try:
+            self._connection.putrequest("PUT", f"{parts.path}?{parts.query}", skip_accept_encoding=True)
+            self._connection.putheader("Content-Type", "application/octet-stream")
+            self._connection.putheader("Transfer-Encoding", "chunked")
+            self._connection.endheaders()
+        except (OSError, HTTPException) as error:
+            self._give_up(error)
+
+    def writable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self._position
+
+    def write(self, data: ReadableBuffer, /) -> int:
+        view = memoryview(data).cast("B")
+        if view:
+            self._send(b"%x\r\n" % len(view), view, b"\r\n")
+            self._position += len(view)
+        return len(view)
+
+    def close(self) -> None:
+        if self.closed:
+            return
+        super().close()
+        if self._failed:
+            return
+        self._send(b"0\r\n\r\n")
+        try:
+            with self._connection.getresponse() as answer:
+                body = answer.read()
+        except (OSError, HTTPException) as error:
+            self._give_up(error)
+        self._connection.close()
+        if answer.status >= 300:
+            refuse(Refused.read(answer.status, body), self._where)
+
+    def _send(self, *parts: bytes | memoryview) -> None:
+        try:
+            for part in parts:
+                self._connection.send(part)
+        except (OSError, HTTPException) as error:
+            self._give_up(error)
+
+    def _give_up(self, error: Exception) -> None:
+        self._failed = True
+        with suppress(OSError):
+            self._connection.close()
+        raise no_answer(self._where, error) from error
+
+
+def walk(cluster: Cluster, root: str, folder: str, prefix: str, start_after: str) -> Iterator[Listed]:
+    """Files below `root` whose key begins with `folder` (with its slash) and is greater than `start_after`."""
+    for name, found in _entries(cluster, root, folder):
+        key = folder + name
+        if name[-1] == "/":
+            if not is_past(key, start_after) and (prefix or key != f"{METADATA_FOLDER}/"):
+                yield from walk(cluster, root, key, prefix, start_after)
+        elif key > start_after and not is_temporary(name):
+            yield Listed(key, found.size_bytes, found.modified_ms)
+
+
+def _entries(cluster: Cluster, root: str, folder: str) -> list[tuple[str, Status]]:
+    """What is in one folder, in the order of keys: folders count with their trailing slash."""
+    found = []
+    for each in cluster.entries(f"{root}/{folder}".rstrip("/") or "/"):
+        if each.kind == "DIRECTORY":
+            found.append((f"{each.name}/", each))
+        elif each.is_file and each.name:
+            found.append((each.name, each))
+    return sorted(found, key=lambda entry: entry[0])
+
 
 _SUCCESSOR = "user.lakelock.successor"
 _SUCCESSORS = 8
@@ -160,13 +273,13 @@ class HdfsStorage:
             if found is None or not found.is_file:
                 raise self._missing(path)
             size_bytes = found.size_bytes
-        return reader(size_bytes, fetch)
+        return range_reader(size_bytes, fetch)
 
     def open_output(self, key: str) -> IO[bytes]:
         path = self._path(key)
         for attempt in range(1, _DATA_NODES + 1):
             try:
-                return files.open_writer(self._cluster.place_to_write(path), f"{self._service}{path}", self._cluster.options)
+                return open_writer(self._cluster.place_to_write(path), f"{self._service}{path}", self._cluster.options)
             except Refused as refused:
                 self._refuse(refused, path)
             except StorageUnavailable:  # that data node is down, and the name node does not know it yet

@@ -1,1 +1,0 @@
-"""Object stores through obstore: S3, Google Cloud Storage and Azure."""
