@@ -13,8 +13,7 @@ from functools import partial
 from benchmarks.lock_places import Place
 from benchmarks.measuring import timed, verdict
 from lakelock.data_locks import DataLocks, LockRequest, Resource, lock_request
-from lakelock.data_locks.document.locks import DocumentDataLocks
-from lakelock.data_locks.document.register import Version
+from lakelock.data_locks.document import DocumentDataLocks, Version
 
 MANY = 1_000
 WITHIN_S = 1.0

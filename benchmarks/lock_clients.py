@@ -16,8 +16,8 @@ from uuid import uuid4
 from tests.servers import S3_OPTIONS
 
 from lakelock.clock import SystemRuntime
-from lakelock.providers.hive_metastore.thrift_calls import Calls
-from lakelock.providers.hive_metastore.wire import Address, Wire
+from lakelock.providers.hive_metastore.client import Calls
+from lakelock.providers.hive_metastore.connection import Address, Wire
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.storage.local import LocalStorage
 

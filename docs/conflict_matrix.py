@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from lakelock.data_locks.request import Resource
+from lakelock.data_locks.base import Resource
 from lakelock.occ.conflicts import asked
 from lakelock.occ.conflicts.asked import Effect
 from lakelock.occ.conflicts.hypothetical import AskedRead, Extent, effect_in_buckets, meets

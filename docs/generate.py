@@ -26,10 +26,10 @@ from lakelock.events import Event, EventKind, log_event
 from lakelock.occ.conflicts.explaining import profiles_with
 from lakelock.occ.conflicts.profiles import PROFILES
 from lakelock.providers.base import LossReason, Strength
-from lakelock.providers.dynamodb.options import DynamodbOptions
-from lakelock.providers.redis.options import RedisOptions
+from lakelock.providers.dynamodb_table import DynamodbOptions
+from lakelock.providers.redis.servers import RedisOptions
 from lakelock.providers.registry import BUILT_IN
-from lakelock.providers.zookeeper.options import ZooKeeperOptions
+from lakelock.providers.zookeeper.session import ZooKeeperOptions
 from lakelock.settings import SECTIONS
 from lakelock.settings import hudi as settings_hudi
 from lakelock.settings.fields import SettingRow, section_rows

@@ -1,7 +1,6 @@
 """Lock providers: one exclusive lock per table, behind one small contract."""
 
-from lakelock.providers.base import Holder, Lease, LeaseLoss, LockProvider, LockState, Opening, Strength
-from lakelock.providers.heartbeat import renewing
+from lakelock.providers.base import Holder, Lease, LeaseLoss, LockProvider, LockState, Opening, Strength, renewing
 from lakelock.providers.polling import Attempt, PollingProvider
 from lakelock.providers.registry import open_provider, provider_name, provider_names
 

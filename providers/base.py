@@ -1,7 +1,20 @@
-"""What every lock provider promises: one exclusive lock per table, granted as leases with growing tokens.
+"""The contract of lock providers: one exclusive lock per table, granted as leases with growing tokens, and renewed meanwhile.
 
 A lease protects nothing by itself: a paused holder learns too late that it lost it. The decision log makes commits safe;
 the lock makes them cheap and fair, and keeps Java Hudi writers out.
+
+`LockClient` is what lock providers and data locks have in common: one writer's access to the locks of one table. Waiting
+within a bound, closing, forks and events are the same under both contracts. The pauses between two checks are not: a
+waiter for the table lock is one of many that poll a lock held for milliseconds, and spreads out with the crowd; a waiter
+for data locks waits for a whole write, and shows a sign of life meanwhile.
+
+Tokens grow forever, at no cost per grant. A lock record carries the token of the latest grant, and the next grant adds
+one. But Java Hudi drops foreign fields when it writes the record, so the number would start over. Therefore tokens come
+from blocks (`reserve_block`): a separate object holds the end of the latest block, this end is advanced *before* a token
+of the new block is granted, and the lock record carries the block's end next to the token. Where the number is missing,
+or its block is used up, a new block is taken. Every token ever granted is at most the object's number at that time, and
+every later block begins above it. A block that two writers race for is lost to one of them: numbers may be skipped, but
+are never used twice.
 """
 
 from __future__ import annotations
@@ -9,18 +22,29 @@ from __future__ import annotations
 import math
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Literal, TypeVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
 
 from lakelock.clock import Runtime
-from lakelock.errors import LeaseLost, LockError
-from lakelock.events import Events
+from lakelock.errors import (
+    CorruptTableError,
+    LakelockError,
+    LeaseLost,
+    LockError,
+    ProviderRefused,
+    ProviderUnavailable,
+    StorageUnavailable,
+)
+from lakelock.events import Event, EventKind, Events
 from lakelock.identity import OTHER_ENGINE, WriterIdentity
 from lakelock.storage import Storage
+from lakelock.table import layout
 
 if TYPE_CHECKING:
     from lakelock.settings import Settings
+
 
 _YEAR_10000_MS = 253_402_300_800_000
 """Python's `datetime` ends there."""
@@ -311,3 +335,169 @@ class Opening:
 
 OpenProvider = Callable[[Opening], LockProvider]
 """What an entry point in the group `lakelock.lock_providers` names."""
+
+NO_ANSWER = (StorageUnavailable, ProviderUnavailable)
+NO_SERVICE = (*NO_ANSWER, ProviderRefused)
+
+_SHORTEST_WAIT_S = 1e-6
+"""A clock may be too coarse to measure less than this, and a wait for it would never end."""
+
+L = TypeVar("L", bound=Lease)
+
+
+class LeaseSettings(Protocol):
+    """A section of the settings that says how long leases are: `lock` or `data_locks`."""
+
+    section: ClassVar[str]
+
+    @property
+    def lease_s(self) -> float: ...
+    @property
+    def renew_s(self) -> float: ...
+
+
+class LockClient:
+    """One writer in one process, which waits for locks of one table. A forked process is another writer."""
+
+    what: ClassVar[str]
+    """`the lock` or `the data locks`, for messages."""
+
+    def __init__(self, opening: Opening, leasing: LeaseSettings) -> None:
+        self.table = opening.storage.uri
+        self.runtime, self.writer, self._events = opening.runtime, opening.writer, opening.events
+        self._leasing = leasing
+        self._start_afresh()
+
+    def _wait_for(
+        self, look: Callable[[], L | None], pause: Callable[[float], None], began_s: float, wait_s: float
+    ) -> L | None:
+        """Look, pause and look again until there is a lease; None when the time is over.
+
+        `pause` is given the seconds left. `ProviderUnavailable` if the last look got no answer; `LockError` once closed.
+        """
+        failure: LakelockError | None = None
+        while True:
+            self._ensure_open()
+            try:
+                lease, failure = look(), None
+                if lease is not None:
+                    return lease
+            except NO_ANSWER as error:
+                failure = error
+            left_s = wait_s - (self.runtime.monotonic_s() - began_s)
+            if left_s < _SHORTEST_WAIT_S:
+                break
+            pause(left_s)
+        if failure is not None:
+            raise ProviderUnavailable(
+                f"{self.what} of {self.table} could not be taken within {wait_s:g} s: {failure.message}", hint=failure.hint
+            ) from failure
+        return None
+
+    def _ensure_open(self) -> None:
+        if self._closed:
+            raise LockError(
+                f"{self.what} of {self.table} can no longer be taken: the table was closed in this process",
+                hint="open the table again; close it only after every thread has finished with it",
+            )
+
+    def _tell(self, kind: EventKind, **facts: object) -> None:
+        self._events.emit(Event(kind, self.table, facts=facts))
+
+    def _warn(self, problem: str) -> None:
+        self._tell(EventKind.ALERT, problem=problem)
+
+    def _start_afresh(self) -> None:
+        """Begin with nothing held, connected or closed: at the start, and in a forked process."""
+        self._pid, self._closed = os.getpid(), False
+
+    def _notice_fork(self) -> None:
+        """A forked process holds nothing, must not wait for threads that it does not have, and is another writer."""
+        if self._pid != os.getpid():
+            self._start_afresh()
+            self.writer = replace(self.writer, writer_id=self.runtime.uuid(), pid=self._pid)
+
+
+_MOST_SHOWN = 200
+
+
+@contextmanager
+def renewing(
+    provider: LeaseService, lease: Lease, runtime: Runtime, interval_s: float, events: Events | None = None
+) -> Iterator[Lease]:
+    """Renew `lease` every `interval_s` seconds while the block runs, and report once if it is lost.
+
+    An unreachable service, or a driver with a bug, is tried again until the deadline; then, and never before, the lease counts
+    as lost. Nothing is raised in the block: it asks `lease.ensure_active()` where it matters.
+    """
+    heartbeat = _Heartbeat(provider, lease, events or Events())
+    repeating = runtime.every(interval_s, heartbeat.beat, name="lease")
+    try:
+        yield lease
+    finally:
+        repeating.stop()
+        heartbeat.tell_loss()
+
+
+class _Heartbeat:
+    def __init__(self, provider: LeaseService, lease: Lease, events: Events) -> None:
+        self._provider, self._lease, self._events = provider, lease, events
+        self._told = False
+
+    def beat(self) -> None:
+        if self._lease.lost is None:
+            try:
+                self._provider.renew(self._lease)
+            except LeaseLost:
+                pass
+            except LakelockError as error:
+                self._lease.trouble = error.message
+            except Exception as error:  # noqa: BLE001 one that escapes would end the renewals in silence
+                self._lease.trouble = f"{type(error).__name__}: {error}"[:_MOST_SHOWN]
+        self.tell_loss()
+
+    def tell_loss(self) -> None:
+        """Send the event if the lease was lost other than by giving it back."""
+        loss = self._lease.lost
+        if loss is None or loss.reason == "released" or self._told:
+            return
+        self._told = True
+        facts = {"reason": loss.reason, "detail": loss.detail, "token": self._lease.token}
+        self._events.emit(Event(EventKind.LEASE_LOST, self._provider.table, facts=facts))
+
+
+BLOCK = 1_000_000
+_ATTEMPTS = 20
+_LARGEST = 2**62
+
+
+def reserve_block(storage: Storage, *, expect_new: bool) -> tuple[int, int]:
+    """First and last token of a new block. `expect_new`: try to create the object before reading it."""
+    if expect_new and storage.put_if_absent(layout.LOCK_TOKEN, str(BLOCK).encode()) is not None:
+        return 1, BLOCK
+    for _ in range(_ATTEMPTS):
+        found = storage.get(layout.LOCK_TOKEN)
+        if found is None:
+            if storage.put_if_absent(layout.LOCK_TOKEN, str(BLOCK).encode()) is not None:
+                return 1, BLOCK
+            continue
+        used = _parse(found.data)
+        if storage.put_if_match(layout.LOCK_TOKEN, str(used + BLOCK).encode(), found.etag) is not None:
+            return used + 1, used + BLOCK
+    raise StorageUnavailable(
+        f"{layout.LOCK_TOKEN} changed at each of {_ATTEMPTS} attempts to write it", hint="run the operation again"
+    )
+
+
+def _parse(data: bytes) -> int:
+    try:
+        number = int(data)
+        if not 0 <= number <= _LARGEST:
+            raise ValueError("no sum of blocks")
+        return number
+    except ValueError as error:
+        raise CorruptTableError(
+            f"{layout.LOCK_TOKEN} does not hold a number of tokens",
+            hint="put a number into it that is greater than every token seen so far",
+            key=layout.LOCK_TOKEN,
+        ) from error

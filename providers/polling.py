@@ -1,18 +1,64 @@
-"""What lock providers have in common: threads take turns, and one at a time tries, waits and tries again, within a bound."""
+"""Waiting for the table lock: threads take turns, and one at a time tries, waits and tries again, within a bound.
+
+The threads of one process queue up, so that only one of them at a time contends for the remote lock (`Turnstile`).
+"""
 
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 
+from lakelock.clock import Flag, Runtime
 from lakelock.errors import LakelockError, LeaseLost, LockError, LockTimeout
 from lakelock.events import EventKind
-from lakelock.providers.base import Holder, Lease, LockProvider, Opening, too_short
-from lakelock.providers.lock_client import NO_ANSWER, NO_SERVICE, LockClient
+from lakelock.providers.base import NO_ANSWER, NO_SERVICE, Holder, Lease, LockClient, LockProvider, Opening, too_short
 from lakelock.providers.taking_back import TakingBack
-from lakelock.providers.turnstile import Turnstile
 from lakelock.texts import command
+
+
+class Turnstile:
+    """Lets one in at a time, in order of arrival."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._mutex = runtime.mutex()
+        self._taken = False
+        self._waiting: deque[Flag] = deque()
+
+    def enter(self, wait_s: float) -> bool:
+        """Go in within `wait_s` seconds; False if our turn did not come in that time."""
+        with self._mutex:
+            if not self._taken:
+                self._taken = True
+                return True
+            turn = self._runtime.flag()
+            self._waiting.append(turn)
+        try:
+            turn.wait(wait_s)
+        except BaseException:
+            if not self._withdraws(turn):
+                self.leave()  # it had come: whoever is next would wait for ever
+            raise
+        return not self._withdraws(turn)
+
+    def _withdraws(self, turn: Flag) -> bool:
+        """Stop waiting for this turn; False if it has come."""
+        with self._mutex:
+            if turn.is_set():
+                return False
+            self._waiting.remove(turn)
+            return True
+
+    def leave(self) -> None:
+        """Let the next one in."""
+        with self._mutex:
+            if self._waiting:
+                self._waiting.popleft().set()
+            else:
+                self._taken = False
+
 
 _FIRST_POLL_S = 0.004
 _POLL_GROWTH = 1.6

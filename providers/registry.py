@@ -1,26 +1,32 @@
-"""From the one line `lock.provider` to a provider: built in, or a third party's entry point."""
+"""From the one line `lock.provider`, or the identity on record, to a provider: built in, or a third party's entry point.
+
+The identity of a lock, which a table has on record, gives the settings that name this lock (`settings_of`).
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from difflib import get_close_matches
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
 
 from lakelock.clock import Runtime
 from lakelock.errors import ProviderRefused, SettingsError
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import LockProvider, Opening, OpenProvider
-from lakelock.providers.dynamodb.lock import DynamodbLockProvider
+from lakelock.providers.dynamodb import DynamodbLockProvider
 from lakelock.providers.hive_metastore.lock import HiveMetastoreLockProvider
 from lakelock.providers.memory import MemoryLockProvider
 from lakelock.providers.redis.lock import RedisLockProvider
-from lakelock.providers.storage.lock import StorageLockProvider
+from lakelock.providers.storage import StorageLockProvider
 from lakelock.providers.zookeeper.lock import ZooKeeperLockProvider
 from lakelock.storage import Storage
 
 if TYPE_CHECKING:
     from lakelock.settings import Settings
+
 
 ENTRY_POINTS = "lakelock.lock_providers"
 
@@ -102,3 +108,28 @@ def _find(name: str) -> OpenProvider:
 
 def _installed() -> list[EntryPoint]:
     return list(entry_points(group=ENTRY_POINTS))
+
+
+def settings_of(identity: str) -> Mapping[str, str]:
+    """The settings with which a writer takes the lock that has this identity. What a provider accepts as it is stays so."""
+    name = provider_name(identity)
+    if name == "dynamodb":
+        uri, _, place = identity.partition("?")
+        found = dict(parse_qsl(place))
+        settings = {"lock.provider": uri} | ({"lock.options.region_name": found["region"]} if "region" in found else {})
+        return settings | ({"lock.options.endpoint_url": _url(found["endpoint"])} if "endpoint" in found else {})
+    if name == "zookeeper":
+        # The path is recorded as it is in ZooKeeper, and unquoted when it is read from a setting.
+        return {"lock.provider": identity.replace("%", "%25").replace("?", "%3F")}
+    return {"lock.provider": identity}
+
+
+def as_settings(identity: str) -> str:
+    """The same for a hint: `lock.provider to "dynamodb://locks/t", lock.options.region_name to "eu-west-1"`."""
+    return ", ".join(f'{key} to "{value}"' for key, value in settings_of(identity).items())
+
+
+def _url(endpoint: str) -> str:
+    """An endpoint that is not AWS's own. The record has no scheme; services with a port of their own rarely speak TLS."""
+    port = endpoint.rpartition("]")[2].partition(":")[2]
+    return f"{'https' if port in ('', '443') else 'http'}://{endpoint}"

@@ -10,8 +10,7 @@ from typing import Any, Protocol, cast
 
 from pyspark.sql import DataFrame, SparkSession
 
-from lakelock.admin.lock_rows import LockRow
-from lakelock.admin.shown_locks import explained_locks, shown_locks
+from lakelock.admin.shown_locks import LockRow, explained_locks, shown_locks
 from lakelock.checked_calls import checked, checked_calls
 from lakelock.conflict import PairExplanation
 from lakelock.data_locks import LockRequest

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from lakelock.data_locks.request import Resource
+from lakelock.data_locks.base import Resource
 from lakelock.errors import InputError
 from lakelock.occ.locking.targets import resources_of, target_of_condition, within
 from lakelock.table.properties import TableProperties

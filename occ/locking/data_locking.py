@@ -12,8 +12,8 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 from lakelock.data_locks import DataLease, DataLocks, LockRequest, Resource, open_data_locks
+from lakelock.data_locks.base import Wanted, holding_several, one_per_lock
 from lakelock.data_locks.operations import Operation, covers, locks_of, operation_named
-from lakelock.data_locks.several import Wanted, holding_several, one_per_lock
 from lakelock.errors import InputError, LockTimeout
 from lakelock.events import Event, EventKind, Events
 from lakelock.occ.locking.nesting import refuse_nested

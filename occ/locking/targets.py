@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import pyarrow as pa
 
-from lakelock.data_locks.request import TABLE, Resource
+from lakelock.data_locks.base import TABLE, Resource
 from lakelock.errors import InputError, SchemaError
 from lakelock.storage.base import is_text
 from lakelock.table.partitions import DEFAULT_PARTITION, partition_path, unescape

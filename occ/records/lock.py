@@ -9,7 +9,7 @@ from lakelock.errors import ProviderMismatch, StorageError, TableError
 from lakelock.occ.records.decisions import DecisionLog
 from lakelock.parsing import JsonObject
 from lakelock.providers import LockProvider
-from lakelock.providers.recorded import as_settings
+from lakelock.providers.registry import as_settings
 from lakelock.storage import Storage, probe
 from lakelock.table import layout
 from lakelock.texts import command

@@ -9,9 +9,8 @@ from __future__ import annotations
 from functools import partial
 
 from lakelock.catalogs import Synced, TableName, open_catalog
-from lakelock.catalogs.description import Described, described
-from lakelock.catalogs.opening import location_of
-from lakelock.catalogs.syncing import sync
+from lakelock.catalogs.base import Described, described
+from lakelock.catalogs.syncing import location_of, sync
 from lakelock.errors import InputError, LakelockError, TableError
 from lakelock.events import Event, EventKind
 from lakelock.occ.committing.schemas import SchemaHistory

@@ -12,13 +12,20 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from lakelock.errors import ProviderRefused
-from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, foreign_lease
-from lakelock.providers.hive_metastore.place import Place
-from lakelock.providers.hive_metastore.queue import Agent, Progress, holder_of, holding, is_of, watch_s
-from lakelock.providers.hive_metastore.request import Request
-from lakelock.providers.hive_metastore.table import LockCalls, NoSuchLock
-from lakelock.providers.hive_metastore.thrift_calls import ACQUIRED, WAITING, LockAnswer, LockRow
-from lakelock.providers.lock_client import NO_ANSWER, NO_SERVICE
+from lakelock.providers.base import NO_ANSWER, NO_SERVICE, Holder, Lease, LockState, Opening, Strength, for_up_to, foreign_lease
+from lakelock.providers.hive_metastore.client import ACQUIRED, WAITING, LockAnswer, LockRow
+from lakelock.providers.hive_metastore.requests import (
+    Agent,
+    LockCalls,
+    NoSuchLock,
+    Place,
+    Progress,
+    Request,
+    holder_of,
+    holding,
+    is_of,
+    watch_s,
+)
 from lakelock.providers.polling import Attempt, PollingProvider
 
 STRENGTH = Strength(

@@ -11,13 +11,10 @@ import json
 from lakelock.errors import ProviderRefused
 from lakelock.identity import WriterIdentity
 from lakelock.parsing import JsonObject
-from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, for_up_to, past_ms
-from lakelock.providers.lock_client import NO_ANSWER, NO_SERVICE
+from lakelock.providers.base import NO_ANSWER, NO_SERVICE, Holder, Lease, LockState, Opening, Strength, for_up_to, past_ms
 from lakelock.providers.polling import Attempt, PollingProvider
-from lakelock.providers.redis.address import RedisAddress
-from lakelock.providers.redis.client import RedisClient, Subscription
-from lakelock.providers.redis.options import RedisOptions
-from lakelock.providers.redis.scripts import BREAK, EXTEND, GIVE_BACK, LEAVE, LOOK, TAKE, Keys
+from lakelock.providers.redis.client import BREAK, EXTEND, GIVE_BACK, LEAVE, LOOK, TAKE, Keys, RedisClient, Subscription
+from lakelock.providers.redis.servers import RedisAddress, RedisOptions
 
 STRENGTH = Strength(
     exclusion="a lease on one server (SET NX PX, owner-checked): a holder that pauses for longer is replaced, and finds out",

@@ -1,18 +1,223 @@
-"""Which server has the lock now: that of the URI, the primary that Sentinels know, or the owner of the key in a cluster.
+"""Where Redis is: the URI `lock.provider` and its `lock.options`, and the server that has the lock now.
 
-It is looked up for each new connection, because it may have moved. redis-py's own searches have no bound as a whole, and the
-errors of some of its versions show passwords.
+That server is the one of the URI, the primary that Sentinels know, or the owner of the key in a cluster. It is looked up
+for each new connection, because it may have moved. redis-py's own searches have no bound as a whole, and the errors of
+some of its versions show passwords. A URI is put together again without its secrets. The options are those of redis-py's
+connections, and a few of ours.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Literal
+from urllib.parse import parse_qsl, quote, unquote
 
 from lakelock.clock import Runtime
-from lakelock.errors import ProviderRefused
-from lakelock.providers.redis.address import Kind, RedisAddress
-from lakelock.providers.redis.options import RedisOptions
+from lakelock.errors import ProviderRefused, SettingsError
+from lakelock.providers.connections import PREFIX, is_host, read_options, refuse_unused, sendable, tls_context
+from lakelock.settings.fields import Section, setting
+from lakelock.settings.secrets import masked_uri
+
+Kind = Literal["server", "sentinel", "cluster"]
+
+_SCHEMES: dict[str, tuple[Kind, bool]] = {
+    "redis": ("server", False),
+    "rediss": ("server", True),
+    "redis+sentinel": ("sentinel", False),
+    "rediss+sentinel": ("sentinel", True),
+    "redis+cluster": ("cluster", False),
+    "rediss+cluster": ("cluster", True),
+}
+_PORTS: dict[Kind, int] = {"server": 6379, "sentinel": 26379, "cluster": 6379}
+_EXAMPLES: dict[Kind, str] = {
+    "server": "redis://host:6379/0",
+    "sentinel": "redis+sentinel://host1:26379,host2:26379/service/0",
+    "cluster": "redis+cluster://host1:6379,host2:6379",
+}
+_MOST_DIGITS = 9
+_PARAMETERS = re.compile(r"\w+=")
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^:\[\]\s]+)(?::([0-9]{1,5}))?")
+
+
+@dataclass(frozen=True)
+class RedisAddress:
+    """Servers, database and key. `service` is the name that the Sentinels know; `key` is empty for the table's own."""
+
+    kind: Kind
+    tls: bool
+    hosts: tuple[tuple[str, int], ...]
+    service: str = ""
+    db: int = 0
+    key: str = ""
+    username: str = field(default="", repr=False)
+    password: str = field(default="", repr=False)
+
+    @classmethod
+    def parse(cls, uri: str) -> RedisAddress:
+        """The address that `uri` names; `SettingsError` shows what is wrong with it, without passwords."""
+        scheme, _, rest = sendable(uri).partition(":")
+        scheme = scheme.lower().replace("valkey", "redis", 1)
+        if scheme not in _SCHEMES:
+            raise _bad(uri, "server", "is not the URI of a Redis or Valkey server")
+        kind, tls = _SCHEMES[scheme]
+        place, _, query = rest.removeprefix("//").partition("?")
+        authority, _, path = place.partition("/")
+        if "@" in path or ("@" in query and not _PARAMETERS.match(query)):
+            raise _unquoted(uri)
+        user_info, _, hosts = authority.rpartition("@")
+        username, _, password = user_info.partition(":")
+        if not rest.startswith("//") or not hosts:
+            raise _bad(uri, kind, "names no host")
+        if kind == "server" and "," in hosts:
+            raise _bad(uri, kind, "names several servers, and a lock is in one: name one, the Sentinels or a cluster")
+        names = [unquote(name) for name in path.split("/") if name]
+        service = _service(uri, kind, names)
+        return cls(
+            kind,
+            tls,
+            tuple(_host(uri, kind, host) for host in hosts.split(",")),
+            service,
+            _db(uri, kind, names[1:] if service else names),
+            _key(uri, kind, query),
+            unquote(username),
+            unquote(password),
+        )
+
+    def identity(self, key: str) -> str:
+        """The same lock as a URI in its one spelling, without user and password."""
+        scheme = next(name for name, known in _SCHEMES.items() if known == (self.kind, self.tls))
+        hosts = ",".join(sorted(f"{host.lower()}:{port}" for host, port in self.hosts))
+        path = "/".join([quote(self.service, safe="")] * bool(self.service) + [str(self.db)])
+        return f"{scheme}://{hosts}/{path}?key={quote(key, safe='/:')}"
+
+    @property
+    def place(self) -> str:
+        """The servers, for messages."""
+        return ", ".join(f"{host}:{port}" for host, port in self.hosts)
+
+
+def _host(uri: str, kind: Kind, text: str) -> tuple[str, int]:
+    found = _HOST.fullmatch(text.strip())
+    port = int(found[2] or _PORTS[kind]) if found else 0
+    if found is None or not is_host(found[1]) or not 0 < port < 65536:
+        raise _bad(uri, kind, f"has {text!r} where host:port belongs")
+    return found[1], port
+
+
+def _service(uri: str, kind: Kind, names: list[str]) -> str:
+    if kind != "sentinel":
+        return ""
+    if not names:
+        raise _bad(uri, kind, "does not name the service that the Sentinels know")
+    return names[0]
+
+
+def _db(uri: str, kind: Kind, names: list[str]) -> int:
+    if not names:
+        return 0
+    if len(names) > 1 or not names[0].isdecimal() or len(names[0]) > _MOST_DIGITS:
+        raise _bad(uri, kind, f"has {'/'.join(names)!r} where the number of a database belongs")
+    if kind == "cluster" and int(names[0]):
+        raise _bad(uri, kind, "names a database, but a cluster has only 0")
+    return int(names[0])
+
+
+def _key(uri: str, kind: Kind, query: str) -> str:
+    values = dict(parse_qsl(query, keep_blank_values=True))
+    unknown = sorted(set(values) - {"key"})
+    if unknown:
+        raise _bad(uri, kind, f"has the parameter {unknown[0]}; only key is known, everything else is a setting redis.*")
+    key = values.get("key", "")
+    if "{" in key or "}" in key:
+        raise _bad(uri, kind, "has a brace in its key, and braces say where a cluster keeps a key")
+    return key
+
+
+def _unquoted(uri: str) -> SettingsError:
+    return SettingsError(
+        f"{masked_uri(uri)} has a / or ? in its user or password, where the address would end",
+        hint="write / ? # @ and : of a password as %2F %3F %23 %40 and %3A, or set lock.options.password",
+        key="lock.provider",
+    )
+
+
+def _bad(uri: str, kind: Kind, what: str) -> SettingsError:
+    return SettingsError(f"{masked_uri(uri)} {what}", hint=f"write it like {_EXAMPLES[kind]}?key=name", key="lock.provider")
+
+
+_TLS = ("ssl_ca_certs", "ssl_certfile", "ssl_keyfile", "ssl_password")
+_SENTINEL = ("sentinel_username", "sentinel_password")
+_IN_URI = dict.fromkeys(("host", "port", "db"), "write it into lock.provider")
+_OURS = dict.fromkeys(
+    ("client_name", "decode_responses", "encoding", "protocol", "retry", "retry_on_error", "retry_on_timeout"), "leave it out"
+)
+
+
+@dataclass(frozen=True)
+class RedisOptions(Section):
+    """What lakelock reads of them. `driver` is what only redis-py reads."""
+
+    section: ClassVar[str] = "lock.options"
+    socket_timeout: float = setting(
+        2.0, "How long one request may take, at most a third of the lease", unit="s", at_least=0.05, at_most=60
+    )
+    socket_connect_timeout: float = setting(2.0, "How long connecting may take", unit="s", at_least=0.05, at_most=60)
+    wait_replicas: int = setting(
+        0, "How many replicas must have a grant or renewal before it counts (WAIT)", at_least=0, at_most=100
+    )
+    sentinel_username: str = setting("", "ACL user of the Sentinels")
+    sentinel_password: str = setting("", "Password of the Sentinels", secret=True, in_repr=False)
+    driver: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, given: Mapping[str, object], address: RedisAddress) -> RedisOptions:
+        """The options for a lock at `address`; `SettingsError` for one that is unknown, or that does nothing there."""
+        driver = redis_driver()
+        own, theirs = read_options(cls, given, "Redis", driver.SSLConnection, driver.Connection, reserved={**_IN_URI, **_OURS})
+        if not address.tls:
+            hint = "write lock.provider with rediss:"
+            refuse_unused(given, _TLS, "lock.provider does not use TLS", instead=hint, key="lock.provider")
+        if address.kind != "sentinel":
+            hint = "write lock.provider with redis+sentinel:"
+            refuse_unused(given, _SENTINEL, "lock.provider names no Sentinels", instead=hint, key="lock.provider")
+        if bool(theirs.get("ssl_certfile")) != bool(theirs.get("ssl_keyfile")):
+            raise SettingsError(
+                f"{PREFIX}ssl_certfile and {PREFIX}ssl_keyfile go together, and only one of them is set",
+                hint="set both, or neither",
+                key=f"{PREFIX}ssl_certfile",
+            )
+        if address.tls:
+            _check_certificates(theirs)
+        return replace(own, driver=theirs)
+
+
+def redis_driver() -> Any:
+    """redis-py, without its types: they cover only part of it."""
+    try:
+        import redis
+    except ImportError as error:
+        raise ProviderRefused(
+            "the lock in Redis needs the package redis, which is not installed",
+            hint="pip install 'lakelock[redis]'",
+        ) from error
+    return redis
+
+
+def _check_certificates(options: Mapping[str, Any]) -> None:
+    """`SettingsError` when a file for TLS cannot be used."""
+    ca, certificate, key, password = (str(options.get(name) or "") for name in _TLS)
+    tls_context(
+        "Redis",
+        ca=ca,
+        certificate=certificate,
+        key=key,
+        password=password,
+        hint=f"check {', '.join(PREFIX + name for name in _TLS)}: PEM files that this user may read",
+        setting=f"{PREFIX}ssl_certfile",
+    )
+
 
 Host = tuple[str, int]
 

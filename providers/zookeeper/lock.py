@@ -10,16 +10,18 @@ from collections.abc import Callable
 from functools import partial
 
 from lakelock.errors import LakelockError
-from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength, granted_as
-from lakelock.providers.lock_client import NO_ANSWER
+from lakelock.providers.base import NO_ANSWER, Holder, Lease, LockState, Opening, Strength, granted_as
 from lakelock.providers.polling import Attempt, PollingProvider
-from lakelock.providers.zookeeper.client import ZooKeeperClient
-from lakelock.providers.zookeeper.lease import ZooKeeperLease
-from lakelock.providers.zookeeper.place import parse_place
-from lakelock.providers.zookeeper.queue import Contender, node_data
-from lakelock.providers.zookeeper.requests import removing
-from lakelock.providers.zookeeper.session import ZooKeeperSession
-from lakelock.providers.zookeeper.waiter import Waiter, read_queue
+from lakelock.providers.zookeeper.queue import (
+    Contender,
+    Waiter,
+    ZooKeeperClient,
+    ZooKeeperLease,
+    node_data,
+    read_queue,
+    removing,
+)
+from lakelock.providers.zookeeper.session import ZooKeeperSession, parse_place
 
 STRENGTH = Strength(
     exclusion="linearizable queue of the ensemble; a holder cut off for longer than its session's time-out is replaced, and "

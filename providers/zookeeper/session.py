@@ -1,18 +1,267 @@
-"""One session with ZooKeeper: connecting and requests are bounded, interruptions are noticed, and its end is certain."""
+"""One session with ZooKeeper: connecting and requests are bounded, interruptions are noticed, and its end is certain.
+
+Logins are by SASL or a certificate, by kazoo and pure-sasl. `lock.options` are those of kazoo's client, and a few of
+ours. The lock is `zookeeper://host:2181,host:2181/path/of/the/lock`. The znode of the lock is the path, whatever of it
+Java calls chroot, base path and lock key. Instead of the whole path:
+
+* `?implicit=true` is the path that Java's ZookeeperBasedImplicitBasePathLockProvider derives from the table's path, and
+  `?implicit=true&base_path=/data/t` the same for the spelling of that path that the Java writers use. A path before it is the
+  chroot of their connect string, below which they take everything;
+* `/base?key=table` is `/base/<name of the table>`, Java's default where a configuration names no lock key.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from importlib.util import find_spec
+from typing import Any, ClassVar
+from urllib.parse import parse_qsl, unquote
 
 from lakelock.clock import Flag, Runtime
 from lakelock.errors import LakelockError, ProviderRefused, ProviderUnavailable, SettingsError
-from lakelock.providers.zookeeper.login import check_certificates, login_hint, sasl_options, understood
-from lakelock.providers.zookeeper.options import ZooKeeperOptions
-from lakelock.providers.zookeeper.place import Place
+from lakelock.providers.connections import (
+    PREFIX,
+    is_host,
+    path_hash,
+    read_options,
+    refuse_unused,
+    sendable,
+    table_name,
+    tls_context,
+)
+from lakelock.settings.fields import Section, setting
+from lakelock.storage import Storage
+
+INSTALL = "pip install 'lakelock[zookeeper]'"
+
+_TLS = ("ca", "certfile", "keyfile", "keyfile_password")
+_MECHANISMS = ("DIGEST-MD5", "GSSAPI", "PLAIN")
+_SASL = ("mechanism", "service", "username", "password", "principal")
+_OURS = {
+    "hosts": "write them into lock.provider",
+    "timeout": "set lock.lease_s",
+    "default_acl": f"set {PREFIX}acl",
+    **dict.fromkeys(("client_id", "handler", "connection_retry", "command_retry", "logger", "read_only"), "leave it out"),
+}
+
+
+@dataclass(frozen=True)
+class ZooKeeperOptions(Section):
+    """What lakelock reads of them. `driver` is what kazoo gets as it is, `sasl` its `sasl_options`."""
+
+    section: ClassVar[str] = "lock.options"
+    connect_timeout_s: float = setting(
+        15.0, "Longest wait for a connection, within lock.wait_s", unit="s", at_least=0.1, at_most=600
+    )
+    request_timeout_s: float = setting(
+        10.0, "A request without an answer for this long has failed", unit="s", at_least=0.1, at_most=600
+    )
+    acl: str = setting(
+        "open",
+        "Who may use the nodes that are made for the lock: open, creator (this user), or a list of scheme:id:cdrwa",
+        in_repr=False,
+    )
+    auth_data: str = setting("", "User and password, as digest:user:password", secret=True, in_repr=False)
+    use_ssl: bool = setting(False, "Use TLS with the server's secure client port")
+    driver: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    sasl: Mapping[str, str] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, given: Mapping[str, object]) -> ZooKeeperOptions:
+        """The options; `SettingsError` for one that is unknown or does nothing, `ProviderRefused` without kazoo."""
+        try:
+            from kazoo.client import KazooClient
+        except ImportError as error:
+            raise ProviderRefused("the lock provider zookeeper: needs kazoo, which is not installed", hint=INSTALL) from error
+        own, theirs = read_options(cls, given, "ZooKeeper", KazooClient, reserved=_OURS)
+        sasl = theirs.pop("sasl_options", {})
+        _check_sasl(sasl)
+        if own.auth_data and not (own.auth_data.startswith("digest:") and all(own.auth_data.split(":", 2)[1:])):
+            raise _wrong("auth_data", "is not of the form digest:user:password", "write all three, with colons")
+        if bool(theirs.get("certfile")) != bool(theirs.get("keyfile")):
+            missing = "keyfile" if theirs.get("certfile") else "certfile"
+            raise _wrong(missing, "is missing: certfile and keyfile belong together", "give both, or neither")
+        if not own.use_ssl:
+            why = f"{PREFIX}use_ssl is not: the connection would not be encrypted"
+            refuse_unused(given, _TLS, why, instead=f"set {PREFIX}use_ssl = true", key=f"{PREFIX}use_ssl")
+        if own.acl == "creator" and not (own.auth_data or sasl or theirs.get("certfile")):
+            hint = f"set {PREFIX}auth_data, {PREFIX}sasl_options.mechanism or {PREFIX}certfile"
+            raise _wrong("acl", "is creator, but this client does not authenticate", hint)
+        if own.use_ssl:
+            theirs.setdefault("check_hostname", theirs.get("verify_certs", True))
+        return replace(own, driver=theirs, sasl={"service": "zookeeper", **sasl} if sasl else {})
+
+
+def _check_sasl(sasl: object) -> None:
+    """`SettingsError` unless these are kazoo's options for SASL, all that the mechanism needs."""
+    if not isinstance(sasl, Mapping):
+        raise _wrong("sasl_options", "is no table", f"write {PREFIX}sasl_options.mechanism and what it needs")
+    if not sasl:
+        return
+    unknown = next((name for name in sasl if name not in _SASL), None)
+    if unknown is not None:
+        raise _wrong(f"sasl_options.{unknown}", "is no option", f"the options are {', '.join(_SASL)}")
+    if sasl.get("mechanism") not in _MECHANISMS:
+        raise _wrong("sasl_options.mechanism", "names no mechanism", f"set it to one of {', '.join(_MECHANISMS)}")
+    if sasl["mechanism"] != "GSSAPI" and not (sasl.get("username") and sasl.get("password")):
+        raise _wrong("sasl_options.username", f"and password are needed for {sasl['mechanism']}", "set both")
+
+
+def _wrong(name: str, what: str, hint: str) -> SettingsError:
+    return SettingsError(f"{PREFIX}{name} {what}", hint=hint, key=PREFIX + name)
+
+
+_KERBEROS = "pip install 'lakelock[kerberos]'; it is compiled, with gcc and Debian's libkrb5-dev"
+_NO_KDC = -1765328228  # KRB5_KDC_UNREACH
+
+
+def sasl_options(options: ZooKeeperOptions) -> dict[str, str]:
+    """Kazoo's options; `ProviderRefused` that says how to install what is missing."""
+    if find_spec("puresasl") is None:
+        raise ProviderRefused("lock.options.sasl_options needs pure-sasl, which is not installed", hint=INSTALL)
+    if options.sasl.get("mechanism") == "GSSAPI" and find_spec("kerberos") is None:
+        raise ProviderRefused("the package kerberos, which GSSAPI with ZooKeeper needs, is not installed", hint=_KERBEROS)
+    return {name: str(value) for name, value in options.sasl.items() if value}
+
+
+def check_certificates(options: ZooKeeperOptions) -> None:
+    """`SettingsError` when a file for TLS cannot be used."""
+    tls_context(
+        "ZooKeeper",
+        ca=str(options.driver.get("ca") or ""),
+        certificate=str(options.driver.get("certfile") or ""),
+        key=str(options.driver.get("keyfile") or ""),
+        password=str(options.driver.get("keyfile_password") or ""),
+        hint="check lock.options.ca, certfile, keyfile and keyfile_password: PEM files that this user may read",
+        setting="lock.options.use_ssl",
+    )
+
+
+def login_hint(options: ZooKeeperOptions) -> str:
+    """What to do when the server does not accept the credentials."""
+    if options.sasl.get("mechanism") == "GSSAPI":
+        return "run `kinit` (`klist` shows the current ticket), and see service and principal in lock.options.sasl_options"
+    return "see lock.options.sasl_options and lock.options.auth_data"
+
+
+def understood(connect: Callable[..., Any], options: ZooKeeperOptions, errors: Any) -> Callable[..., Any]:
+    """`connect` with Kerberos' errors turned into kazoo's `errors`: an unreachable KDC is tried again, all else is final.
+
+    Left alone, an error at the beginning ends kazoo's thread, and any later one counts as a refusal.
+    """
+    if options.sasl.get("mechanism") != "GSSAPI":
+        return connect
+    failed: type[Exception] = import_module("kerberos").GSSError
+
+    def connected(*where: object) -> Any:
+        try:
+            return connect(*where)
+        except (failed, errors.AuthFailedError) as error:
+            cause = error if isinstance(error, failed) else error.__cause__
+            away = str(_NO_KDC) in str(cause)
+            raise (errors.ConnectionDropped if away else errors.AuthFailedError)(f"Kerberos: {cause}") from error
+
+    return connected
+
+
+SCHEME = "zookeeper"
+FORM = "zookeeper://host1:2181,host2:2181/path/of/the/lock"
+
+_PORT = 2181
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::(\d{1,5}))?").fullmatch
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]")
+
+
+@dataclass(frozen=True)
+class Place:
+    """The servers (`host:port`, sorted) and the znode of one lock."""
+
+    hosts: tuple[str, ...]
+    path: str
+
+    @property
+    def identity(self) -> str:
+        """The same for every spelling of the same servers and path."""
+        return f"{SCHEME}://{','.join(self.hosts)}{self.path}"
+
+
+def parse_place(uri: str, storage: Storage) -> Place:
+    """The place that `lock.provider` names for the table in `storage`; `SettingsError` that never shows a credential."""
+    rest, _, query = sendable(uri).partition("?")
+    scheme, found, rest = rest.partition("://")
+    servers, _, path = rest.partition("/")
+    if not found or scheme.lower() != SCHEME or not servers:
+        raise _bad("names no servers")
+    if "@" in servers:
+        hint = "put digest:user:password into lock.options.auth_data"
+        raise _bad("holds credentials, which would be recorded in the table", hint)
+    hosts = tuple(sorted({_host(server) for server in servers.split(",")}))
+    options = dict(parse_qsl(query, keep_blank_values=True))
+    path = _checked(unquote(path))
+    if options.get("implicit", "").lower() == "true" and set(options) <= {"implicit", "base_path"}:
+        return Place(hosts, path + _implicit(options.get("base_path") or _base_path(storage)))
+    if options == {"key": "table"}:
+        return Place(hosts, f"{path}/{_table_name(storage)}")
+    if options:
+        raise _bad(
+            f"has options that are not known: {', '.join(sorted(options))}", "known: implicit=true, base_path, key=table"
+        )
+    if not path:
+        raise _bad("has no path for the lock")
+    return Place(hosts, path)
+
+
+def _host(server: str) -> str:
+    found = _HOST(server.strip())
+    if found is None or not is_host(found[1]) or not 0 < int(found[2] or _PORT) < 65_536:
+        raise _bad(f"has a server that is not host:port: {server.strip()!r}")
+    return f"{found[1].lower()}:{found[2] or _PORT}"
+
+
+def _checked(path: str) -> str:
+    path = path.strip("/")
+    if not path:
+        return ""
+    if _CONTROL.search(path) or any(part in ("", ".", "..") for part in path.split("/")) or path.split("/")[0] == SCHEME:
+        raise _bad(f"has a path that ZooKeeper does not allow: {path!r}")
+    return f"/{path}"
+
+
+def _base_path(storage: Storage) -> str:
+    if storage.uri.startswith("file:"):
+        raise _bad(
+            "has implicit=true for a local table, whose path Java writers spell in several ways that give several locks",
+            "add the spelling of your Java writers: ?implicit=true&base_path=/data/tbl",
+        )
+    return storage.uri
+
+
+def _implicit(base_path: str) -> str:
+    if base_path.endswith("/"):
+        raise _bad(
+            "has a base_path that ends with a slash, for which Java Hudi 1.2.0 and 1.2.1 take different locks",
+            "leave the slash out, in the configuration of the Java writers too",
+        )
+    if base_path.startswith("s3a:"):
+        base_path = "s3:" + base_path[len("s3a:") :]
+    return f"/tmp/{path_hash(base_path)}/lock_key"
+
+
+def _table_name(storage: Storage) -> str:
+    name = table_name(storage)
+    if not name:
+        raise _bad("has key=table, but the table has no name that could be read", "write the lock key as the end of the path")
+    return name
+
+
+def _bad(what: str, hint: str = "") -> SettingsError:
+    return SettingsError(f"lock.provider {what}", hint=hint or f"write it as {FORM}", key="lock.provider")
+
 
 NO_CONNECTION = "no connection"
 _LIMIT = (

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lakelock.data_locks import Resource
-from lakelock.data_locks.keeper.client import KeeperOrder, Keeping, KeptLocks, SignOfLife, keeping
+from lakelock.data_locks.keeper import KeeperOrder, Keeping, KeptLocks, SignOfLife, keeping
 from lakelock.events import Event, EventKind, Events
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.occ.coordinator import Coordinator

@@ -19,7 +19,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamWriter
 from pyspark.sql.types import StructType
 
 from lakelock.clock import SystemRuntime
-from lakelock.data_locks.keeper.client import KeptLocks
+from lakelock.data_locks.keeper import KeptLocks
 from lakelock.errors import ConflictError, InputError, RolledBackError, SchemaError, SettingsError, TableError
 from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.occ.attempts.retrying import applied_instead

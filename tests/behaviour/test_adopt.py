@@ -13,7 +13,7 @@ from tests.behaviour.cli.command_line import run
 from tests.golden_tables import unpack
 
 from lakelock.admin.adopt import adopt, java_options, plan_adoption
-from lakelock.admin.audit import read_audit
+from lakelock.admin.manual_changes import read_audit
 from lakelock.data_locks import Resource, lock_request
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LockError, TableError

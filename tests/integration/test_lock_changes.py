@@ -16,7 +16,7 @@ from tests.servers import SERVICES, Service
 from tests.sizes import but_in_ci
 from tests.waiting import eventually
 
-from lakelock.admin.audit import read_audit
+from lakelock.admin.manual_changes import read_audit
 from lakelock.cli.output import Exit
 from lakelock.data_locks import Resource, lock_request
 from lakelock.errors import LeaseLost, ProviderMismatch

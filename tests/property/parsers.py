@@ -18,11 +18,11 @@ import pyarrow as pa
 from tests.golden_tables import golden_table
 from tests.property import base_files
 
-from lakelock.admin.audit import read_audit
+from lakelock.admin.manual_changes import read_audit
 from lakelock.conflict import Conflict, ConflictRule, Party
+from lakelock.data_locks.base import TABLE, lock_request
 from lakelock.data_locks.lock_table import Entry, LockTable
-from lakelock.data_locks.request import TABLE, lock_request
-from lakelock.data_locks.zookeeper.nodes import Asked, node_data
+from lakelock.data_locks.zookeeper import Asked, node_data
 from lakelock.errors import CorruptTableError, InputError, LockError, SchemaError, SettingsError, StorageError, TableError
 from lakelock.identity import WriterIdentity
 from lakelock.markers.claims import Claim
@@ -35,15 +35,14 @@ from lakelock.occ.records.lock import recorded_provider
 from lakelock.occ.records.outcomes import OutcomeRecord, TableInstant, TransactionName, Verdict
 from lakelock.occ.records.rejections import Rejection
 from lakelock.parsing import JsonObject
-from lakelock.providers.dynamodb.item import LockItem
-from lakelock.providers.dynamodb.place import place_of
-from lakelock.providers.hive_metastore.place import Place
-from lakelock.providers.redis.address import RedisAddress
+from lakelock.providers.base import reserve_block
+from lakelock.providers.dynamodb_table import LockItem, place_of
+from lakelock.providers.hive_metastore.requests import Place
 from lakelock.providers.redis.lock import holder_of
-from lakelock.providers.storage.lock_file import LockFile
-from lakelock.providers.tokens import reserve_block
-from lakelock.providers.zookeeper.place import parse_place
+from lakelock.providers.redis.servers import RedisAddress
+from lakelock.providers.storage import LockFile
 from lakelock.providers.zookeeper.queue import Contender
+from lakelock.providers.zookeeper.session import parse_place
 from lakelock.settings import Settings
 from lakelock.spark_plugin.statements.grammar import statement_of
 from lakelock.spark_plugin.statements.markers import filled_in

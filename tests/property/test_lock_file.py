@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lakelock.errors import CorruptTableError
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import DRIFT_MARGIN_S
-from lakelock.providers.storage.lock_file import LockFile, Sighting, age_s
+from lakelock.providers.storage import LockFile, Sighting, age_s
 from lakelock.storage import Stored
 
 NUMBERS = st.integers(min_value=1, max_value=2**53)

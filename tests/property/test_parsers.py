@@ -24,7 +24,7 @@ from tests.sizes import examples
 from lakelock.errors import CorruptTableError, LakelockError, LockError, SettingsError, StorageError
 from lakelock.markers.names import parse_marker
 from lakelock.parsing import JsonObject
-from lakelock.providers.dynamodb.item import LockItem
+from lakelock.providers.dynamodb_table import LockItem
 from lakelock.settings import Settings
 from lakelock.storage.base import checked
 from lakelock.table.instants import parse_file_name

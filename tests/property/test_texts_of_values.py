@@ -19,9 +19,9 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from lakelock.data_locks.hive_metastore.names import name_of, resource_of
-from lakelock.data_locks.request import Resource
-from lakelock.data_locks.zookeeper.nodes import queue_name
+from lakelock.data_locks.base import Resource
+from lakelock.data_locks.hive_metastore import name_of, resource_of
+from lakelock.data_locks.zookeeper import queue_name
 from lakelock.errors import InputError
 from lakelock.occ.locking.targets import resources_of
 from lakelock.occ.records.commit_keys import APPLICATION, AppTransaction

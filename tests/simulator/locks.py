@@ -13,8 +13,7 @@ from math import inf
 from lakelock.errors import LakelockError, LeaseLost, LockError, ProviderUnavailable
 from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
 from lakelock.providers.polling import Attempt, PollingProvider
-from lakelock.providers.storage.lock import StorageLockProvider
-from lakelock.providers.storage.lock_file import Sighting
+from lakelock.providers.storage import Sighting, StorageLockProvider
 from tests.simulator.scheduler import Hub, Process
 
 

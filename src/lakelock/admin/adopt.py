@@ -11,8 +11,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
-from lakelock.admin.audit import AuditRecord, audited
-from lakelock.admin.live_users import live_users, refuse_live, users_but_the_dead
+from lakelock.admin.manual_changes import AuditRecord, audited, live_users, refuse_live, users_but_the_dead
 from lakelock.errors import LockError, TableError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.open_table import OpenTable

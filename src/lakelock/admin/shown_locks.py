@@ -1,18 +1,117 @@
-"""Who holds and who waits for the locks of a table, in the columns of Hive's SHOW LOCKS, and what an operation would lock."""
+"""Holders and waiters of a table's locks, in the columns of Hive's SHOW LOCKS, and the locks that an operation would take.
+
+One row is one row of `lakelock locks ls`. The reservations of writers that have lost too often are rows, too (ADR 20).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lakelock.admin.lock_rows import COMMIT, DATA, LockRow, common_row, state_of, touches
-from lakelock.admin.shown_reservations import reservation_rows
 from lakelock.data_locks import LockedData, Resource
 from lakelock.data_locks.operations import statement_of
-from lakelock.markers.liveness import judge_all
+from lakelock.identity import WriterIdentity
+from lakelock.markers.liveness import StorageClock, is_too_old, judge_all
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking.targets import Targets, resource_of_values, resources_of
+from lakelock.occ.locking.targets import Targets, resource_of_values, resources_of, within
+from lakelock.occ.records.reservations import Reservation
+from lakelock.occ.reserving.waiting import limit_s
 from lakelock.providers import Holder, LockState
+from lakelock.table import layout
+
+COMMIT, DATA, RESERVATION = "commit", "data", "reservation"
+RESERVED, DEAD = "RESERVED", "DEAD"
+
+
+@dataclass(frozen=True)
+class LockRow:
+    """One lock or reservation of one holder or waiter. Times are milliseconds, None if not known; `blocked_by` are tokens.
+
+    `lock_id` is the token of the request and the number of the lock in it, as Hive's. `instant` is that of the holder's
+    transaction, where there is one. `kind` is `commit` for the table's commit lock, `data` for a data lock. `left_s` is how
+    much longer the lease of the commit lock runs unless it is renewed, where the lock service can say it.
+
+    A `reservation` has no token: its name is in `lock_id`, and in the `blocked_by` of those that came later. Its `state` is
+    ACQUIRED if it is its turn, and DEAD if its writer is, so that nobody waits for it.
+    """
+
+    lock_id: str
+    kind: str
+    database: str
+    table: str
+    partition: str
+    state: str
+    type: str
+    blocked_by: str
+    instant: str
+    last_heartbeat_ms: int | None
+    acquired_ms: int | None
+    user: str
+    host: str
+    agent_info: str
+    token: int
+    since_ms: int | None = None
+    lease_s: float | None = None
+    left_s: float | None = None
+    pid: int | None = None
+    writer_id: str = ""
+
+
+def common_row(coordinator: Coordinator, owner: str, writer: WriterIdentity | None, instants: Mapping[str, str]) -> LockRow:
+    """What all rows of one owner have in common."""
+    properties = coordinator.properties
+    return LockRow(
+        lock_id="", kind="", database=properties.database, table=properties.name, partition="", state="", type="",
+        blocked_by="", instant=instants.get(writer.writer_id, "") if writer else "", last_heartbeat_ms=None, acquired_ms=None,
+        user=writer.user if writer else "", host=writer.host if writer else "",
+        agent_info=writer.application if writer else owner, token=0,
+        pid=writer.pid if writer else None, writer_id=writer.writer_id if writer else "",
+    )  # fmt: skip
+
+
+def touches(resource: Resource, targets: Sequence[Resource]) -> bool:
+    """Whether it is one of the targets, below one or above one."""
+    return any(within(resource.path, [each]) or within(each.path, [resource]) for each in targets)
+
+
+def state_of(held: bool) -> str:
+    return "ACQUIRED" if held else "WAITING"
+
+
+def reservation_rows(
+    coordinator: Coordinator, queue: Sequence[Reservation], targets: Sequence[Resource], instants: Mapping[str, str]
+) -> list[LockRow]:
+    """A row for each reserved partition, oldest reservation first; that of a dead writer is in nobody's way.
+
+    With `targets`, only those on these partitions, below them and on what contains them. `instants`: the running transactions
+    by writer.
+    """
+    table, beats = coordinator.table, _beats(coordinator)
+    now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
+    rows: list[LockRow] = []
+    alive: list[Reservation] = []
+    for each in queue:
+        beat_ms, most_s = beats.get(each.id, (None, 0.0))
+        dead = beat_ms is None or is_too_old(now_ms - beat_ms, most_s)
+        ahead = [] if dead else [older.id for older in alive if older.meets(each)]
+        if not dead:
+            alive.append(each)
+        common = common_row(coordinator, str(each.writer), each.writer, instants)
+        row = replace(
+            common, lock_id=each.id, kind=RESERVATION, state=DEAD if dead else state_of(not ahead), type=RESERVED,
+            blocked_by=", ".join(ahead), last_heartbeat_ms=beat_ms, since_ms=each.since_ms or None,
+            agent_info=f"{common.agent_info}: {each.operation}",
+        )  # fmt: skip
+        places = [Resource()] if each.places is None else [Resource.of(place) for place in sorted(each.places)]
+        rows += [replace(row, partition=place.path) for place in places if not targets or touches(place, targets)]
+    return rows
+
+
+def _beats(coordinator: Coordinator) -> dict[str, tuple[int, float]]:
+    """By reservation, when its holder was last heard of by the storage's time, and how old in seconds that may be."""
+    table = coordinator.table
+    listed = {item.key.rpartition("/")[2]: item for item in table.storage.list(layout.RESERVATIONS)}
+    return {name: (item.modified_ms, limit_s(table, table.storage.get(item.key))) for name, item in listed.items()}
 
 
 @dataclass(frozen=True)

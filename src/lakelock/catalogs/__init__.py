@@ -1,7 +1,6 @@
 """The catalogs in which other engines find a table by its name, and how they are told of commits."""
 
 from lakelock.catalogs.base import Catalog, Column, Entry, TableName
-from lakelock.catalogs.opening import open_catalog
-from lakelock.catalogs.syncing import Synced
+from lakelock.catalogs.syncing import Synced, open_catalog
 
 __all__ = ["Catalog", "Column", "Entry", "Synced", "TableName", "open_catalog"]

@@ -1,13 +1,24 @@
-"""What a catalog holds about a table, and what every catalog can do."""
+"""The entry of a table in a catalog, in the words of Hudi's own sync, and what every catalog can do.
+
+Every engine that knows Hudi finds such a table. The names, values and types are those of Hudi 1.2 (`HMSDDLExecutor`,
+`SparkDataSourceTableUtils`, `HoodieHiveSyncClient`, `HiveSchemaUtil`, `AvroToSparkJson`), with `support_timestamp=true`.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from lakelock.errors import SettingsError
+import pyarrow as pa
+
+from lakelock.errors import SchemaError, SettingsError
+from lakelock.table.partitions import DEFAULT_PARTITION, partition_texts
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from lakelock.table.timeline import Timeline
 
 _NAME = re.compile(r"[A-Za-z0-9_]{1,128}")
 Values = tuple[str, ...]
@@ -93,3 +104,157 @@ class Catalog(Protocol):
 
     def close(self) -> None:
         """Let go of the connection. Never raises."""
+
+
+_HIVE = {
+    pa.bool_(): "boolean",
+    pa.int32(): "int",
+    pa.int64(): "bigint",
+    pa.float32(): "float",
+    pa.float64(): "double",
+    pa.string(): "string",
+    pa.binary(): "binary",
+    pa.date32(): "date",
+}
+_SPARK = {**_HIVE, pa.int32(): "integer", pa.int64(): "long"}
+
+
+def hive_type(kind: pa.DataType) -> str:
+    """A column's type as Hive writes it, such as `array<struct<id:bigint>>`; `SchemaError` where Hive has none."""
+    types = pa.types
+    if types.is_struct(kind):
+        # A catalog takes field names in lower case only, as Hive compares them.
+        return "struct<" + ",".join(f"{child.name.lower()}:{hive_type(child.type)}" for child in kind) + ">"
+    if types.is_list(kind):
+        return f"array<{hive_type(kind.value_type)}>"
+    if types.is_map(kind):
+        return f"map<{hive_type(kind.key_type)},{hive_type(kind.item_type)}>"
+    return _atom(kind, _HIVE, lambda _: "timestamp")
+
+
+def spark_schema_json(schema: pa.Schema, partition_columns: Sequence[str]) -> str:
+    """The schema as `StructType.json()` writes it, with the partition columns last, as Spark's catalog has them."""
+    last = [schema.field(name) for name in partition_columns]
+    fields = [field for field in schema if field.name not in partition_columns]
+    return json.dumps(_spark_struct([*fields, *last]), separators=(",", ":"), ensure_ascii=False)
+
+
+def _spark_struct(fields: Sequence[pa.Field]) -> dict[str, object]:
+    return {
+        "type": "struct",
+        "fields": [
+            {"name": field.name, "type": _spark_type(field.type), "nullable": field.nullable, "metadata": {}}
+            for field in fields
+        ],
+    }
+
+
+def _spark_type(kind: pa.DataType) -> object:
+    types = pa.types
+    if types.is_struct(kind):
+        return _spark_struct(list(kind))
+    if types.is_list(kind):
+        element = kind.value_field
+        return {"type": "array", "elementType": _spark_type(element.type), "containsNull": element.nullable}
+    if types.is_map(kind):
+        key, item = _spark_type(kind.key_type), kind.item_field
+        return {"type": "map", "keyType": key, "valueType": _spark_type(item.type), "valueContainsNull": item.nullable}
+    return _atom(kind, _SPARK, lambda time: "timestamp" if time.tz else "timestamp_ntz")
+
+
+def _atom(kind: pa.DataType, names: dict[pa.DataType, str], time: Callable[[pa.TimestampType], str]) -> str:
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_timestamp(kind):
+        return time(kind)
+    if kind not in names:
+        raise SchemaError(
+            f"catalogs have no type for {kind}", hint="leave the column out of the table, or leave the catalog out"
+        )
+    return names[kind]
+
+
+LAST_COMMIT, LAST_COMPLETION = "last_commit_time_sync", "last_commit_completion_time_sync"
+_PROVIDER = "spark.sql.sources.provider"
+_SCHEMA = "spark.sql.sources.schema"
+_PATH = "path"
+_LONGEST = 4000
+"""Metastores keep a parameter in a column of this many characters."""
+
+
+@dataclass(frozen=True)
+class Described:
+    """A table as of one moment: its entry, and where each of its partitions is."""
+
+    entry: Entry
+    partitions: Mapping[Values, str]
+
+    @property
+    def last_commit(self) -> str:
+        """The newest instant that the entry knows of; empty before the first commit."""
+        return self.entry.parameters.get(LAST_COMMIT, "")
+
+    def at(self, location: str) -> Described:
+        """The same table with its path spelled in this way."""
+        entry, before = self.entry, len(self.entry.location)
+        spelled = replace(entry, location=location, serde_parameters={**entry.serde_parameters, _PATH: location})
+        return Described(spelled, {values: location + where[before:] for values, where in self.partitions.items()})
+
+    @property
+    def last_completion(self) -> str:
+        return self.entry.parameters.get(LAST_COMPLETION, "")
+
+
+def described(
+    location: str, properties: TableProperties, schema: TableSchema, partitions: Iterable[str], timeline: Timeline
+) -> Described:
+    """The table at `location`, as engines spell it; `SchemaError` for folders that do not tell their partition's values."""
+    fields, columns = properties.partition_fields, schema.file_schema
+    if missing := [name for name in fields if name not in columns.names]:
+        raise SchemaError(
+            f"the partition column {missing[0]} is not among the table's columns, so a catalog cannot have it",
+            hint="leave catalog.type out for this table",
+        )
+    partitioned = tuple(Column(name.lower(), hive_type(columns.field(name).type)) for name in fields)
+    entry = Entry(
+        location=location,
+        columns=tuple(Column(field.name.lower(), hive_type(field.type)) for field in columns if field.name not in fields),
+        partition_columns=partitioned,
+        parameters={"EXTERNAL": "TRUE", **_for_spark(columns_json(schema, fields), fields), **_synced(timeline)},
+        input_format="org.apache.hudi.hadoop.HoodieParquetInputFormat",
+        output_format="org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
+        serde="org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe",
+        serde_parameters={"serialization.format": "1", _PATH: location, "hoodie.query.as.ro.table": "false"},
+    )
+    return Described(entry, {_values(path, properties): f"{location}/{path}" for path in partitions} if fields else {})
+
+
+def columns_json(schema: TableSchema, partition_fields: tuple[str, ...]) -> str:
+    """The table's columns, Hudi's five included, as Spark's catalog keeps them."""
+    return spark_schema_json(schema.file_schema, partition_fields)
+
+
+def without_sync(entry: Entry) -> Entry:
+    """The entry as it is made: it knows of no commit until its partitions are there, too."""
+    rest = {name: value for name, value in entry.parameters.items() if name not in (LAST_COMMIT, LAST_COMPLETION)}
+    return replace(entry, parameters=rest)
+
+
+def _for_spark(columns: str, partition_fields: tuple[str, ...]) -> dict[str, str]:
+    parts = [columns[start : start + _LONGEST] for start in range(0, len(columns), _LONGEST)]
+    told = {_PROVIDER: "hudi", f"{_SCHEMA}.numParts": str(len(parts))}
+    told |= {f"{_SCHEMA}.part.{number}": part for number, part in enumerate(parts)}
+    if partition_fields:
+        told[f"{_SCHEMA}.numPartCols"] = str(len(partition_fields))
+        told |= {f"{_SCHEMA}.partCol.{number}": name for number, name in enumerate(partition_fields)}
+    return told
+
+
+def _synced(timeline: Timeline) -> dict[str, str]:
+    if not timeline.commits:
+        return {}
+    return {LAST_COMMIT: timeline.commits[-1].requested, LAST_COMPLETION: timeline.newest_completion}
+
+
+def _values(path: str, properties: TableProperties) -> Values:
+    return tuple(DEFAULT_PARTITION if text is None else text for text in partition_texts(path, properties))

@@ -8,7 +8,7 @@ from typing import Any
 from lakelock.catalogs.base import Column, Entry, TableName, Values
 from lakelock.clock import Runtime
 from lakelock.errors import CatalogError
-from lakelock.providers.aws import aws_client
+from lakelock.providers.connections import aws_client
 from lakelock.settings.catalog import CatalogSettings
 from lakelock.texts import counted
 

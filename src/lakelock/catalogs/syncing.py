@@ -1,9 +1,9 @@
 """Makes a catalog's entry of a table say what the table says: idempotent, and safe beside others who do the same.
 
-The catalog is read before the table is: whatever somebody put into it came from a commit that the table shows by then. So
-no partition is dropped that another writer has just added. The entry learns of the newest commit last, so whoever is
-interrupted leaves one that says that it is behind. At the end the table is looked at once more: a writer who was overtaken
-while it told its own commit tells the later one as well.
+The settings name the catalog (`open_catalog`). The catalog is read before the table is: each value in it came from a
+commit that the table shows by then. So no partition is dropped that another writer has just added. The entry learns of
+the newest commit last, so an interrupted writer leaves one that says that it is behind. At the end the table is looked at
+once more: a writer who was overtaken while it told its own commit tells the later one as well.
 """
 
 from __future__ import annotations
@@ -11,9 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from lakelock.catalogs.base import Catalog, Entry, TableName
-from lakelock.catalogs.description import Described, without_sync
+from lakelock.catalogs.base import Catalog, Described, Entry, TableName, without_sync
+from lakelock.catalogs.glue import GlueCatalog
+from lakelock.catalogs.metastore import MetastoreCatalog
+from lakelock.clock import Runtime
 from lakelock.errors import InputError, SettingsError
+from lakelock.providers.hive_metastore.requests import listed
+from lakelock.settings import Settings
 from lakelock.storage.location import canonical_uri
 from lakelock.texts import counted
 
@@ -100,3 +104,33 @@ def _place(location: str) -> str:
         return canonical_uri(location)
     except SettingsError:
         return location
+
+
+def open_catalog(settings: Settings, runtime: Runtime, user: str) -> Catalog:
+    """The catalog of `catalog.*`; nothing is contacted yet. `SettingsError` when they name none."""
+    catalog = settings.catalog
+    if catalog.type == "glue":
+        return GlueCatalog(runtime, catalog)
+    if catalog.type == "none":
+        raise SettingsError(
+            "catalog.type names no catalog",
+            hint='set catalog.type to hive_metastore (and catalog.uris = "thrift://host:9083") or to glue',
+            key="catalog.type",
+        )
+    uris, key = (catalog.uris, "catalog.uris") if catalog.uris else (settings.hive_metastore.uris, "hive_metastore.uris")
+    if not uris.strip():
+        raise SettingsError(
+            "catalog.type is hive_metastore, but nothing says where the metastore is",
+            hint='set catalog.uris = "thrift://host:9083"',
+            key="catalog.uris",
+        )
+    return MetastoreCatalog(runtime, settings, listed(uris, key), user)
+
+
+def location_of(uri: str, settings: Settings) -> str:
+    """The table's URI as readers of the catalog spell it: Hadoop has local paths with one slash, and S3 by s3a."""
+    catalog = settings.catalog
+    if uri.startswith("file://"):
+        return "file:" + uri.removeprefix("file://")
+    by_hadoop = catalog.type == "hive_metastore" if catalog.s3_scheme == "auto" else catalog.s3_scheme == "s3a"
+    return "s3a://" + uri.removeprefix("s3://") if by_hadoop and uri.startswith("s3://") else uri

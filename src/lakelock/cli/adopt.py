@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from lakelock.admin.adopt import Adoption, adopt, java_options, plan_adoption, undo
-from lakelock.admin.live_users import refuse_live
+from lakelock.admin.manual_changes import refuse_live
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import ReasonOption, YesOption, commit_lock
 from lakelock.cli.output import Output, reporting

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from lakelock.admin.audit import audited
+from lakelock.admin.manual_changes import audited
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import ReasonOption
 from lakelock.cli.output import Exit, Output, moment, reporting

@@ -9,8 +9,7 @@ from typing import Annotated
 
 import typer
 
-from lakelock.admin.audit import audited
-from lakelock.admin.migrate_lock import Migration, migrate, plan_migration
+from lakelock.admin.manual_changes import Migration, audited, migrate, plan_migration
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened, resolved
 from lakelock.cli.output import Output, reporting
 from lakelock.data_locks.base import FIRST_TOKEN

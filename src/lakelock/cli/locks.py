@@ -8,16 +8,15 @@ from typing import Annotated
 
 import typer
 
-from lakelock.admin.audit import AuditRecord, read_audit
-from lakelock.admin.lock_rows import COMMIT, DATA, DEAD, RESERVATION, LockRow
-from lakelock.admin.shown_locks import ExplainedLock, explained_locks, shown_locks
+from lakelock.admin.manual_changes import AuditRecord, read_audit
+from lakelock.admin.shown_locks import COMMIT, DATA, DEAD, RESERVATION, ExplainedLock, LockRow, explained_locks, shown_locks
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.lock_changes import break_lock, commit_lock, migrate_lock
 from lakelock.cli.output import Output, iso, reporting
 from lakelock.occ.locking.targets import resources_of
 from lakelock.occ.records.lock import recorded_provider
 from lakelock.providers import Holder, LockState
-from lakelock.providers.recorded import as_settings
+from lakelock.providers.registry import as_settings
 
 app = typer.Typer(no_args_is_help=True, help="The table's commit lock and its data locks.")
 app.command("break")(break_lock)

@@ -8,8 +8,7 @@ from typing import Annotated
 
 import typer
 
-from lakelock.admin.timeline_bars import read_bars
-from lakelock.admin.timeline_page import timeline_page
+from lakelock.admin.timeline_page import read_bars, timeline_page
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.output import reporting
 from lakelock.errors import InputError, SettingsError

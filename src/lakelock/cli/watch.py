@@ -11,8 +11,7 @@ from rich.console import Group
 from rich.live import Live
 from rich.text import Text
 
-from lakelock.admin.watch import Watch
-from lakelock.admin.watched import View, Writing, view_of
+from lakelock.admin.watch import View, Watch, Writing, view_of
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, opened
 from lakelock.cli.columns import in_columns
 from lakelock.cli.output import Output, console, iso, reporting

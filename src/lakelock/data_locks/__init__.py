@@ -1,8 +1,17 @@
 """Data locks: shared and exclusive locks on a table and its partitions, held for a whole write."""
 
-from lakelock.data_locks.base import DataLease, DataLocks, LockedData
+from lakelock.data_locks.base import (
+    TABLE,
+    DataLease,
+    DataLock,
+    DataLocks,
+    LockedData,
+    LockRequest,
+    Mode,
+    Resource,
+    lock_request,
+)
 from lakelock.data_locks.opening import open_data_locks
-from lakelock.data_locks.request import TABLE, DataLock, LockRequest, Mode, Resource, lock_request
 
 __all__ = [
     "TABLE",

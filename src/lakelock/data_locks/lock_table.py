@@ -3,20 +3,22 @@
 First come, first served: a request is granted when nothing before it, held or waiting, is in its way. So readers and
 writers do not starve, and since a request is granted as a whole and holds nothing while it waits, there is no deadlock.
 
-No clock of another machine is ever read: an entry is renewed by counting up its `beat`, and whoever sees an entry unchanged
-for its whole lease may remove it.
+No clock of another machine is ever read: an entry is renewed by counting up its `beat`, and a process that sees an entry
+unchanged for its whole lease, by its own monotonic clock (`Watch`), may remove it.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from lakelock.data_locks.request import LockRequest, Mode, Resource, collide, lock_request
+from lakelock.clock import Runtime
+from lakelock.data_locks.base import LockRequest, Mode, Resource, collide, lock_request
 from lakelock.errors import CorruptTableError
 from lakelock.identity import WriterIdentity
 from lakelock.parsing import JsonObject
+from lakelock.providers.base import DRIFT_MARGIN_S
 
 FORMAT = 1
 
@@ -169,3 +171,39 @@ def _resources(fields: JsonObject, name: str) -> list[Resource]:
     if not all(isinstance(path, str) for path in paths):
         raise ValueError(f"{name} is not a list of paths")
     return [Resource.of(path) for path in paths]
+
+
+def watch_s(lease_s: float) -> float:
+    """How long a silent holder with this lease is watched before it is removed."""
+    return lease_s + DRIFT_MARGIN_S
+
+
+class Watch:
+    """What I have seen of other entries, and since when they have not changed. Several threads may use it.
+
+    Not the watches of the lock providers: those also use an age that their service reports, which a document does not have.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._since_s: dict[str, tuple[tuple[int, int], float]] = {}
+
+    def see(self, entries: Iterable[Entry]) -> None:
+        """Start or continue watching these entries, and forget all others."""
+        now_s, before = self._runtime.monotonic_s(), self._since_s
+        seen = {}
+        for entry in entries:
+            version, since_s = before.get(entry.grant, (entry.version, now_s))
+            seen[entry.grant] = (version, since_s) if version == entry.version else (entry.version, now_s)
+        self._since_s = seen
+
+    def over(self, entries: Iterable[Entry]) -> list[str]:
+        """The grants of those that showed no sign of life for their whole lease."""
+        now_s = self._runtime.monotonic_s()
+        return [
+            entry.grant
+            for entry in entries
+            if (seen := self._since_s.get(entry.grant)) is not None
+            and seen[0] == entry.version
+            and now_s - seen[1] >= watch_s(entry.lease_s)
+        ]

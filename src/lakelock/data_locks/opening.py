@@ -7,12 +7,9 @@ from typing import TYPE_CHECKING
 
 from lakelock.clock import Runtime
 from lakelock.data_locks.base import DataLocks
-from lakelock.data_locks.document.dynamodb import DynamodbRegister
-from lakelock.data_locks.document.locks import DocumentDataLocks
-from lakelock.data_locks.document.redis import RedisRegister
-from lakelock.data_locks.document.register import MemoryRegister, StorageRegister
-from lakelock.data_locks.hive_metastore.locks import MetastoreDataLocks
-from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLocks
+from lakelock.data_locks.document import DocumentDataLocks, DynamodbRegister, MemoryRegister, RedisRegister, StorageRegister
+from lakelock.data_locks.hive_metastore import MetastoreDataLocks
+from lakelock.data_locks.zookeeper import ZooKeeperDataLocks
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers.base import Opening

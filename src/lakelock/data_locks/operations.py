@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from enum import Enum
 
-from lakelock.data_locks.request import TABLE, DataLock, LockRequest, Mode, Resource, lock_request
+from lakelock.data_locks.base import TABLE, DataLock, LockRequest, Mode, Resource, lock_request
 from lakelock.errors import InputError
 
 

@@ -12,7 +12,7 @@ from tests.behaviour.cli.command_line import run
 from tests.behaviour.data_locks.data_lock_suite import Later
 from tests.behaviour.tables import insert, new_table, writer
 
-from lakelock.admin.audit import audited, read_audit
+from lakelock.admin.manual_changes import audited, read_audit
 from lakelock.cli.output import Exit
 from lakelock.data_locks import Resource, lock_request
 from lakelock.errors import LeaseLost

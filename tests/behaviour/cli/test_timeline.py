@@ -9,8 +9,7 @@ import pytest
 from tests.behaviour.cli.command_line import run, writer
 from tests.behaviour.tables import insert, put_file
 
-from lakelock.admin.timeline_bars import Bar, lanes_of
-from lakelock.admin.timeline_page import timeline_page
+from lakelock.admin.timeline_page import Bar, lanes_of, timeline_page
 from lakelock.errors import ConflictError
 from lakelock.storage.local import LocalStorage
 

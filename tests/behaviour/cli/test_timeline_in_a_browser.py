@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 from tests.browser import seen
 
-from lakelock.admin.timeline_bars import Bar, in_order
-from lakelock.admin.timeline_page import timeline_page
+from lakelock.admin.timeline_page import Bar, in_order, timeline_page
 
 pytestmark = pytest.mark.waits
 

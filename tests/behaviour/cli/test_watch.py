@@ -8,8 +8,7 @@ from typing import Any
 from tests.behaviour.cli.command_line import everything, left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import insert, put_file
 
-from lakelock.admin.watch import Watch
-from lakelock.admin.watched import view_of
+from lakelock.admin.watch import Watch, view_of
 from lakelock.storage.counted import Tally, counting
 from lakelock.storage.local import LocalStorage
 from lakelock.table.layout import FileGroupId

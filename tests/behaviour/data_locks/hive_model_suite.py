@@ -15,8 +15,8 @@ from tests.behaviour.data_locks.data_lock_suite import SLACK_S, Later, granted
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import TABLE, DataLocks, LockRequest, Mode, Resource, lock_request
+from lakelock.data_locks.base import Wanted, holding_several
 from lakelock.data_locks.operations import locks_of
-from lakelock.data_locks.several import Wanted, holding_several
 from lakelock.errors import InputError, LockTimeout
 from lakelock.settings.data_locks import DataLockSettings
 

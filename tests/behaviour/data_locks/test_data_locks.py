@@ -11,9 +11,8 @@ from tests.integration.matrix import mark
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
-from lakelock.data_locks.document.locks import DocumentDataLocks
-from lakelock.data_locks.document.register import StorageRegister
-from lakelock.data_locks.several import Wanted, holding_several
+from lakelock.data_locks.base import Wanted, holding_several
+from lakelock.data_locks.document import DocumentDataLocks, StorageRegister
 from lakelock.errors import CorruptTableError, LockTimeout, ProviderUnavailable, StorageUnavailable
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity

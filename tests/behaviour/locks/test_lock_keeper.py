@@ -14,7 +14,7 @@ from tests.waiting import eventually
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, Resource, lock_request, open_data_locks
-from lakelock.data_locks.keeper.client import GONE, KeeperOrder, KeptLocks, SignOfLife, keeping
+from lakelock.data_locks.keeper import GONE, KeeperOrder, KeptLocks, SignOfLife, keeping
 from lakelock.errors import LockTimeout, ProviderUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
@@ -111,7 +111,7 @@ def test_ending_the_write_gives_the_locks_back_at_once_and_says_whether_they_wer
 
 PLANNER = """
 import pickle, sys
-from lakelock.data_locks.keeper.client import keeping
+from lakelock.data_locks.keeper import keeping
 with keeping(pickle.load(sys.stdin.buffer)):
     print("held", flush=True)
     sys.stdin.read()

@@ -8,8 +8,7 @@ import pytest
 from tests.behaviour.tables import QUICK, groups, insert, leftovers, memory_table, put_file, writer
 from tests.faulty_storage import FaultyStorage, Rule
 
-from lakelock.admin.audit import read_audit
-from lakelock.admin.migrate_lock import migrate, plan_migration
+from lakelock.admin.manual_changes import migrate, plan_migration, read_audit
 from lakelock.data_locks import Resource
 from lakelock.errors import LeaseLost, LockError, LockTimeout, ProviderMismatch
 from lakelock.occ.coordinator import Coordinator

@@ -8,7 +8,7 @@ import pytest
 from tests.behaviour.locks.storage_lock_world import World
 
 from lakelock.errors import LockTimeout
-from lakelock.providers.storage.lock_file import LockFile
+from lakelock.providers.storage import LockFile
 from lakelock.settings import LockSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout

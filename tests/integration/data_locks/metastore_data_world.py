@@ -16,8 +16,8 @@ from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, open_data_locks
 from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
-from lakelock.providers.hive_metastore.thrift_calls import Calls, LockRow
-from lakelock.providers.hive_metastore.wire import Address, Wire
+from lakelock.providers.hive_metastore.client import Calls, LockRow
+from lakelock.providers.hive_metastore.connection import Address, Wire
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.lock_processes import Worker

@@ -15,7 +15,7 @@ from tests.servers.locks.dynamodb_proxy import proxy_to
 from tests.servers.locks.redis import RedisServer
 
 from lakelock.data_locks import DataLocks, Resource
-from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLocks
+from lakelock.data_locks.zookeeper import ZooKeeperDataLocks
 from lakelock.providers.zookeeper.session import ZooKeeperSession
 
 MANY = [Resource.of(f"day={day}") for day in range(200)]

@@ -24,7 +24,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.data_locks import Resource, lock_request
 from lakelock.errors import LeaseLost, LockError, SettingsError
 from lakelock.events import EventKind
-from lakelock.providers.hive_metastore.thrift_calls import ACQUIRED, EXCLUSIVE, SHARED_READ, WAITING, Calls
+from lakelock.providers.hive_metastore.client import ACQUIRED, EXCLUSIVE, SHARED_READ, WAITING, Calls
 from lakelock.testing.service import Service
 
 pytestmark = pytest.mark.in_ci

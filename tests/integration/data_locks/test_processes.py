@@ -16,7 +16,7 @@ from tests.sizes import but_in_ci
 from tests.waiting import Stopwatch, eventually
 
 from lakelock.data_locks import DataLease, DataLocks
-from lakelock.data_locks.document.redis import SWAP
+from lakelock.data_locks.document import SWAP
 from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
 from lakelock.providers import renewing
 from lakelock.testing.lock_processes import Worker

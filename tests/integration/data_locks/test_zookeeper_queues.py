@@ -11,7 +11,7 @@ from tests.integration.data_locks.zookeeper_data_world import Queues, queues_in
 from tests.waiting import Stopwatch, eventually
 
 from lakelock.data_locks import Resource
-from lakelock.data_locks.zookeeper import waiter as waiter_module
+from lakelock.data_locks import zookeeper as waiter_module
 from lakelock.errors import LeaseLost, LockError, LockTimeout
 from lakelock.events import Event, EventKind
 from lakelock.testing.service import Service

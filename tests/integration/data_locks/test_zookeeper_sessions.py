@@ -15,9 +15,7 @@ from tests.integration.zookeeper.zookeeper_world import after_a_change_of_sessio
 from tests.servers.locks.zookeeper import zookeeper_ensemble
 from tests.waiting import Stopwatch, eventually
 
-from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLease
-from lakelock.data_locks.zookeeper.nodes import node_data
-from lakelock.data_locks.zookeeper.waiter import DataWaiter
+from lakelock.data_locks.zookeeper import DataWaiter, ZooKeeperDataLease, node_data
 from lakelock.errors import LeaseLost, ProviderUnavailable, SettingsError
 from lakelock.testing.proxy import Proxy
 from lakelock.testing.service import Service

@@ -10,7 +10,7 @@ from typing import Any
 from tests.integration.data_locks.test_data_locks import open_one, tables
 
 from lakelock.data_locks import DataLocks
-from lakelock.data_locks.zookeeper.locks import ZooKeeperDataLocks
+from lakelock.data_locks.zookeeper import ZooKeeperDataLocks
 from lakelock.events import Listener
 from lakelock.testing.service import Service
 

@@ -18,8 +18,8 @@ from tests.servers.stores.s3 import S3_OPTIONS
 from lakelock.errors import LockError, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.identity import WriterIdentity
 from lakelock.providers import open_provider
-from lakelock.providers.dynamodb.lock import DynamodbLockProvider
-from lakelock.providers.dynamodb.place import place_of
+from lakelock.providers.dynamodb import DynamodbLockProvider
+from lakelock.providers.dynamodb_table import place_of
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import open_storage

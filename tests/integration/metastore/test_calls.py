@@ -14,10 +14,8 @@ from tests.servers.locks.metastore_proxy import MetastoreProxy
 
 from lakelock.errors import ProviderUnavailable
 from lakelock.events import EventKind
-from lakelock.providers.hive_metastore.client import MetastoreClient
-from lakelock.providers.hive_metastore.messages import ServerError
-from lakelock.providers.hive_metastore.thrift_calls import Calls, LockRow
-from lakelock.providers.hive_metastore.wire import Address
+from lakelock.providers.hive_metastore.client import Calls, LockRow, MetastoreClient, ServerError
+from lakelock.providers.hive_metastore.connection import Address
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 
 _BREAKS_IT = "it's"

@@ -24,7 +24,7 @@ from tests.waiting import eventually
 
 from lakelock.errors import LeaseLost, LockTimeout, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.providers import renewing
-from lakelock.providers.hive_metastore.messages import ServerError
+from lakelock.providers.hive_metastore.client import ServerError
 from lakelock.testing.proxy import Proxy
 from lakelock.testing.service import Service
 

@@ -20,7 +20,7 @@ from tests.waiting import Stopwatch, eventually
 from lakelock.errors import LeaseLost, LockTimeout, SettingsError
 from lakelock.events import EventKind, Events
 from lakelock.providers import renewing
-from lakelock.providers.hive_metastore.thrift_calls import WAITING
+from lakelock.providers.hive_metastore.client import WAITING
 from lakelock.testing.lock_processes import Worker
 from lakelock.testing.service import Service
 

@@ -16,7 +16,7 @@ from tests.waiting import eventually
 
 from lakelock.errors import LockTimeout, ProviderRefused, ProviderUnavailable
 from lakelock.providers.hive_metastore.client import MetastoreClient
-from lakelock.providers.hive_metastore.wire import Address
+from lakelock.providers.hive_metastore.connection import Address
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 
 pytestmark = pytest.mark.timeout(600)  # the first time on a machine includes an installation

@@ -16,8 +16,8 @@ from lakelock.errors import LakelockError, LeaseLost, LockTimeout, ProviderRefus
 from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
-from lakelock.providers.redis.address import RedisAddress
 from lakelock.providers.redis.lock import key_of
+from lakelock.providers.redis.servers import RedisAddress
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.proxy import Proxy

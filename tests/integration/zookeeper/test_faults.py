@@ -26,7 +26,7 @@ from tests.waiting import Stopwatch, eventually
 from lakelock.errors import LeaseLost, ProviderUnavailable, SettingsError
 from lakelock.events import EventKind, Events
 from lakelock.providers import renewing
-from lakelock.providers.zookeeper.lease import ZooKeeperLease
+from lakelock.providers.zookeeper.queue import ZooKeeperLease
 from lakelock.testing.proxy import Proxy
 from lakelock.testing.service import Service
 

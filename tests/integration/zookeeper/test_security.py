@@ -13,7 +13,7 @@ from tests.servers.locks.zookeeper import zookeeper_server
 from tests.servers.process import free_port
 
 from lakelock.errors import LakelockError, LockError, ProviderUnavailable, SettingsError
-from lakelock.providers.zookeeper.options import ZooKeeperOptions
+from lakelock.providers.zookeeper.session import ZooKeeperOptions
 from lakelock.settings import Settings
 from lakelock.testing.service import Service
 

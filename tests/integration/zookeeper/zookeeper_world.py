@@ -23,8 +23,8 @@ from lakelock.clock import SystemRuntime
 from lakelock.events import Event, Events
 from lakelock.identity import WriterIdentity
 from lakelock.providers import Lease, LockProvider, open_provider
-from lakelock.providers.zookeeper.client import ZooKeeperClient
 from lakelock.providers.zookeeper.lock import ZooKeeperLockProvider
+from lakelock.providers.zookeeper.queue import ZooKeeperClient
 from lakelock.providers.zookeeper.session import ZooKeeperSession
 from lakelock.settings import LockSettings, Settings
 from lakelock.storage.memory import MemoryStorage

@@ -15,8 +15,7 @@ from tests.spark.processes import WriterProcess
 from tests.spark.writer_process import COLUMNS, frame, gate
 from tests.waiting import eventually
 
-from lakelock.admin.lock_rows import LockRow
-from lakelock.admin.shown_locks import shown_locks
+from lakelock.admin.shown_locks import LockRow, shown_locks
 from lakelock.errors import LockTimeout
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings

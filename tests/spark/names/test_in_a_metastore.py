@@ -21,7 +21,7 @@ from tests.servers.locks.metastore_proxy import metastore_proxy
 from tests.spark.sparks import since_spark_4
 
 from lakelock.catalogs import TableName, open_catalog
-from lakelock.catalogs.description import Described, described
+from lakelock.catalogs.base import Described, described
 from lakelock.catalogs.syncing import sync
 from lakelock.errors import CatalogError, InputError, TableError
 from lakelock.spark_plugin import LakeTable, register

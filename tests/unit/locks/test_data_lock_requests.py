@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelock.data_locks import LockRequest, Mode, Resource, lock_request
+from lakelock.data_locks.base import collide
 from lakelock.data_locks.lock_table import Entry, LockTable
-from lakelock.data_locks.request import collide
 from lakelock.errors import CorruptTableError
 from lakelock.identity import WriterIdentity
 

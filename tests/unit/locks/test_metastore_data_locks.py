@@ -11,14 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelock.data_locks import Resource, lock_request
-from lakelock.data_locks.hive_metastore.names import FEW, LONGEST_ROW, data_place, name_of, parts_of, resource_of
-from lakelock.data_locks.hive_metastore.queue import Queue, Queued, modes_of
+from lakelock.data_locks.base import LockRequest
+from lakelock.data_locks.hive_metastore import (
+    FEW,
+    LONGEST_ROW,
+    Queue,
+    Queued,
+    data_place,
+    modes_of,
+    name_of,
+    parts_of,
+    resource_of,
+)
 from lakelock.data_locks.lock_table import Entry, LockTable
-from lakelock.data_locks.request import LockRequest
 from lakelock.identity import WriterIdentity
-from lakelock.providers.hive_metastore.place import LONGEST_NAME, Place
-from lakelock.providers.hive_metastore.queue import LONGEST_TEXT, Agent
-from lakelock.providers.hive_metastore.thrift_calls import ACQUIRED, EXCLUSIVE, SHARED_READ, WAITING, LockRow
+from lakelock.providers.hive_metastore.client import ACQUIRED, EXCLUSIVE, SHARED_READ, WAITING, LockRow
+from lakelock.providers.hive_metastore.requests import LONGEST_NAME, LONGEST_TEXT, Agent, Place
 
 PARTS = st.text(min_size=1, max_size=30).filter(lambda part: "/" not in part and part not in (".", ".."))
 RESOURCES = st.lists(PARTS, max_size=4).map(lambda parts: Resource(tuple(parts)))

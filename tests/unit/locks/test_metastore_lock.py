@@ -12,11 +12,9 @@ from hypothesis import strategies as st
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import SettingsError
-from lakelock.providers.hive_metastore.place import Place
-from lakelock.providers.hive_metastore.queue import LONGEST_TEXT, Agent, Progress, Watch, holder_of, is_of
-from lakelock.providers.hive_metastore.sasl import DigestMd5, digest_credentials
-from lakelock.providers.hive_metastore.thrift_calls import ACQUIRED, EXCLUSIVE, Calls, LockRow
-from lakelock.providers.hive_metastore.wire import Address, LoginRefused, Wire, WireError
+from lakelock.providers.hive_metastore.client import ACQUIRED, EXCLUSIVE, Calls, LockRow
+from lakelock.providers.hive_metastore.connection import Address, DigestMd5, LoginRefused, Wire, WireError, digest_credentials
+from lakelock.providers.hive_metastore.requests import LONGEST_TEXT, Agent, Place, Progress, Watch, holder_of, is_of
 from lakelock.settings import Settings
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from lakelock.data_locks.base import LockRequest, Resource
 from lakelock.data_locks.operations import OPERATIONS, Statement, covers, locks_of, operation_named, statement_of
-from lakelock.data_locks.request import LockRequest, Resource
 from lakelock.errors import InputError
 
 MONTH, DAY, OTHER = Resource.of("month=1"), Resource.of("month=1/day=1"), Resource.of("month=2")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from lakelock.providers.recorded import as_settings, settings_of
-from lakelock.providers.zookeeper.place import parse_place
+from lakelock.providers.registry import as_settings, settings_of
+from lakelock.providers.zookeeper.session import parse_place
 from lakelock.storage.memory import MemoryStorage
 
 

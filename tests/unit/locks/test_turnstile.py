@@ -5,7 +5,7 @@ from __future__ import annotations
 from threading import Event, Thread
 
 from lakelock.clock import Flag, SystemRuntime
-from lakelock.providers.turnstile import Turnstile
+from lakelock.providers.polling import Turnstile
 
 
 class InterruptedOnceItsTurnCame:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelock.data_locks import TABLE, Mode, Resource, lock_request
-from lakelock.data_locks.zookeeper.nodes import (
+from lakelock.data_locks.zookeeper import (
     TABLE_QUEUE,
     Asked,
     Standing,

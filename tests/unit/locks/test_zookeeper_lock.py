@@ -8,12 +8,11 @@ from hypothesis import strategies as st
 
 from lakelock.errors import SettingsError
 from lakelock.identity import WriterIdentity
-from lakelock.providers.zookeeper.options import ZooKeeperOptions
-from lakelock.providers.zookeeper.place import parse_place
+from lakelock.providers.connections import HUDI_SEED, xxhash64
 from lakelock.providers.zookeeper.queue import Contender, in_order, node_data, prefix
+from lakelock.providers.zookeeper.session import ZooKeeperOptions, parse_place
 from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
-from lakelock.xxhash64 import HUDI_SEED, xxhash64
 
 UUID = "0f4ab1c2-1111-4222-8333-444455556666"
 

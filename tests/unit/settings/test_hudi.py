@@ -8,7 +8,7 @@ import pytest
 
 from lakelock.errors import SettingsError
 from lakelock.parsing import parse_java_properties
-from lakelock.providers.dynamodb.item import LockItem, Sighting
+from lakelock.providers.dynamodb_table import LockItem, Sighting
 from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved
 

@@ -1,20 +1,188 @@
-"""The few requests that the lock makes to its DynamoDB table, each sent once; the driver's errors in our terms."""
+"""The lock's item and table in DynamoDB: the item of the awslabs lock client, its requests, and the URI that names it.
+
+```
+key                  S  the partition key: one item per lock
+ownerName            S  one name per grant, so that equal names mean the same grant
+leaseDuration        S  milliseconds, as text
+recordVersionNumber  S  a new UUID with every grant and renewal
+isReleased           S  "1" when the lock is free, otherwise absent
+```
+
+Java Hudi uses that client, and reads the first four without checking that they exist, so they always do. It ignores
+`token`, `tokenLimit`, `writer` and `since`, which are ours, and drops them when it writes; it deletes the item when it
+releases. Therefore nothing may depend on finding them: see `lakelock.providers.dynamodb` for the token.
+
+No clock value is stored except `since`, when the holder took the lock by its own clock, and that is only shown. A holder
+is dead once a waiter has watched the same recordVersionNumber for a whole lease, by its own monotonic clock, starting
+after its first read. The holder's deadline counts from before it wrote that number, so it has passed by then, whatever
+any clock shows.
+
+Each request is sent once, and the driver's errors are told in our terms. `lock.options` are those of boto3's client and
+of its `Config`, and one of ours. Which item of which table is the lock: from the URI `dynamodb://TABLE/PARTITION-KEY`, or
+as Java Hudi derives it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from math import inf
-from typing import Any
-from urllib.parse import urlsplit
+from typing import Any, ClassVar
+from urllib.parse import unquote, urlsplit
 
 from lakelock.clock import Runtime
 from lakelock.errors import LockError, ProviderRefused, ProviderUnavailable, SettingsError
-from lakelock.providers.aws import aws_client
-from lakelock.providers.dynamodb.item import Attributes
-from lakelock.providers.dynamodb.options import DynamodbOptions
+from lakelock.identity import WriterIdentity
+from lakelock.parsing import JsonObject
+from lakelock.providers.base import Holder, past_ms
+from lakelock.providers.connections import aws_client, path_hash, read_options, sendable, table_name
+from lakelock.settings.fields import Section, setting
 from lakelock.settings.secrets import masked_uri
+from lakelock.storage import Storage
+
+_OURS = dict.fromkeys(("service_name", "config", "retries", "tcp_keepalive", "parameter_validation"), "leave it out")
+
+
+@dataclass(frozen=True)
+class DynamodbOptions(Section):
+    """What lakelock reads of them. `client` and `config` are what only boto3 reads; credentials come from its default chain."""
+
+    section: ClassVar[str] = "lock.options"
+    region_name: str = setting("", "AWS region; empty means that of the environment or profile, as for the AWS tools")
+    endpoint_url: str = setting("", "Endpoint to use instead of the region's, for VPC endpoints and for tests")
+    create_table: bool = setting(False, "Create the lock table when it is missing, billed by request")
+    connect_timeout: float = setting(2.0, "How long one request waits for a connection", unit="s", at_least=0.05, at_most=60)
+    read_timeout: float = setting(3.0, "How long one request waits for its reply", unit="s", at_least=0.05, at_most=60)
+    client: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    config: Mapping[str, Any] = field(default_factory=dict, repr=False)
+
+    @classmethod
+    def of(cls, given: Mapping[str, object]) -> DynamodbOptions:
+        """The options; `SettingsError` for one that is unknown, `ProviderRefused` without boto3."""
+        try:
+            from boto3.session import Session
+            from botocore.config import Config
+        except ImportError as error:
+            raise ProviderRefused(
+                "the DynamoDB lock needs boto3, which is not installed", hint="pip install 'lakelock[dynamodb]'"
+            ) from error
+        own, theirs = read_options(cls, given, "DynamoDB", Session.client, Config.OPTION_DEFAULTS, reserved=_OURS)
+        config = {name: value for name, value in theirs.items() if name in Config.OPTION_DEFAULTS}
+        return replace(own, client={name: theirs[name] for name in theirs.keys() - config.keys()}, config=config)
+
+
+Attributes = Mapping[str, Mapping[str, Any]]
+"""An item or part of one as DynamoDB's API has it: `{"ownerName": {"S": "..."}}`."""
+
+_MOST_DIGITS = 38
+"""The most that DynamoDB's numbers have."""
+
+_DRIFT = 0.01
+"""Share of a lease by which a waiter waits longer than the lease: allowance for clocks that run at different rates."""
+
+
+@dataclass(frozen=True)
+class LockItem:
+    """The lock item. `token`, `limit` (see `dynamodb`) are 0 and `writer` is None after a Java writer."""
+
+    key: str
+    owner: str
+    version: str
+    lease_ms: int
+    released: bool = False
+    token: int = 0
+    limit: int = 0
+    writer: WriterIdentity | None = None
+    since_ms: int | None = None
+
+    @classmethod
+    def parse(cls, item: Attributes) -> LockItem:
+        """Read an item; `LockError` for one that no lock client can have written: an unknown state never counts as free."""
+        try:
+            key, owner, version, lease = (
+                item[name]["S"] for name in ("key", "ownerName", "recordVersionNumber", "leaseDuration")
+            )
+            lease_ms = int(lease)
+            if lease_ms <= 0:
+                raise ValueError(f"leaseDuration is {lease}")
+        except (KeyError, ValueError) as error:
+            raise LockError(
+                f"the lock item {item.get('key', {}).get('S', '?')} cannot be read as a lock ({error!r})",
+                hint="make sure that no writer runs, then delete the item",
+            ) from error
+        return cls(
+            key,
+            owner,
+            version,
+            lease_ms,
+            released=item.get("isReleased", {}).get("S") == "1",
+            token=_count(item.get("token")),
+            limit=_count(item.get("tokenLimit")),
+            writer=_writer(item.get("writer")),
+            since_ms=past_ms(_count(item.get("since"))),
+        )
+
+    @property
+    def lease_s(self) -> float:
+        return self.lease_ms / 1000
+
+    @property
+    def numbered(self) -> bool:
+        """Whether the next token can be taken from the item itself."""
+        return 0 < self.token < self.limit
+
+    @property
+    def holder(self) -> Holder:
+        return Holder(self.owner, self.writer, self.token, self.lease_s, since_ms=self.since_ms)
+
+
+def _count(value: Mapping[str, str] | None) -> int:
+    text = (value or {}).get("N", "")
+    return int(text) if text.isdecimal() and len(text) <= _MOST_DIGITS else 0
+
+
+def _writer(value: Mapping[str, str] | None) -> WriterIdentity | None:
+    try:
+        return WriterIdentity.from_dict(JsonObject.parse((value or {}).get("S", "")).fields)
+    except ValueError:
+        return None
+
+
+def writer_text(writer: WriterIdentity) -> str:
+    """The attribute `writer`: for people, and for `inspect`."""
+    return json.dumps(writer.as_dict(), separators=(",", ":"))
+
+
+@dataclass(frozen=True)
+class Sighting:
+    """One version of a held item, and since when it is being watched, by our monotonic clock.
+
+    Simpler than that of a lock file: an item has no age of its own, so only the time it was watched counts.
+    """
+
+    item: LockItem
+    since_s: float
+
+    @classmethod
+    def of(cls, item: LockItem, now_s: float, before: Sighting | None) -> Sighting:
+        """What is seen at `now_s`, after the reply arrived; the watch continues if `before` shows the same version."""
+        if before is not None and before.item.version == item.version and before.item.owner == item.owner:
+            return replace(before, item=item)
+        return cls(item, now_s)
+
+    @property
+    def over_at_s(self) -> float:
+        """When the holder may be replaced unless it renews until then."""
+        return self.since_s + watch_s(self.item.lease_s)
+
+
+def watch_s(lease_s: float) -> float:
+    """How long a silent holder with this lease is watched before it is replaced."""
+    return lease_s * (1 + _DRIFT)
+
 
 _NAMES = {
     "#key": "key",
@@ -292,3 +460,48 @@ class DynamodbTable:
                 hint="set lock.options.region_name, or AWS_REGION, or a region in the AWS profile",
                 key="lock.options.region_name",
             ) from error
+
+
+_TABLE_NAME = re.compile(r"[A-Za-z0-9_.-]{3,255}")
+_LONGEST_KEY = 2000  # bytes; DynamoDB takes 2048, and the counter's key is a little longer
+_IMPLICIT = "implicit=true"
+
+
+def place_of(uri: str, storage: Storage) -> tuple[str, str]:
+    """Table name and partition key, or `SettingsError` that never shows what may be a password.
+
+    Without a key in the URI it is the name of the guarded table, as in Java Hudi; with `?implicit=true` it is the hash of its
+    path, as in Java's DynamoDBBasedImplicitPartitionKeyLockProvider.
+    """
+    try:
+        parts = urlsplit(sendable(uri))
+    except SettingsError:
+        raise
+    except ValueError:  # an unclosed bracket, or a character that normalises to a slash
+        parts = urlsplit("")
+    name, key = unquote(parts.netloc), unquote(parts.path.removeprefix("/"))
+    implicit = parts.query == _IMPLICIT
+    wrong = parts.fragment or (parts.query and not implicit) or (implicit and key) or len(key.encode()) > _LONGEST_KEY
+    if wrong or not _TABLE_NAME.fullmatch(name):
+        raise SettingsError(
+            "lock.provider of a DynamoDB lock is dynamodb://TABLE/PARTITION-KEY and nothing else; a table's name has 3 to 255 "
+            f"letters, digits, dots, dashes and underscores, a key at most {_LONGEST_KEY} bytes",
+            hint="region and endpoint are lock.options.region_name and endpoint_url; credentials are the environment's",
+            key="lock.provider",
+        )
+    if implicit and storage.uri.startswith("file:"):
+        raise SettingsError(
+            "lock.provider has implicit=true for a local table, whose path Java spells in several ways that give several locks",
+            hint=f"name the partition key that Java's log shows: dynamodb://{name}/PARTITION-KEY",
+            key="lock.provider",
+        )
+    if implicit:
+        return name, path_hash(storage.uri)
+    key = key or table_name(storage).strip()
+    if not key:
+        raise SettingsError(
+            f"which item of the DynamoDB table {name} is the lock of {storage.uri}?",
+            hint=f"name it: lock.provider = dynamodb://{name}/PARTITION-KEY, the same for all writers",
+            key="lock.provider",
+        )
+    return name, key

@@ -1,7 +1,7 @@
 """The keeper: a process that takes a write's data locks, renews them and gives them back when the write has ended.
 
 Spark runs a write through a data source in several short-lived Python processes, none of which lives as long as the write, so
-one of them starts this one (`lakelock.data_locks.keeper.client`). The write has ended when whoever ends it says so on the
+one of them starts this one (`lakelock.data_locks.keeper`). The write has ended when whoever ends it says so on the
 keeper's socket, when its heartbeat file is gone or silent for its limit, or when the process above (Spark) is gone. A keeper
 that is killed leaves the locks to their lease, and the write to the validation of its commit.
 """
@@ -23,12 +23,11 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lakelock.clock import Runtime, SystemRuntime
-from lakelock.data_locks.base import DataLease, DataLocks
-from lakelock.data_locks.keeper.client import KeeperOrder, KeptLocks, SignOfLife, line_of, received
+from lakelock.data_locks.base import DataLease, DataLocks, LockRequest
+from lakelock.data_locks.keeper import KeeperOrder, KeptLocks, SignOfLife, line_of, received
 from lakelock.data_locks.opening import open_data_locks
-from lakelock.data_locks.request import LockRequest
 from lakelock.errors import LakelockError
-from lakelock.providers.heartbeat import renewing
+from lakelock.providers.base import renewing
 from lakelock.storage import Storage
 
 LOOK_S = 1.0

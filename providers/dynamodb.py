@@ -18,13 +18,19 @@ from math import inf
 from urllib.parse import quote
 
 from lakelock.errors import LockError, ProviderUnavailable
-from lakelock.providers.base import Holder, Lease, LockState, Opening, Strength
-from lakelock.providers.dynamodb.item import Attributes, LockItem, Sighting, watch_s, writer_text
-from lakelock.providers.dynamodb.options import DynamodbOptions
-from lakelock.providers.dynamodb.place import place_of
-from lakelock.providers.dynamodb.table import ConditionFailed, DynamodbTable
+from lakelock.providers.base import BLOCK, Holder, Lease, LockState, Opening, Strength
+from lakelock.providers.dynamodb_table import (
+    Attributes,
+    ConditionFailed,
+    DynamodbOptions,
+    DynamodbTable,
+    LockItem,
+    Sighting,
+    place_of,
+    watch_s,
+    writer_text,
+)
 from lakelock.providers.polling import Attempt, PollingProvider
-from lakelock.providers.tokens import BLOCK
 from lakelock.texts import command
 
 STRENGTH = Strength(

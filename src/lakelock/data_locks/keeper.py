@@ -18,13 +18,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 
-from lakelock.data_locks.request import LockRequest
+from lakelock.data_locks.base import LockRequest
 from lakelock.errors import LakelockError, LockError
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation
 
-_MODULE = "lakelock.data_locks.keeper.process"
+_MODULE = "lakelock.data_locks.keeper_process"
 GONE = "the process that kept them is gone"
 
 

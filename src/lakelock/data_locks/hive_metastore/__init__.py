@@ -1,1 +1,0 @@
-"""Data locks in the lock table of a Hive metastore."""

@@ -1,1 +1,0 @@
-"""Data locks as queues of nodes in ZooKeeper."""
