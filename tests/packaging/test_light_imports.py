@@ -47,8 +47,10 @@ def test_the_version_needs_nothing_that_draws_on_terminals() -> None:
 
 def test_the_command_of_a_call_is_imported_and_no_other() -> None:
     commands = {name for name in imported_by(RUN.format(arguments=["savepoint", "--help"])) if name.startswith("lakelock.cli.")}
-    assert "lakelock.cli.savepoints" in commands
-    assert commands.isdisjoint({"lakelock.cli.commits", "lakelock.cli.watch", "lakelock.cli.doctor", "lakelock.cli.adopt"})
+    assert "lakelock.cli.upkeep" in commands
+    assert commands.isdisjoint(
+        {"lakelock.cli.commits", "lakelock.cli.watch", "lakelock.cli.doctor", "lakelock.cli.table_setup"}
+    )
 
 
 def test_every_error_is_a_name_of_the_package() -> None:

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from lakelock.cli.arguments import location_of
-from lakelock.cli.doctor.clients import judge_clients
-from lakelock.cli.hadoop_files import hadoop_settings
+from lakelock.cli.arguments import hadoop_settings, location_of
+from lakelock.cli.doctor_services import judge_clients
 from lakelock.errors import SettingsError
 from lakelock.settings import Settings
 from lakelock.storage.hadoop import completed, from_environment, mismatches, settings_for_hadoop

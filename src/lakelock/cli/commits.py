@@ -1,16 +1,21 @@
-"""`lakelock commits`: what was committed, and what became of one instant."""
+"""`lakelock commits` and `lakelock conflicts`: what was committed, what became of one instant, and what collides.
+
+`conflicts` says whether two operations would collide, why an instant was rejected, and which instants were.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, replace
+from functools import partial
 from typing import Annotated
 
 import typer
 
 from lakelock.admin.manual_changes import audited
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
-from lakelock.cli.lock_changes import ReasonOption
-from lakelock.cli.output import Exit, Output, moment, reporting
+from lakelock.cli.locks import ReasonOption
+from lakelock.cli.output import Exit, Output, iso, moment, reporting
+from lakelock.conflict import Verdict
 from lakelock.errors import CorruptTableError, InputError, LakelockError
 from lakelock.identity import OTHER_ENGINE, name_of
 from lakelock.markers.liveness import judge_all
@@ -18,21 +23,23 @@ from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.multi_table.lost_home import settle_without_home
 from lakelock.occ.outcomes.history import HistoryEntry, Outcome, entry_of
-from lakelock.occ.outcomes.rejected import NO_TRACE
+from lakelock.occ.outcomes.rejected import NO_TRACE, WhyRejected
 from lakelock.occ.publishing.fate import InstantFate, shown_fate
 from lakelock.occ.records.decisions import Resolution, decided_for, resolve
 from lakelock.occ.records.outcomes import TableInstant, TransactionName
+from lakelock.occ.records.rejections import Rejection, read_rejection, rejected_instants
+from lakelock.storage import Storage
 from lakelock.table.archive import archived_write
 from lakelock.table.instants import Instant, State, is_instant_time
 from lakelock.table.timeline import Timeline, read_timeline
 from lakelock.texts import size_text
 
-app = typer.Typer(no_args_is_help=True, help="What was committed, and what became of one instant.")
+commits_app = typer.Typer(no_args_is_help=True, help="What was committed, and what became of one instant.")
 
-_EXITS = {Outcome.COMMITTED: Exit.OK, Outcome.REJECTED: Exit.CONFLICT, Outcome.PENDING: Exit.OUTCOME_UNKNOWN}
+_EXITS_OF_COMMITS = {Outcome.COMMITTED: Exit.OK, Outcome.REJECTED: Exit.CONFLICT, Outcome.PENDING: Exit.OUTCOME_UNKNOWN}
 
 
-@app.command("ls")
+@commits_app.command("ls")
 def list_commits(
     path: TableArgument,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many commits.")] = 20,
@@ -72,7 +79,7 @@ def _print_list(out: Output, entries: list[HistoryEntry], pending: list[str]) ->
         out.line(f"{len(pending)} pending: {', '.join(pending[:5])}{' and more' if len(pending) > 5 else ''}")
 
 
-@app.command("show")
+@commits_app.command("show")
 def show_commit(
     path: TableArgument,
     instant: Annotated[str, typer.Argument(help="The instant, such as 20261121093515485.", show_default=False)],
@@ -92,10 +99,10 @@ def show_commit(
             values = _facts(coordinator, instant, then)
         shown = {name: _text(name, value) for name, value in values.items() if name != "known"}
         out.show(values, lambda o: o.fields(shown))
-        raise typer.Exit(_EXITS[Outcome(str(values["outcome"]))] if values["known"] else Exit.ERROR)
+        raise typer.Exit(_EXITS_OF_COMMITS[Outcome(str(values["outcome"]))] if values["known"] else Exit.ERROR)
 
 
-@app.command("settle")
+@commits_app.command("settle")
 def settle_commit(
     path: TableArgument,
     instant: Annotated[str, typer.Argument(help="The instant that waits, from `lakelock doctor`.", show_default=False)],
@@ -228,3 +235,111 @@ def _text(name: str, value: object) -> object:
         shown = ", ".join(map(str, value[:5]))
         return f"{shown} and {len(value) - 5} more" if len(value) > 5 else shown
     return value
+
+
+conflicts_app = typer.Typer(no_args_is_help=True, help="Would two operations collide, and why was an instant rejected.")
+
+_EXITS_OF_CONFLICTS = {Verdict.COLLIDES: Exit.CONFLICT, Verdict.DEPENDS: Exit.OK, Verdict.PASSES: Exit.OK}
+_OUTCOMES = {Outcome.COMMITTED: Exit.OK, Outcome.REJECTED: Exit.CONFLICT, Outcome.PENDING: Exit.OUTCOME_UNKNOWN}
+
+
+@conflicts_app.command("explain")
+def explain_conflict(
+    path: TableArgument,
+    instant: Annotated[str, typer.Argument(help="An instant that was rejected.", show_default=False)] = "",
+    mine: Annotated[
+        str | None,
+        typer.Option("--mine", help='An operation, such as "DELETE month=1", or a rejected instant.', show_default=False),
+    ] = None,
+    theirs: Annotated[
+        str | None, typer.Option("--theirs", help="Another operation, or the instant of a commit.", show_default=False)
+    ] = None,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """Tell why an instant was rejected, or what would become of my operation beside another that is decided first.
+
+    An operation is one of INSERT, UPSERT, UPDATE, DELETE, MERGE, OVERWRITE, OPTIMIZE and READ, then a partition or a condition,
+    or nothing for the whole table. The rules themselves are asked, at every level of every profile. Reads only and
+    takes no lock.
+    Exit code 4 if the instant was rejected or the two certainly collide, 5 if the instant is pending, 1 if there is no trace of
+    such an instant, else 0.
+    """
+    with reporting(as_json) as out:
+        rejected = _rejected(Next(path, config, settings), instant, mine, theirs)
+        with opened(path, config, settings) as coordinator:
+            table = {"table": coordinator.table.storage.uri}
+            if rejected:
+                why = coordinator.why_rejected(rejected)
+                out.show({**table, **why.as_dict()}, lambda o: _print_why(o, why))
+                raise typer.Exit(_OUTCOMES[why.outcome] if why.known else Exit.ERROR)
+            found = coordinator.explain_conflict(mine or "", theirs or "")
+        out.show({**table, **found.as_dict()}, lambda o: o.fields(found.facts()))
+        raise typer.Exit(_EXITS_OF_CONFLICTS[found.verdict])
+
+
+def _rejected(then: Next, instant: str, mine: str | None, theirs: str | None) -> str:
+    """The instant that is asked about; empty for a question about two operations."""
+    two = mine is not None and theirs is not None
+    asked = instant or (mine or "").strip()
+    if two and not instant:
+        return ""
+    if instant and not is_instant_time(instant):
+        raise InputError(f"{instant!r} is not an instant", hint=then.command("conflicts ls"))
+    if theirs is not None or (instant and mine is not None) or not is_instant_time(asked):
+        example = then.command("conflicts explain", "--mine", "DELETE month=1", "--theirs", "UPSERT month=2")
+        raise InputError("name one rejected instant, or two operations", hint=example)
+    return asked
+
+
+def _print_why(out: Output, why: WhyRejected) -> None:
+    record, explanation = why.rejection, why.rejection.explanation if why.rejection is not None else None
+    facts: dict[str, object] = {name: why.as_dict()[name] for name in ("instant", "outcome", "detail")}
+    if record is not None:
+        facts |= {"rejected": iso(record.at_ms)}
+        facts |= explanation.facts() if explanation is not None else {"mine": _mine(record), "because": record.message}
+        facts.pop("verdict", None)
+    out.fields(facts)
+
+
+def _mine(record: Rejection) -> str:
+    return f"{record.operation} {record.instant} by {record.writer}"
+
+
+@conflicts_app.command("list", hidden=True)
+@conflicts_app.command("ls")
+def list_rejections(
+    path: TableArgument,
+    limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many rejections.")] = 20,
+    config: ConfigOption = None,
+    settings: SetOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the newest transactions that were rejected, newest first, and whom they met; retries are listed, too."""
+    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
+        table = coordinator.table
+        newest = rejected_instants(table.storage)[:limit]
+        reads = [partial(_read, table.storage, instant) for instant in newest]
+        found = [record for record in table.io.gather(reads) if record is not None]
+        values = {"table": table.storage.uri, "rejections": [record.as_dict() for record in found]}
+        out.show(values, lambda o: _print_rejections(o, found))
+
+
+def _read(storage: Storage, instant: str) -> Rejection | None:
+    """The record, None if it went meanwhile or cannot be understood: `explain` says more about that."""
+    try:
+        return read_rejection(storage, instant)
+    except LakelockError:
+        return None
+
+
+def _print_rejections(out: Output, found: list[Rejection]) -> None:
+    rows = [
+        (r.instant, r.operation, r.writer, r.conflict.rule if r.conflict else "rolled back",
+         ", ".join(r.conflict.overlap[:2]) if r.conflict else "", r.conflict.other if r.conflict else "",
+         "claim" if r.conflict and r.conflict.early else "commit")
+        for r in found
+    ]  # fmt: skip
+    columns = ("instant", "operation", "by", "rule", "over", "met", "found at")
+    out.table(columns, rows, empty="no transaction left a record of its rejection", keep=("met",))

@@ -14,9 +14,10 @@ from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import SCHEMA, insert, new_table
 from tests.faulty_storage import Fault, FaultyStorage, Rule, Wrapped
 
-from lakelock.cli.doctor.checks import examine
-from lakelock.cli.doctor.context import Check, DoctorContext
-from lakelock.cli.doctor.spark import (
+from lakelock.cli.doctor import examine
+from lakelock.cli.doctor_services import (
+    Check,
+    DoctorContext,
     broken_neighbours,
     check_spark,
     judge_connector,
@@ -79,7 +80,7 @@ class TestDoctor:
         names = [f"k{number}" for number in range(50)]
         fill(storage, "1", *names)
         fill(storage, "1", *names[::7])
-        monkeypatch.setattr("lakelock.cli.doctor.keys.PASS_BYTES", 1000)
+        monkeypatch.setattr("lakelock.cli.doctor_contents.PASS_BYTES", 1000)
         (found,) = [each for each in run("doctor", path, "--keys", "--json").json["checks"] if each["name"] == "keys"]
         assert found["found"].startswith("8 keys in several rows: ")
         assert found["found"].endswith("; and 3 more")
@@ -201,7 +202,7 @@ class TestDoctor:
     def test_commits_that_are_too_old_to_be_read_are_counted(
         self, storage: LocalStorage, path: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("lakelock.cli.doctor.contents.NEWEST_COMMITS", 2)
+        monkeypatch.setattr("lakelock.cli.doctor_contents.NEWEST_COMMITS", 2)
         for name in "abc":
             insert(writer(storage), storage, "month=1", name)
         assert "2 commits can be read, and nothing is missing of 2 files; not read: 1 older commit" in run("doctor", path).out

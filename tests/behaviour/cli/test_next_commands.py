@@ -11,7 +11,7 @@ from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import insert, new_table
 
 from lakelock.admin.executor_archive import ExecutorArchive
-from lakelock.cli import package
+from lakelock.cli import table_setup
 from lakelock.cli.output import Exit
 from lakelock.errors import LockTimeout
 from lakelock.storage.local import LocalStorage
@@ -88,6 +88,6 @@ def test_a_secret_of_the_call_is_not_printed_again(path: str, given: str, shown:
 
 def test_the_spark_conf_of_an_archive_is_one_word_each(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made = ExecutorArchive(tmp_path / "two words.tar.gz", 1, (), "3.11", "linux")
-    monkeypatch.setattr(package, "write_archive", lambda path: made)
+    monkeypatch.setattr(table_setup, "write_archive", lambda path: made)
     lines = [shlex.split(line) for line in run("package").out.splitlines() if "--conf" in line]
     assert lines == [["--conf", f"{name}={value}"] for name, value in made.spark_options.items()]

@@ -16,7 +16,7 @@ import os, signal, sys
 
 class Interrupted:
     def find_spec(self, name, *_):
-        if name == "lakelock.cli.usage":
+        if name == "lakelock.cli.main":
             os.kill(os.getpid(), signal.SIGINT)
 
 # A shell lets the jobs that it starts in the background ignore the signal.

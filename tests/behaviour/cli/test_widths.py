@@ -11,7 +11,7 @@ from tests.behaviour.cli.command_line import left_by_a_dead_writer, on_terminal,
 from tests.behaviour.tables import insert
 from tests.sizes import in_ci
 
-from lakelock.cli.columns import in_columns
+from lakelock.cli.output import in_columns
 from lakelock.storage.local import LocalStorage
 
 NAME = "a-rather-long-application-name-of-a-nightly-backfill " * 5

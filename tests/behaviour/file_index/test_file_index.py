@@ -251,8 +251,8 @@ def test_a_process_that_stays_open_reads_each_commit_once_and_its_own_not_at_all
 
 
 def test_the_doctor_compares_the_index_with_a_listing(storage) -> None:
-    from lakelock.cli.doctor.context import DoctorContext
-    from lakelock.cli.doctor.file_index import check_index
+    from lakelock.cli.doctor_contents import check_index
+    from lakelock.cli.doctor_services import DoctorContext
     from lakelock.settings.resolver import Resolved
 
     context = DoctorContext("memory:", Resolved(OFTEN, {}), storage, ManualRuntime())

@@ -1,0 +1,238 @@
+"""What `lakelock doctor` says about a table's contents: commits and their files, the file index, and record keys.
+
+Every commit can be read, the files it names are there, and no two rewrote a file group unaware of each other. The file
+index names the files that a listing shows, and no other. With `--keys`, no key stands twice; that reads the keys of all
+rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelock.cli.doctor_services import Check, DoctorContext
+from lakelock.errors import LakelockError
+from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.occ.file_index.index import FileIndex
+from lakelock.occ.foreign.overlaps import overlaps
+from lakelock.occ.publishing.fate import SHARE_THE_LOCK
+from lakelock.occ.recorded_index import recorded_index
+from lakelock.occ.records.decisions import DecisionLog
+from lakelock.storage import Storage
+from lakelock.table.archive import read_commit
+from lakelock.table.base_files import BaseFile
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.index import parsed_index
+from lakelock.table.instants import Instant
+from lakelock.table.key_search import string_hashes
+from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files import LogFile
+from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
+from lakelock.table.timeline import read_timeline
+from lakelock.texts import counted
+
+NEWEST_COMMITS = 1_000
+"""How many commits are read: the timeline of a table that nobody archives can have any length."""
+SHOWN_WRONG = 5
+
+
+def check_contents(context: DoctorContext) -> Iterator[Check]:
+    """The newest commits can be read, and the newest file of each file group is as long as its commit says."""
+    every = sorted(read_timeline(context.shown).commits)
+    commits = every[-NEWEST_COMMITS:]
+    calls = [partial(_read, context, instant) for instant in commits]
+    found = context.runtime.gather(calls, limit=context.settings.listing.parallel_requests)
+    broken = [error for error in found if isinstance(error, LakelockError)]
+    for error in broken[:SHOWN_WRONG]:
+        yield Check("contents", "failed", error.message, error.hint)
+    newest = newest_files(metadata for metadata in found if isinstance(metadata, CommitMetadata))
+    sizes = {item.key: item.size_bytes for item in context.storage.list("")}
+    undone = {path for each in context.undone for path in each.gone}
+    for each in context.undone[:SHOWN_WRONG]:
+        again = "; then write their rows again" if each.gone else ""
+        hint = f"{context.next('repair')}{again}. {SHARE_THE_LOCK}"
+        yield Check("contents", "failed" if each.gone else "warning", str(each), hint)
+    wrong = [_wrong(path, size, sizes) for path, size in newest if sizes.get(path) != size and path not in undone]
+    hint = "readers fail or miss rows: restore the file from a backup or an older version of the object"
+    for text in wrong[:SHOWN_WRONG]:
+        yield Check("contents", "failed", text, hint)
+    if len(broken) > SHOWN_WRONG or len(wrong) > SHOWN_WRONG:
+        total = f"{counted(len(broken), 'commit')} and {counted(len(wrong), 'file')}"
+        yield Check("contents", "failed", f"damaged in total: {total}")
+    if not broken and not wrong and not context.undone:
+        unread = len(every) - len(commits)
+        older = f"; not read: {counted(unread, 'older commit')}" if unread else ""
+        files = counted(len(newest), "file")
+        read = f"{counted(len(commits), 'commit')} can be read, and nothing is missing of {files}"
+        yield Check("contents", "ok", f"{read}{older}")
+    others = [
+        CommitSummary.of(instant.requested, instant.completion or "", metadata, None)
+        for instant, metadata in zip(commits, found, strict=True)
+        if isinstance(metadata, CommitMetadata)
+    ]
+    for overlap in overlaps(others)[:SHOWN_WRONG]:
+        yield Check("contents", "warning", str(overlap), context.next("audit"))
+
+
+def newest_files(commits: Iterable[CommitMetadata]) -> list[tuple[str, int]]:
+    """Path and size of the newest file of each file group that is not replaced, by commits in the order of their instants."""
+    newest: dict[FileGroupId, tuple[str, int]] = {}
+    for commit in commits:
+        for group in commit.replaced_groups:
+            newest.pop(group, None)
+        files = [stat for stat in commit.stats if stat.path and LogFile.parse(stat.path) is None]  # which no listing shows
+        newest.update((stat.group, (stat.path or "", stat.file_size_bytes or 0)) for stat in files)
+    return list(newest.values())
+
+
+def _read(context: DoctorContext, instant: Instant) -> CommitMetadata | LakelockError:
+    try:
+        return read_commit(context.shown, instant)
+    except LakelockError as error:
+        return error
+
+
+def _wrong(path: str, size: int, sizes: Mapping[str, int]) -> str:
+    if path not in sizes:
+        return f"{path} is missing"
+    return f"{path} has {sizes[path]:,} bytes, but its commit wrote {size:,}"
+
+
+SHOWN_FILES = 5
+
+
+def check_index(context: DoctorContext) -> Iterator[Check]:
+    """The newest checkpoint and the commits after it, compared with a listing of all files."""
+    problems: list[str] = []
+    storage = context.shown
+    index = FileIndex(
+        context.io(storage),
+        context.settings,
+        DecisionLog(storage),
+        problems.append,
+    )
+    timeline = read_timeline(storage)
+    state = index.state_at(timeline)
+    for problem in problems:
+        yield Check("index", "warning", problem, "nothing to do: the next checkpoint replaces it")
+    if state is None:
+        found = "off" if not index.is_on else "no checkpoint yet"
+        yield Check("index", "ok", f"{found}; the files are listed")
+        return
+    told = Snapshot(slices=state).files
+    there = {item.key: item.size_bytes for item in storage.list("")}
+    undone = {key for each in context.undone for key in each.gone}  # the check of contents says so
+    gone = [file.key for file in told if there.get(file.key) != file.size_bytes and file.key not in undone]
+    # A commit made since the timeline was listed is newer than everything in it.
+    named = {file.key for file in told}
+    newest = {file.group: file.instant for file in told}
+    strays = []
+    for key in there:
+        file = DataFile.parse(key)
+        if file is None or key in named or not timeline.is_visible(file.instant) or state.is_replaced(file.group):
+            continue
+        if file.instant >= newest.get(file.group, file.instant):
+            strays.append(key)
+    if gone:
+        restore = context.next("restore", "AS_OF")
+        hint = f"restore these files from a backup, or the table to a state without them: {restore}"
+        yield Check("index", "failed", f"{len(gone)} of {counted(len(told), 'file')} not there as named: {_some(gone)}", hint)
+    if strays:
+        hint = f"late attempts of tasks left them; {context.next('markers reap')} removes those that are announced"
+        found = f"no commit names {counted(len(strays), 'file')} that other readers show: {_some(strays)}"
+        yield Check("index", "warning", found, hint)
+    if not gone and not strays and not undone:
+        later = counted(len(state.effects), "commit")
+        after = f"{later} after a checkpoint" if state.base.coverage.instants else "no checkpoint yet"
+        yield Check("index", "ok", f"the commits and a listing agree on {counted(len(told), 'file')}; {after}")
+
+
+def _some(keys: list[str]) -> str:
+    return ", ".join(sorted(keys)[:SHOWN_FILES])
+
+
+PASS_BYTES = 128 << 20
+"""How many bytes of keys are in memory at once: the keys of a larger partition are read several times, a share each time."""
+_SHOWN = 5
+
+
+def check_keys(context: DoctorContext) -> Iterator[Check]:
+    """The keys that more than one row of a partition has, or of the table where a key is in one partition at most."""
+    properties = read_properties(context.storage)
+    told = parsed_index(context.settings.write.index) if context.settings.write.index else None
+    properties = properties.indexed(recorded_index(context.storage) or told)
+    if not properties.record_keys:
+        yield Check("keys", "ok", "the table has no key columns")
+        return
+    if properties.is_merge_on_read:
+        yield Check("keys", "ok", "not looked at: in a merge-on-read table later versions of a row lie beside it")
+        return
+    snapshot = read_snapshot(context.io(context.shown), read_timeline(context.shown))
+    apart: dict[str, list[DataFile]] = {}
+    for file in snapshot.files:
+        apart.setdefault("" if properties.keys_span_partitions else file.partition, []).append(file)
+    twice, examples, rows = 0, list[str](), 0
+    for files in apart.values():
+        count, keys, seen = _twice(context.shown, files)
+        twice, rows = twice + count, rows + seen
+        if keys and len(examples) < _SHOWN:
+            examples += _told(context.shown, files, keys[: _SHOWN - len(examples)])
+    if not twice:
+        yield Check("keys", "ok", f"each of {counted(rows, 'row')} has a key of its own in its {_where(properties)}")
+        return
+    more = f"; and {twice - len(examples)} more" if twice > len(examples) else ""
+    yield Check("keys", "failed", f"{counted(twice, 'key')} in several rows: {'; '.join(examples)}{more}", _mend(properties))
+
+
+def _where(properties: TableProperties) -> str:
+    return "partition" if properties.partition_fields and not properties.keys_span_partitions else "table"
+
+
+def _mend(properties: TableProperties) -> str:
+    names = ", ".join(f'"{name}"' for name in properties.record_keys)
+    if not properties.partition_fields or properties.keys_span_partitions:
+        return f"keep one row of each key: table.overwrite(table.read().dropDuplicates([{names}]))"
+    where = f"\"{properties.partition_fields[0]} = '...'\""
+    again = f"table.overwrite(table.read({where}).dropDuplicates([{names}]), {where})"
+    return f"keep one row of each key in the partitions named, one after the other: {again}"
+
+
+def _twice(storage: Storage, files: Sequence[DataFile]) -> tuple[int, list[str], int]:
+    """How many keys stand several times in these files, some of them, and how many rows there are."""
+    passes = 1 + sum(file.size_bytes for file in files) // PASS_BYTES
+    count, examples, rows = 0, list[str](), 0
+    for number in range(passes):
+        parts: list[pa.Array] = []
+        for file in files:
+            with BaseFile(storage.open_input(file.key), file.key) as base:
+                rows += base.rows if number == 0 else 0
+                for keys in base.key_batches():
+                    found = keys.combine_chunks()
+                    if passes > 1:
+                        found = found.filter(pa.array(string_hashes(found) % np.uint32(passes) == number))
+                    parts.append(found)
+        mine = pa.chunked_array(parts, pa.string())
+        if pc.count_distinct(mine).as_py() == len(mine):
+            continue
+        tallied = pc.value_counts(mine)
+        several = tallied.field("values").filter(pc.greater(tallied.field("counts"), 1))
+        count += len(several)
+        examples += several.slice(0, _SHOWN - len(examples)).to_pylist()
+    return count, examples, rows
+
+
+def _told(storage: Storage, files: Sequence[DataFile], keys: Sequence[str]) -> list[str]:
+    """Each key with the files that have it."""
+    there: dict[str, list[str]] = {key: [] for key in keys}
+    wanted = pa.array(keys, pa.string())
+    for file in files:
+        with BaseFile(storage.open_input(file.key), file.key) as base:
+            held = {key for batch in base.key_batches() for key in batch.filter(pc.is_in(batch, value_set=wanted)).to_pylist()}
+        for key in held:
+            there[key].append(file.key)
+    return [f"{key[:100]!r} in {', '.join(names[:3])}" for key, names in there.items()]
