@@ -11,7 +11,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "src"
 _CORE = "lakelock"
-_IN_CORE = ("metrics", "settings", "storage")
+_IN_CORE = ("settings", "storage")
 """Folders that are as low as the modules beside them."""
 _FRONT_DOOR = "lakelock.tables"
 """A module of that folder that is above the packages."""

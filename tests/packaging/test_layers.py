@@ -13,7 +13,7 @@ import lakelock
 
 ROOT = Path(__file__).parents[2]
 CORE = ROOT / "src" / "lakelock"
-LOW = ("metrics", "settings", "storage")
+LOW = ("settings", "storage")
 """Folders of the core: all other folders are above it."""
 ABOVE = {"__init__.py", "tables.py"}
 """The front door, which is above all packages as the command line is; nothing of the core imports it."""

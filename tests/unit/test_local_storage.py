@@ -52,7 +52,6 @@ def test_a_reader_never_sees_half_an_object(storage: LocalStorage) -> None:
     """A writer that dies at any moment leaves the old object or the new one: here it dies while it writes."""
     program = f"""
 import os
-from lakelock.storage import posix_files as local_files
 from lakelock.storage.local import LocalStorage
 real = os.write
 def die(file, data):

@@ -194,12 +194,14 @@ class _AllCommands(Commands):
             "archive",
             "Move the oldest instants from the active timeline to its history, where every reader still finds them.",
         ),
-        "commits": Home("lakelock.cli.commits", "app", "What was committed, and what became of one instant."),
-        "config": Home("lakelock.cli.table_setup", "app", "Which settings are in effect."),
-        "conflicts": Home("lakelock.cli.commits", "app", "Would two operations collide, and why was an instant rejected."),
+        "commits": Home("lakelock.cli.commits", "commits_app", "What was committed, and what became of one instant."),
+        "config": Home("lakelock.cli.table_setup", "config_app", "Which settings are in effect."),
+        "conflicts": Home(
+            "lakelock.cli.commits", "conflicts_app", "Would two operations collide, and why was an instant rejected."
+        ),
         "locks": Home("lakelock.cli.locks", "app", "The table's commit lock and its data locks."),
         "markers": Home("lakelock.cli.markers", "app", "What writers have announced, and what dead writers left."),
-        "savepoint": Home("lakelock.cli.upkeep", "app", "Keep the table as of one commit, whatever is cleaned."),
+        "savepoint": Home("lakelock.cli.upkeep", "savepoints_app", "Keep the table as of one commit, whatever is cleaned."),
     }
 
 

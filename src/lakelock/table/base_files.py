@@ -10,11 +10,12 @@ by.
 
 from __future__ import annotations
 
+import dataclasses
 import errno
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import IO, Any, TypeVar
 
 import numpy as np
@@ -152,7 +153,7 @@ class Written:
 
     rows: int
     keys: KeyRange | None
-    metadata: pq.FileMetaData | None = field(default=None, compare=False, repr=False)
+    metadata: pq.FileMetaData | None = dataclasses.field(default=None, compare=False, repr=False)
     """Parquet's own, with the statistics of each row group."""
 
 

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from lakelock.errors import TableError
-from lakelock.table import properties as key_generators
-from lakelock.table import properties as merging
 from lakelock.table.index import (
     ENGINE,
     EXPRESSIONS,
@@ -20,6 +18,8 @@ from lakelock.table.index import (
 )
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import (
+    KNOWN_KEY_GENERATORS,
+    KNOWN_MERGE_MODES,
     METADATA_INFLIGHT,
     METADATA_PARTITIONS,
     NEWEST_VERSION,
@@ -67,7 +67,7 @@ def why_not_writable(properties: TableProperties) -> tuple[Refusal, ...]:
 
 def why_not_merged(properties: TableProperties) -> Refusal | None:
     """Why the rows of a merge-on-read table cannot be merged as Hudi merges them."""
-    if properties.merge_mode not in merging.KNOWN_MERGE_MODES or properties.text("hoodie.table.partial.update.mode", ""):
+    if properties.merge_mode not in KNOWN_MERGE_MODES or properties.text("hoodie.table.partial.update.mode", ""):
         return Refusal("it merges rows in its own way (hoodie.record.merge.mode or hoodie.table.partial.update.mode)")
     own = next((key for key in sorted(properties.values) if key.startswith("hoodie.record.merge.property.")), "")
     if own:
@@ -239,7 +239,7 @@ def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
 
 def _row_refusals(table: TableProperties) -> Iterator[Refusal]:
     """Refusals because other writers would give rows other keys, places or versions."""
-    if table.key_generator not in key_generators.KNOWN_KEY_GENERATORS:
+    if table.key_generator not in KNOWN_KEY_GENERATORS:
         yield Refusal(f"its key generator is {table.key_generator}; lakelock knows SIMPLE, COMPLEX and NON_PARTITION")
     if "COMPLEX" in table.key_generator and len(table.record_keys) == 1 and table.initial_version != table.version:
         yield Refusal(
@@ -251,7 +251,7 @@ def _row_refusals(table: TableProperties) -> Iterator[Refusal]:
         yield Refusal(f"its partitions are computed in a way that this version does not know ({table.text(TRANSFORMS, '')})")
     if table.flag("hoodie.datasource.write.slash.separated.date.partitioning"):
         yield Refusal("it writes dates as nested folders (hoodie.datasource.write.slash.separated.date.partitioning=true)")
-    if table.merge_mode not in merging.KNOWN_MERGE_MODES or table.text("hoodie.table.partial.update.mode", ""):
+    if table.merge_mode not in KNOWN_MERGE_MODES or table.text("hoodie.table.partial.update.mode", ""):
         yield Refusal("it merges rows in its own way (hoodie.record.merge.mode or hoodie.table.partial.update.mode)")
     if table.ordering_field is not None and len(table.ordering_fields) > 1:
         yield Refusal("it orders rows by several columns (hoodie.table.ordering.fields)")

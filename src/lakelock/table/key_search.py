@@ -348,5 +348,5 @@ class LocatedKeys:
         return np.repeat(hits, times), self.files[order[np.repeat(starts, times) + nth]], np.flatnonzero(code < 0)
 
 
-NONE_LOCATED = LocatedKeys(pa.array([], pa.string()), np.zeros(0, np.int32))
+NONE_LOCATED = LocatedKeys(pa.nulls(0, pa.string()), np.zeros(0, np.int32))
 """No file holds any key."""

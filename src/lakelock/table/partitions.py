@@ -25,10 +25,9 @@ import pyarrow as pa
 
 from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.parsing import format_java_properties, java_date
-from lakelock.table import properties as key_generators
 from lakelock.table.instants import parse_instant
 from lakelock.table.layout import checked_partition
-from lakelock.table.properties import TableProperties
+from lakelock.table.properties import KNOWN_KEY_GENERATORS, TableProperties
 from lakelock.table.record_keys import key_text
 from lakelock.table.rows import spelled
 from lakelock.table.statistics import Value
@@ -270,7 +269,7 @@ class PartitionValues:
         types = {
             name: schema.field(name).type if schema.get_field_index(name) >= 0 else None for name in properties.partition_fields
         }
-        spelled = properties.key_generator in key_generators.KNOWN_KEY_GENERATORS
+        spelled = properties.key_generator in KNOWN_KEY_GENERATORS
         return cls(types, properties.hive_style, properties.url_encode, spelled, properties.transforms)
 
     @cached_property

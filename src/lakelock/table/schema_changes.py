@@ -11,8 +11,9 @@ Two concurrent changes of one table's columns have a common schema (`merged`), o
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import pyarrow as pa
 
@@ -49,8 +50,8 @@ class Alteration:
     paths of what comes first, in this order.
     """
 
-    add: Mapping[str, pa.DataType] = field(default_factory=dict)
-    widen: Mapping[str, pa.DataType] = field(default_factory=dict)
+    add: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
+    widen: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
     relax: Sequence[str] = ()
     first: Sequence[str] = ()
 

@@ -296,10 +296,6 @@ class SavepointMetadata:
         return cls(record["savepointedBy"], record["savepointedAt"], record["comments"], files)
 
 
-RolledBackFiles = Mapping[str, Sequence[str]]
-"""Names of data files by partition path."""
-
-
 def pending_clustering_groups(data: bytes, source: str = "a clustering plan") -> frozenset[FileGroupId]:
     """The file groups that a `.clustering.requested` or `.replacecommit.requested` file plans to rewrite.
 
@@ -331,7 +327,7 @@ class RollbackPlan:
 
     target_instant: str
     target_action: str
-    files: RolledBackFiles
+    files: Files
     root: str = ""
 
     def to_bytes(self) -> bytes:
@@ -360,7 +356,7 @@ class RollbackPlan:
         files: dict[str, tuple[str, ...]] = {}
         for request in record["RollbackRequests"] or []:
             partition = checked_partition(request["partitionPath"], source)
-            names = tuple(_file_name(path, source) for path in request["filesToBeDeleted"])
+            names = tuple(_name(path, source) for path in request["filesToBeDeleted"])
             files[partition] = files.get(partition, ()) + names
         return cls(target["commitTime"], target["action"], files)
 
@@ -373,7 +369,7 @@ class RollbackMetadata:
     took_ms: int
     target_instant: str
     target_action: str
-    files: RolledBackFiles
+    files: Files
     root: str = ""
 
     def to_bytes(self) -> bytes:
@@ -406,7 +402,7 @@ class RollbackMetadata:
         if len(targets) != 1:
             raise CorruptTableError(f"{source} rolls back {len(targets)} instants where one belongs", file=source)
         files = {
-            checked_partition(partition, source): tuple(_file_name(path, source) for path in found["successDeleteFiles"])
+            checked_partition(partition, source): tuple(_name(path, source) for path in found["successDeleteFiles"])
             for partition, found in record["partitionMetadata"].items()
         }
         start, took_ms = record["startRollbackTime"], record["timeTakenInMillis"]
@@ -416,7 +412,3 @@ class RollbackMetadata:
 def _plain_path(root: str, partition: str, name: str) -> str:
     path = in_partition(partition, name)
     return f"{root.removeprefix('file://').rstrip('/')}/{path}" if root else path
-
-
-def _file_name(path: str, source: str) -> str:
-    return checked_file_name(path.rpartition("/")[2], source)

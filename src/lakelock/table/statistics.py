@@ -10,9 +10,10 @@ Unknown values, such as those of another engine's commit, are None or left out, 
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import date, datetime
 from decimal import Decimal, InvalidOperation
 from types import MappingProxyType
@@ -61,7 +62,7 @@ class FileStatistics:
     rows: int | None = None
     key_min: str | None = None
     key_max: str | None = None
-    columns: Mapping[str, ColumnRange] = field(default_factory=lambda: MappingProxyType({}))
+    columns: Mapping[str, ColumnRange] = dataclasses.field(default_factory=lambda: MappingProxyType({}))
 
 
 UNKNOWN = FileStatistics()
