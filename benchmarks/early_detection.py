@@ -17,8 +17,7 @@ from benchmarks.measuring import arguments, scratch, show
 from benchmarks.requests import SCHEMA, make_table, new_writer
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import EarlyConflictError
-from lakelock.markers.direct import place
-from lakelock.markers.names import MarkerKind
+from lakelock.markers.data_files import MarkerKind, place
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.transaction import Transaction
 from lakelock.storage.location import StorageLocation

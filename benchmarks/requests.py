@@ -23,9 +23,9 @@ from tests.round_trips import RoundTrips, SideBySide
 from benchmarks.measuring import arguments, scratch, show
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
+from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import create_table
-from lakelock.occ.outcomes.committed import Committed
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation

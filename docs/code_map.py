@@ -34,7 +34,7 @@ def purpose(folder: Path) -> str:
 
 
 def top(module: str, homes: Mapping[str, Path]) -> str:
-    """The top-level package of a module: `lakelock.occ` for `lakelock.occ.recovery.reaper`, `lakelock` for the core."""
+    """The top-level package of a module: `lakelock.occ` for `lakelock.occ.recovery`, `lakelock` for the core."""
     name = ".".join(module.split(".")[:2])
     if name == _FRONT_DOOR:
         return name

@@ -10,13 +10,11 @@ from enum import Enum
 from typing import NamedTuple
 
 from lakelock.data_locks.base import Resource
-from lakelock.occ.conflicts import asked
-from lakelock.occ.conflicts.asked import Effect
-from lakelock.occ.conflicts.hypothetical import AskedRead, Extent, effect_in_buckets, meets
-from lakelock.occ.conflicts.isolation import Isolation, Level
-from lakelock.occ.conflicts.profiles import LEVELS
-from lakelock.occ.conflicts.reads import BucketsRead, Read, ReadKind
-from lakelock.occ.conflicts.scopes import Scope
+from lakelock.occ import explain
+from lakelock.occ.explain import AskedRead, Effect, Extent, effect_in_buckets, meets
+from lakelock.occ.footprint import BucketsRead, Isolation, Level, Read, ReadKind
+from lakelock.occ.rules import LEVELS
+from lakelock.occ.targets import Scope
 from lakelock.table.index import bucket_name
 from lakelock.table.layout import FileGroupId
 from lakelock.table.snapshot import DataFile
@@ -27,7 +25,7 @@ OPERATIONS = ("INSERT", "UPSERT", "UPDATE", "MERGE", "OVERWRITE", "OPTIMIZE")
 """UPDATE stands for a delete by a condition as well. A merge that equates the keys is an UPSERT, MERGE is any other. OVERWRITE
 replaces partitions."""
 
-READS = {name: reads for name in OPERATIONS if (reads := asked.OPERATIONS[name].reads) is not None}
+READS = {name: reads for name in OPERATIONS if (reads := explain.OPERATIONS[name].reads) is not None}
 """What operations read that rewrite file groups; the others read nothing."""
 _MINE, _THEIRS = f"{bucket_name(0)}-mine", f"{bucket_name(1)}-theirs"
 """The two file groups of each partition: which of them an operation touches, if it does not touch both."""
@@ -64,7 +62,7 @@ class Case(NamedTuple):
         return meets(self.profile, self.level, mine.footprint(my_effect), other.summary(their_effect), snapshot) is not None
 
     def _effect(self, operation: str) -> Effect:
-        effect = asked.OPERATIONS[operation]
+        effect = explain.OPERATIONS[operation]
         return effect_in_buckets(effect) if self.in_buckets else effect
 
     def _extent(self, effect: Effect, partition: str, touched: str, new: str, *, sees: bool = False) -> Extent:
@@ -82,7 +80,7 @@ class Case(NamedTuple):
 
 def touches(operation: str, *, in_buckets: bool = False) -> bool:
     """Whether an operation rewrites or replaces file groups: an insert does so in a table with buckets."""
-    effect = effect_in_buckets(asked.OPERATIONS[operation]) if in_buckets else asked.OPERATIONS[operation]
+    effect = effect_in_buckets(explain.OPERATIONS[operation]) if in_buckets else explain.OPERATIONS[operation]
     return effect.rewrites or effect.replaces
 
 
@@ -99,8 +97,8 @@ def cases(*, in_buckets: bool = False) -> Iterator[Case]:
 
 def cell(profile: str, level: Level, mine: str, other: str, *, in_buckets: bool = False) -> str:
     """What two operations must have in common to collide."""
-    asked = [case for case in cases(in_buckets=in_buckets) if case[:4] == (profile, level, mine, other)]
-    found = {case.overlap for case in asked if case.collides}
+    explain = [case for case in cases(in_buckets=in_buckets) if case[:4] == (profile, level, mine, other)]
+    found = {case.overlap for case in explain if case.collides}
     if not found:
         return "no"
     least = [overlap for overlap in Overlap if overlap in found]

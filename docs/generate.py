@@ -23,8 +23,8 @@ from lakelock.cli.output import Exit, exit_of
 from lakelock.conflict import DECLARE_SCOPE, IN_DELTA, REMEDIES, RULES, WEAKER_LEVEL, ConflictRule, Remedy
 from lakelock.errors import LakelockError
 from lakelock.events import Event, EventKind, log_event
-from lakelock.occ.conflicts.explaining import profiles_with
-from lakelock.occ.conflicts.profiles import PROFILES
+from lakelock.occ.explain import profiles_with
+from lakelock.occ.rules import PROFILES
 from lakelock.providers.base import LossReason, Strength
 from lakelock.providers.dynamodb_table import DynamodbOptions
 from lakelock.providers.redis.servers import RedisOptions

@@ -259,13 +259,13 @@ ARCHITECTURE_PACKAGES = """## Packages"""
 ARCHITECTURE_WALK = """## A walk through one write
 
 `LakeTable.upsert` (`spark_plugin/tables/writes.py`) makes a `WriteRequest` (`occ/request.py`) and hands the write to
-`with_retries` (`occ/attempts/retrying.py`), which begins a transaction (`occ/coordinator.py`, `occ/baseline.py`) for each
+`with_retries` (`occ/retry.py`), which begins a transaction (`occ/coordinator.py`, `occ/begin.py`) for each
 attempt.
 `spark_plugin/writing/upserting.py` looks the keys up on the executors
 (`spark_plugin/writing/tagging.py`), claims the file groups that hold them
-(`occ/early/detection.py`, `markers/claims.py`) and rewrites them (`spark_plugin/writing/rewriting.py`,
-`engine/file_tasks.py`, `table/rewriting.py`), each file after its marker (`markers/direct.py`). `Transaction.commit`
-(`occ/transaction.py`) compares markers with write statistics and enters the critical section (`occ/committing/commit.py`): what
-others committed meanwhile (`occ/conflicts/window.py`) is judged by the rules of the profile
-(`occ/conflicts/profiles.py`), the commit takes the next number of the decision log (`occ/records/decisions.py`), which is the
-commit point, and is published in Hudi's timeline (`occ/publishing/publish.py`)."""
+(`occ/claims.py`, `markers/claims.py`) and rewrites them (`spark_plugin/writing/rewriting.py`,
+`engine/file_tasks.py`, `table/rewriting.py`), each file after its marker (`markers/data_files.py`). `Transaction.commit`
+(`occ/transaction.py`) compares markers with write statistics and enters the critical section (`occ/commit.py`): what
+others committed meanwhile (`occ/history.py`) is judged by the rules of the profile
+(`occ/rules.py`), the commit takes the next number of the decision log (`occ/log.py`), which is the
+commit point, and is published in Hudi's timeline (`occ/publish.py`)."""

@@ -1,7 +1,8 @@
-"""Claims: who is rewriting which file group, so that a collision is found before the data is written.
+"""Claims: which transaction is rewriting which file group, so that a collision is found before the data is written.
 
 One conditional write per file group, whatever the number of live writers. A claim is advice: losing one, or finding a stale
-one, costs time and never safety, because the commit checks everything again.
+one, costs time and never safety, because the commit checks everything again. `ClaimContext` lets a task learn, without the
+driver, whether the owner of a claim still blocks it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,12 @@ from functools import partial
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import StorageUnavailable
 from lakelock.identity import WriterIdentity
+from lakelock.markers.liveness import is_too_old
 from lakelock.parsing import JsonObject
-from lakelock.storage import Storage
+from lakelock.storage import Listed, Storage
 from lakelock.str_enum import StrEnum
 from lakelock.table import layout
+from lakelock.table.instants import parse_file_name
 from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 
@@ -27,7 +30,7 @@ MOST_PLACES = 100
 """More partitions than this are told as the whole table."""
 
 
-def told(places: frozenset[str] | None) -> frozenset[str] | None:
+def capped(places: frozenset[str] | None) -> frozenset[str] | None:
     """The partitions as others are told of them; None for the whole table."""
     return None if places is None or len(places) > MOST_PLACES else places
 
@@ -46,7 +49,7 @@ class Claim:
     places: frozenset[str] | None = frozenset()
 
     def to_bytes(self) -> bytes:
-        places = told(self.places)
+        places = capped(self.places)
         fields = {
             "instant": self.instant,
             "writer": self.writer.as_dict(),
@@ -69,7 +72,7 @@ class Claim:
             return None
 
 
-class Fate(StrEnum):
+class OwnerFate(StrEnum):
     """What became of a claim's owner. FINISHED: committed before my baseline, or rolled back; neither conflicts with me."""
 
     FINISHED = "finished"
@@ -82,7 +85,7 @@ class Fate(StrEnum):
 class OwnerState:
     """What is known about a claim's owner. `seen_ago_s` is the age of its heartbeat, `completion` when it committed."""
 
-    fate: Fate
+    fate: OwnerFate
     seen_ago_s: float | None = None
     completion: str | None = None
 
@@ -137,20 +140,20 @@ def claim_group(storage: Storage, group: FileGroupId, claim: Claim, state_of: Ca
         # Its owner released it a moment ago. Whoever owns it after the second try has only just come, and is alive.
         if _put(storage, key, data):
             return Claimed(group)
-        return _as_left_by_others(storage, key, group, claim) or Claimed(group)
+        return _claim_of_another(storage, key, group, claim) or Claimed(group)
     other = Claim.from_bytes(found.data)
     if other is not None:
         if _same(other, claim):
             return Claimed(group)
         owner = state_of(other.instant)
-        if owner.fate is Fate.ALIVE:
+        if owner.fate is OwnerFate.ALIVE:
             return Held(group, other, owner.seen_ago_s)
-        if owner.fate is Fate.COMMITTED_SINCE:
+        if owner.fate is OwnerFate.COMMITTED_SINCE:
             return CommittedSince(group, other, owner.completion)
     # A stale claim that cannot be swapped any more was swept a moment ago, or somebody was faster.
     if _swap(storage, key, data, found.etag) or _put(storage, key, data):
         return TakenOver(group, other)
-    return _as_left_by_others(storage, key, group, claim) or TakenOver(group, other)
+    return _claim_of_another(storage, key, group, claim) or TakenOver(group, other)
 
 
 def conflict_of(refusals: Sequence[Refusal], mine: Party) -> Conflict:
@@ -216,8 +219,70 @@ def _swap(storage: Storage, key: str, data: bytes, etag: str) -> bool:
         return False
 
 
-def _as_left_by_others(storage: Storage, key: str, group: FileGroupId, mine: Claim) -> Held | None:
+def _claim_of_another(storage: Storage, key: str, group: FileGroupId, mine: Claim) -> Held | None:
     """The claim of whoever was faster; None when the group is free after all, or the claim is mine (a lost reply)."""
     found = storage.get(key)
     other = Claim.from_bytes(found.data) if found else None
     return None if other is None or _same(other, mine) else Held(group, other)
+
+
+@dataclass(frozen=True)
+class ClaimContext:
+    """What a task needs to claim file groups for its transaction; small and picklable.
+
+    `saw` are the instants that were completed at the baseline; `limit_s` is the age at which a heartbeat counts as dead.
+    """
+
+    claim: Claim
+    saw: frozenset[str]
+    limit_s: float
+
+    def claim_group(self, storage: Storage, group: FileGroupId) -> ClaimResult:
+        """Claim `group`, or say who has it: one request when it is free, at most seven in total."""
+        return claim_group(storage, group, self.claim, lambda instant: self.owner_state(storage, instant))
+
+    def owner_state(self, storage: Storage, instant: str) -> OwnerState:
+        """What became of the owner of a claim: at most two requests, whatever the number of writers.
+
+        The time stamp of the transaction's own heartbeat, a little old, stands for the storage's time now, so that only the
+        storage's clock counts. An owner is found dead a little late, never too early.
+        """
+        if instant in self.saw:
+            return OwnerState(OwnerFate.FINISHED)
+        beats = _beats(storage, instant, self.claim.instant)
+        theirs, mine = beats.get(instant), beats.get(self.claim.instant)
+        if theirs is not None:
+            age_ms = max(0, mine.modified_ms - theirs.modified_ms) if mine else 0
+            dead = is_too_old(age_ms, self.limit_s)
+            return OwnerState(OwnerFate.DEAD if dead else OwnerFate.ALIVE, seen_ago_s=age_ms / 1000)
+        completion = _completion(storage, instant)
+        return (
+            OwnerState(OwnerFate.FINISHED)
+            if completion is None
+            else OwnerState(OwnerFate.COMMITTED_SINCE, completion=completion)
+        )
+
+
+def _beats(storage: Storage, *instants: str) -> dict[str, Listed]:
+    """The heartbeats of these instants, by one listing that starts at the first and stops after the last."""
+    keys = {layout.heartbeat(instant): instant for instant in instants}
+    last = max(keys)
+    found: dict[str, Listed] = {}
+    for beat in storage.list(layout.HEARTBEATS, start_after=min(keys)[:-1]):
+        if beat.key > last:
+            break
+        if beat.key in keys:
+            found[keys[beat.key]] = beat
+    return found
+
+
+def _completion(storage: Storage, instant: str) -> str | None:
+    """When an instant's write was completed, None if it was not: one listing that starts at the instant and ends after it."""
+    start = layout.timeline(instant)
+    for file in storage.list(layout.TIMELINE, start_after=start):
+        if not file.key.startswith(start):
+            break
+        found = parse_file_name(file.key[len(layout.TIMELINE) + 1 :])
+        if found is not None and found.requested == instant and found.is_completed and found.is_write:
+            return found.completion
+    return None

@@ -13,7 +13,7 @@ from functools import partial
 
 from lakelock.errors import CorruptTableError
 from lakelock.markers.claims import OwnClaims, claims_of
-from lakelock.markers.direct import MarkerSet, listed
+from lakelock.markers.data_files import MarkerSet, listed
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.storage import Storage
 from lakelock.table import layout

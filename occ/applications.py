@@ -7,13 +7,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lakelock.conflict import Conflict, ConflictRule, Party
-from lakelock.occ.conflicts.profiles import rejection
-from lakelock.occ.conflicts.summary import CommitSummary, writer_of
-from lakelock.occ.conflicts.window import read_summary
-from lakelock.occ.foreign.undone import rolled_back_commits, undone_commits, undone_error
+from lakelock.occ import commit_keys as keys
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.footprint import CommitSummary, writer_of
+from lakelock.occ.history import read_summary
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.records import commit_keys as keys
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.rules import rejection
+from lakelock.occ.undone import rolled_back_commits, undone_commits, undone_error
 from lakelock.table.archive import archive_keys, archived_writes
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant

@@ -1,4 +1,8 @@
-"""One table, open for transactions: the entry to the engine for the Spark plugin, the command line and the simulator."""
+"""One table, open for transactions: the entry to the engine for the Spark plugin, the command line and the simulator.
+
+`TableServices` are what a table needs besides transactions: cleaning, archiving, savepoints, its name in a catalog, and the
+record of its lock and profile.
+"""
 
 from __future__ import annotations
 
@@ -11,54 +15,151 @@ from typing import TypeVar, overload
 
 import pyarrow as pa
 
+from lakelock.catalogs import Synced
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.conflict import PairExplanation, Party
 from lakelock.errors import RolledBackError, StorageError
 from lakelock.events import Events, Listener
 from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
-from lakelock.occ import shown
+from lakelock.occ import reading
 from lakelock.occ.applications import AppliedVersions
-from lakelock.occ.baseline import Baseline, begin, give_up
-from lakelock.occ.certainty import OwnDecision
-from lakelock.occ.committing.schemas import SchemaHistory
-from lakelock.occ.conflicts.explaining import TableNow, explain_pair
-from lakelock.occ.conflicts.footprint import OVERWRITES
-from lakelock.occ.detached import Detached
-from lakelock.occ.foreign.overlaps import LookBack
-from lakelock.occ.foreign.single_writer import refuse_second_writer
-from lakelock.occ.foreign.undone import ensure_readable
-from lakelock.occ.locking.data_locking import DataLocking
-from lakelock.occ.locking.nesting import refuse_nested
-from lakelock.occ.merging_logs import with_log_files
+from lakelock.occ.archive import Archived, archive
+from lakelock.occ.begin import Baseline, begin, give_up
+from lakelock.occ.clean import Cleaned, clean
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.create import settle_index, with_index
+from lakelock.occ.data_locking import DataLocking, refuse_nested
+from lakelock.occ.ending import OwnDecision, TransactionState, withdraw
+from lakelock.occ.explain import TableNow, explain_pair
+from lakelock.occ.footprint import OVERWRITES
+from lakelock.occ.foreign import refuse_second_writer
+from lakelock.occ.history import HistoryEntry, Outcome, WhyRejected, history, outcome_of, why_rejected
+from lakelock.occ.log import DecisionLog
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.outcomes.history import HistoryEntry, Outcome, history, outcome_of
-from lakelock.occ.outcomes.rejected import WhyRejected, why_rejected
-from lakelock.occ.recorded_index import settle_index, with_index
-from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.records.decisions import DecisionLog
-from lakelock.occ.records.rejections import forget_rejections
-from lakelock.occ.recovery.ending import TransactionState, withdraw
-from lakelock.occ.recovery.outcomes import collect_outcomes
-from lakelock.occ.recovery.reaper import collect, reap, sweep
-from lakelock.occ.recovery.rollback import RollbackTarget
+from lakelock.occ.overlaps import LookBack
+from lakelock.occ.reading import QueryType, ReadView, with_log_files
+from lakelock.occ.recorded_lock import ensure_recorded, require_profile
+from lakelock.occ.recovery import Reaped, collect, collect_outcomes, reap, sweep
+from lakelock.occ.rejections import forget_rejections
 from lakelock.occ.request import WriteRequest
-from lakelock.occ.reserving.waiting import end_dead
-from lakelock.occ.shown import QueryType, Shown
-from lakelock.occ.table_services import TableServices
+from lakelock.occ.reservations import end_dead
+from lakelock.occ.retention import Budget, Progress
+from lakelock.occ.rollback import RollbackTarget
+from lakelock.occ.rules import ensure_not_weaker
+from lakelock.occ.savepoints import Savepoint, delete_savepoint, list_savepoints, take_savepoint
+from lakelock.occ.schema import SchemaHistory
 from lakelock.occ.transaction import Transaction
+from lakelock.occ.undone import ensure_readable
+from lakelock.occ.upkeep import Upkept, register, upkeep
+from lakelock.occ.write_context import Detached
 from lakelock.providers import open_provider
-from lakelock.settings import Settings
+from lakelock.settings import CleanSettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage.counted import CountedStorage
 from lakelock.storage.location import StorageLocation
-from lakelock.table.eligibility import check_files, check_readable, require_copy_on_write
+from lakelock.table.eligibility import check_files, check_readable, check_writable, require_copy_on_write, why_not_writable
 from lakelock.table.instants import Action, as_of_time
 from lakelock.table.layout_one import shown_as_layout_two
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot
 from lakelock.table.timeline import Timeline
+
+
+class TableServices:
+    """The services of one open table."""
+
+    def __init__(self, table: OpenTable, properties: TableProperties) -> None:
+        self.table, self.properties = table, properties
+
+    def reap(self, *, patient: bool = False) -> list[Reaped]:
+        """Finish or remove what dead writers left, also what arrived after its writer was gone.
+
+        `patient`, as at the beginning of each transaction: another engine's dead are left to that engine for a while, and who
+        is dead by a limit shorter than that of this process is left until that, too.
+        """
+        reaped = reap(self.table, patient=patient)
+        sweep(self.table)
+        end_dead(self.table)
+        return reaped
+
+    def collect(self) -> int:
+        """Delete decisions that nobody needs any more; how many."""
+        return collect(self.table)
+
+    def checkpoint(self) -> int | None:
+        """Write a checkpoint of the file index now; its number, None if the newest one has every commit."""
+        return self.table.checkpoint(at_once=True)
+
+    def upkeep(self, *, dry_run: bool = False, progress: Progress | None = None) -> Upkept:
+        """Finish the dead, clean, archive and collect, for at most `upkeep.budget_s`; what is left, the next run does."""
+        self.ensure_same_provider(record=not dry_run)
+        return upkeep(self.table, dry_run=dry_run, progress=progress)
+
+    def clean(self, *, dry_run: bool = False, progress: Progress | None = None, asked: CleanSettings | None = None) -> Cleaned:
+        """Delete the files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`.
+
+        `asked` takes the place of the settings: `InputError` if somebody still needs a file that it would delete.
+        """
+        self.ensure_same_provider(record=not dry_run)
+        return clean(self.table, self._budget(progress), dry_run=dry_run, asked=asked)
+
+    def archive(self, *, dry_run: bool = False, progress: Progress | None = None) -> Archived:
+        """Move the oldest instants from the timeline to its history, for at most `upkeep.budget_s`."""
+        self.ensure_same_provider(record=not dry_run)
+        return archive(self.table, self._budget(progress), dry_run=dry_run)
+
+    def register(self, name: str = "") -> Synced:
+        """Tell the catalog of the table now; later commits through this object tell it, too. See `naming.sync_catalog`."""
+        return register(self.table, name)
+
+    def savepoint(self, name: str, as_of: str | None = None) -> Savepoint:
+        """Keep the table as of its newest commit, or of the commit `as_of`, until the savepoint is deleted."""
+        self.ensure_same_provider()
+        return take_savepoint(self.table, name, as_of)
+
+    def savepoints(self) -> list[Savepoint]:
+        """The savepoints, oldest commit first."""
+        return list_savepoints(self.table)
+
+    def delete_savepoint(self, name: str) -> Savepoint:
+        """Let cleaning have the files of a savepoint, given by its name or its instant."""
+        self.ensure_same_provider()
+        return delete_savepoint(self.table, name)
+
+    def _budget(self, progress: Progress | None) -> Budget:
+        return Budget.of(self.table.runtime, self.table.settings.upkeep.budget_s, progress)
+
+    def ensure_same_provider(self, *, record: bool = True) -> None:
+        """Record which lock guards the table, or raise `ProviderMismatch` if it is guarded by another.
+
+        Without `record` a table that has no lock recorded yet is left as it is. `TableError` for a table that must not be
+        written, unless somebody has mended it since it was opened.
+        """
+        table = self.table
+        if table.provider is None or table.observed.same_lock:
+            return
+        if why_not_writable(self.properties):
+            check_writable(read_properties(table.storage))
+        guard = ensure_recorded(table.storage, table.provider, table.runtime.uuid(), record=record)
+        if guard is not None:
+            ensure_not_weaker(table.settings.concurrency, guard.profile, guard.isolation, table.storage.uri)
+            table.observed.same_lock = True
+
+    def require_profile(self, profile: str, isolation: str = "") -> None:
+        """Refuse writers with a weaker profile from now on; an empty `profile` admits all. Open writers keep theirs.
+
+        `StorageError` if somebody changes the record at the same time.
+        """
+        table = self.table
+        if table.provider is not None:
+            ensure_recorded(table.storage, table.provider, table.runtime.uuid())
+        if not require_profile(table.storage, profile, isolation):
+            raise StorageError(
+                f"the record of {table.storage.uri} changed meanwhile, or no writer has made one", hint="run it again"
+            )
+
 
 T = TypeVar("T", bound=Transaction)
 
@@ -219,14 +320,14 @@ class Coordinator(TableServices):
         """The file slices visible now, or as of an instant; `InputError` when files of that time were cleaned."""
         return self._seen(as_of)[0]
 
-    def shown(self, as_of: str | None = None, query_type: QueryType = "snapshot") -> Shown:
+    def shown(self, as_of: str | None = None, query_type: QueryType = "snapshot") -> ReadView:
         """The same, with the columns to read them in: those of now, or those of then once others have replaced them.
 
         Of a merge-on-read table the log files, too, unless the query is `read_optimized`. `CorruptTableError` if another engine
         has removed files of a commit.
         """
         snapshot, timeline = self._seen(as_of)
-        found = Shown(snapshot, self.schema(as_of, timeline=timeline))
+        found = ReadView(snapshot, self.schema(as_of, timeline=timeline))
         if as_of is None:
             ensure_readable(self.table, snapshot, timeline)
         if query_type == "read_optimized" or not self.properties.is_merge_on_read:
@@ -242,7 +343,7 @@ class Coordinator(TableServices):
         return self.table.index.snapshot_at(timeline), self._schemas.at(timeline, self.properties)
 
     def _seen(self, as_of: str | None) -> tuple[Snapshot, Timeline]:
-        return self.table.shown_now() if as_of is None else shown.as_of(self.table, as_of)
+        return self.table.shown_now() if as_of is None else reading.as_of(self.table, as_of)
 
     def schema(self, as_of: str | None = None, *, timeline: Timeline | None = None) -> TableSchema:
         """The table's schema now; with `as_of` that in which the state of an instant is shown, see `SchemaHistory.as_of`."""

@@ -1,4 +1,9 @@
-"""Creates a table, or checks that the one that exists is the one that was meant."""
+"""The definition of a table: created once, compared with the one that a writer means, and the index that it records.
+
+Which index the writers use is recorded in the table, because Java keeps it in the options of its writers only. A table that
+lakelock creates with an index has the record from its beginning. Another one gets it from the first writer that has
+`write.index` set; for buckets only once its files have shown that this is true.
+"""
 
 from __future__ import annotations
 
@@ -8,18 +13,119 @@ from itertools import islice
 import pyarrow as pa
 
 from lakelock.clock import Runtime
-from lakelock.errors import InputError, SchemaError, TableError
-from lakelock.occ.recorded_index import record_index
+from lakelock.errors import InputError, SchemaError, StorageError, TableError
+from lakelock.occ.open_table import OpenTable
 from lakelock.storage import Created, Storage, create, probe
 from lakelock.table import layout
-from lakelock.table.index import TableIndex
+from lakelock.table.base_files import BaseFile
+from lakelock.table.eligibility import check_files, check_writable
+from lakelock.table.index import BucketIndex, TableIndex, bucket_of, index_from_bytes, parsed_index
+from lakelock.table.key_search import buckets_of_keys
 from lakelock.table.partitions import require_partition_type
 from lakelock.table.properties import TableProperties
-from lakelock.table.record_keys import key_text
+from lakelock.table.record_keys import key_text, require_key
 from lakelock.table.rows import Fields, why_not_fits
 from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile, read_snapshot
 
-_MOST_LOOKED_AT = 1_000
+_PROBED_FILES, _PROBED_KEYS = 4, 1000
+"""How many keys of how many files are hashed before a table of Java is taken at its writer's word."""
+
+
+def recorded_index(storage: Storage) -> TableIndex | None:
+    """The index that the table has on record, None if it has none. One request."""
+    stored = storage.get(layout.INDEX)
+    if stored is None:
+        return None
+    try:
+        return index_from_bytes(stored.data)
+    except ValueError as error:
+        hint = "upgrade lakelock, or restore the file from a backup"
+        raise StorageError(f"{layout.INDEX} is not readable: {error}", hint=hint) from error
+
+
+def record_index(storage: Storage, index: TableIndex) -> None:
+    """Record the index of a table; `TableError` if another one is on record."""
+    if create(storage, layout.INDEX, index.to_bytes()) is Created.THEIRS:
+        _compare(storage, recorded_index(storage), index)
+
+
+def with_index(table: OpenTable, properties: TableProperties) -> TableProperties:
+    """The properties with the index that is on record; asks storage once in the life of the open table."""
+    observed = table.observed
+    if not observed.index_known:
+        observed.index = recorded_index(table.storage)
+        observed.index_known = True
+    return properties.indexed(observed.index)
+
+
+def current_properties(table: OpenTable) -> TableProperties:
+    """What the table says of itself now. `TableError` if it is gone."""
+    return with_index(table, table.properties())
+
+
+def settle_index(table: OpenTable) -> None:
+    """Bring the setting `write.index` and the table together: equal, or recorded now; `TableError` if they differ.
+
+    Also if Java has given the table buckets of another kind since. No request where there is neither setting nor record.
+    """
+    if table.observed.index is not None and not table.observed.index_checked:
+        _refuse_other_layouts(table.storage)
+        table.observed.index_checked = True
+    if not table.settings.write.index:
+        return
+    properties = current_properties(table)
+    wanted = parsed_index(table.settings.write.index).hashing(properties.record_keys)
+    if properties.index is not None:
+        _compare(table.storage, properties.index, wanted)
+        return
+    check_writable(properties)
+    _refuse_other_layouts(table.storage)
+    snapshot = read_snapshot(table.io, table.timeline())
+    check_files(properties.indexed(wanted), snapshot)
+    if isinstance(wanted, BucketIndex):
+        for file in sorted(snapshot.files, key=lambda file: -file.size_bytes)[:_PROBED_FILES]:
+            _check_keys(table.storage, file, wanted)
+    else:
+        require_key(properties, "an index")
+    record_index(table.storage, wanted)
+    table.observed.index, table.observed.index_known = wanted, True
+
+
+def _check_keys(storage: Storage, file: DataFile, index: BucketIndex) -> None:
+    """`TableError` unless the first keys of a file lie in the bucket that its name says."""
+    with BaseFile(storage.open_input(file.key), file.key) as base:
+        keys = next(iter(base.key_batches()), None) if base.rows else None
+        found = [] if keys is None else keys.slice(0, _PROBED_KEYS).to_pylist()
+    named = bucket_of(file.file_id)
+    for key, bucket in zip(found, buckets_of_keys(found, index), strict=True):
+        if bucket != named:
+            raise TableError(
+                f"write.index is {index}, which puts the key {key} into bucket {bucket}, but the table has it in {file.key}",
+                hint="use hoodie.bucket.index.num.buckets and hoodie.bucket.index.hash.field of the table's Java writers",
+            )
+
+
+def _compare(storage: Storage, found: TableIndex | None, wanted: TableIndex) -> None:
+    if found != wanted:
+        raise TableError(
+            f"{storage.uri} has the index {found or 'that somebody is recording'}, and {wanted} was given",
+            hint=f"use {found}, or leave it out: the table knows its index" if found else "run again",
+        )
+
+
+def _refuse_other_layouts(storage: Storage) -> None:
+    """Partition-level buckets and consistent hashing keep their state in a folder of Hudi's."""
+    first = next(iter(storage.list(layout.HUDI_BUCKETS)), None)
+    if first is not None:
+        raise TableError(
+            f"{storage.uri} has numbers of buckets by partition, or consistent hashing ({first.key}), which lakelock does not "
+            "write: only hoodie.index.bucket.engine=SIMPLE without hoodie.bucket.index.partition.expressions",
+            hint="it can be read",
+        )
+
+
+_MOST_LISTED = 1_000
 """How many names of a folder are looked at that say nothing, such as those of a checkpoint in `_checkpoint`."""
 
 
@@ -103,7 +209,7 @@ def _differences(given: TableProperties, found: TableProperties, *, name: bool) 
         ("key", given.record_keys, found.record_keys),
         ("partition_by", given.partition_by, found.partition_by),
         ("order_by", given.ordering_field, found.ordering_field),
-        ("index", _text(given.index), _text(found.index)),
+        ("index", _index_text(given.index), _index_text(found.index)),
     ]
     if found.partition_fields:
         pairs.append(("hive_style", given.hive_style, found.hive_style))
@@ -111,7 +217,7 @@ def _differences(given: TableProperties, found: TableProperties, *, name: bool) 
         pairs.append(("name", given.name, found.name))
     for what, wanted, has in pairs:
         if wanted != has:
-            yield f"{what}: {_shown(wanted)} was given, the table has {_shown(has)}"
+            yield f"{what}: {_as_text(wanted)} was given, the table has {_as_text(has)}"
 
 
 def _misfits(columns: TableSchema, schema: TableSchema) -> Iterator[str]:
@@ -127,7 +233,7 @@ def _misfits(columns: TableSchema, schema: TableSchema) -> Iterator[str]:
 def _first_of_others(storage: Storage) -> str | None:
     """The first file in the folder that engines take for data, or that tells of another table; None in an empty folder."""
     listed = storage.list("", start_after=f"{layout.HOODIE}0")  # "0" follows "/": the listing begins behind Hudi's folder
-    return next((each.key for each in islice(listed, _MOST_LOOKED_AT) if _is_data(each.key)), None)
+    return next((each.key for each in islice(listed, _MOST_LISTED) if _is_data(each.key)), None)
 
 
 def _is_data(key: str) -> bool:
@@ -136,11 +242,11 @@ def _is_data(key: str) -> bool:
     return key.startswith("_delta_log/") or not (hidden or key.endswith(("/", "_$folder$")))
 
 
-def _shown(value: object) -> str:
+def _as_text(value: object) -> str:
     return ", ".join(value) or "none" if isinstance(value, tuple) else "none" if value is None else str(value)
 
 
-def _text(index: TableIndex | None) -> str | None:
+def _index_text(index: TableIndex | None) -> str | None:
     return None if index is None else str(index)
 
 

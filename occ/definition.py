@@ -11,8 +11,7 @@ import pyarrow as pa
 from lakelock.clock import Runtime
 from lakelock.errors import InputError
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.create import check_definition, create_table
-from lakelock.occ.recorded_index import current_properties
+from lakelock.occ.create import check_definition, create_table, current_properties
 from lakelock.storage.location import StorageLocation
 from lakelock.table.column_types import stored_otherwise
 from lakelock.table.eligibility import VERSIONS

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from lakelock.data_locks import Resource
-from lakelock.occ.locking.targets import Targets
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.targets import Targets
 from lakelock.table.layout import FileGroupId
 
 

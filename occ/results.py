@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from typing import Generic, TypeVar
 
 from lakelock.conflict import Conflict
-from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.services.restore import RESTORE
+from lakelock.occ.committed import Committed
+from lakelock.occ.restore import RESTORE
 from lakelock.texts import counted, size_text
 
 T = TypeVar("T")

@@ -1,55 +1,312 @@
 """A transaction: begin, write without any lock, commit in a short critical section.
 
-```
-begin ──► open ──► commit ──► committed          visible to everybody
-            │         ├─────► rejected           conflict, or rolled back by somebody else; nothing remains
-            │         └─────► unknown            storage gave no answer; nothing is cleaned up; the log will tell
-            └──► abort ─────► rejected
-```
-A commit that conflicts may also be set aside: it never commits, and its files stay until the next attempt has copied them.
+`Work` is the transaction before its end: what it reads, what it announces, and what executors need to write its files. `Redo`
+is the part of one attempt in a write that repeats only what collided (ADR 19).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from types import TracebackType
 from typing import TypeAlias
 
+from lakelock.conflict import Conflict, Party
+from lakelock.data_locks import Resource
 from lakelock.errors import (
     CommitOutcomeUnknown,
     ConflictError,
+    LakelockError,
     RolledBackError,
+    TransactionStateError,
     WriteFailed,
 )
 from lakelock.events import EventKind
-from lakelock.markers import direct
-from lakelock.markers.direct import MarkerSet
-from lakelock.markers.reconcile import files_to_delete
-from lakelock.occ.certainty import IllegalTransition, News
-from lakelock.occ.committing.commit import Commit, Stock
-from lakelock.occ.committing.deciding import Deciding
-from lakelock.occ.committing.pending_commit import PendingCommit
-from lakelock.occ.conflicts.collision import worth_keeping
-from lakelock.occ.conflicts.isolation import Isolation, Level
-from lakelock.occ.foreign.overlaps import alarm
-from lakelock.occ.foreign.undone import undone_error
-from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.phases import Phase
-from lakelock.occ.records import commit_keys as keys
-from lakelock.occ.records.decisions import Decision
-from lakelock.occ.recovery.ending import TransactionState, outcome_unknown, remove_uncounted, tidy_up, withdraw
-from lakelock.occ.recovery.rollback import RollbackTarget
-from lakelock.occ.redo import goes_aside
-from lakelock.occ.steps import Step, reached
-from lakelock.occ.upkeep.run import after_commit
-from lakelock.occ.work import Work
+from lakelock.markers import data_files
+from lakelock.markers.data_files import Announced, MarkerSet, files_to_delete
+from lakelock.markers.heartbeat import Heartbeat
+from lakelock.occ import commit_keys as keys
+from lakelock.occ.begin import Baseline
+from lakelock.occ.claims import AnnouncedGroups, ReadWriteSet, claim
+from lakelock.occ.commit import Commit, Staged
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.committed import Committed, Phase, Phases
+from lakelock.occ.crash_points import Step, reached
+from lakelock.occ.decide import Deciding, PendingCommit
+from lakelock.occ.ending import (
+    IllegalTransition,
+    News,
+    OwnDecision,
+    TransactionState,
+    outcome_unknown,
+    remove_uncounted,
+    tidy_up,
+    withdraw,
+)
+from lakelock.occ.footprint import Isolation, Level, Read
+from lakelock.occ.log import Decision
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.overlaps import alarm
+from lakelock.occ.reservations import OthersReservations
+from lakelock.occ.rollback import RollbackTarget
+from lakelock.occ.rules import Collision, rejection, worth_keeping
+from lakelock.occ.undone import undone_error
+from lakelock.occ.upkeep import after_commit
+from lakelock.occ.write_context import Detached, OwnWrites, WriteContext
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.eligibility import check_files
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
+from lakelock.table.rows import added
 from lakelock.table.schema import TableSchema
-from lakelock.table.snapshot import DataFile
+from lakelock.table.schema_changes import require_same_text
+from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.statistics import FileStatistics
+
+
+@dataclass
+class Redo:
+    """What an attempt takes over from the one before it, and whether the next may take over from it."""
+
+    keeps_files: bool = False
+    """Whether a commit that conflicts sets the attempt aside, for `lakelock.occ.retry`."""
+    earlier: str | None = None
+    """The instant of the attempt before, which is set aside."""
+    kept: int = 0
+    """How many files are copies of that attempt's."""
+
+
+def goes_aside(table: OpenTable, own: OwnDecision, mine: Party, found: Collision, announced: AnnouncedGroups) -> bool:
+    """Whether the files of a transaction that lost may stay for the next attempt; then its claims are gone.
+
+    It must be certain that it never commits. Claims go first: its writer may now wait for others, and nobody may wait for it
+    meanwhile, or two such writers could wait for each other.
+    """
+    if own.may_be_in_log:
+        return False
+    try:
+        announced.release(table, mine.instant)
+    except LakelockError:
+        return False
+    table.observed.time_seen(mine.instant)
+    reached(Step.SET_ASIDE)
+    table.emit(EventKind.SET_ASIDE, mine.instant, mine.operation, kept=len(found.kept), collided=len(found.collided))
+    return True
+
+
+class Work:
+    """What a transaction does while it is open; `Transaction` ends it."""
+
+    def __init__(
+        self,
+        table: OpenTable,
+        baseline: Baseline,
+        heartbeat: Heartbeat,
+        schema: TableSchema,
+        application: AppTransaction | None = None,
+        tag: str = "",
+        own: OwnDecision | None = None,
+        announced: Announced | None = None,
+    ) -> None:
+        """`announced`: a new file that was announced at the beginning."""
+        self.baseline, self.schema, self.state = baseline, schema, TransactionState.OPEN
+        self._table, self._heartbeat, self._application, self._tag = table, heartbeat, application, tag
+        self._touched = ReadWriteSet(baseline, self.party, application)
+        self._snapshot: Snapshot | None = None
+        self.own = OwnWrites()
+        self._added_to: TableSchema | None = None
+        self._current: Snapshot | None = None
+        self.task_numbers = count()
+        """For tasks in this process: no two of a transaction have the same, or they could write the same file."""
+        self._began_s = table.runtime.monotonic_s()
+        self.phases = Phases(table.runtime)
+        """Where its time goes."""
+        self._writing = False
+        self._decision = own or OwnDecision()
+        self._lost: BaseException | None = None
+        self.end_reason = ""
+        """Why it was withdrawn, once it was."""
+        self.extra: dict[str, str] = {}
+        """What else the commit's extra metadata says, for people."""
+        self.redo = Redo()
+        self._announced = announced
+        self.reserved = OthersReservations(table, baseline.instant, baseline.operation)
+        self.reconciled = False
+        """Whether the commit has looked at the markers: files that are announced later are not counted."""
+
+    @property
+    def table(self) -> OpenTable:
+        """The table that this is about."""
+        return self._table
+
+    @property
+    def instant(self) -> str:
+        return self.baseline.instant
+
+    @property
+    def operation(self) -> str:
+        return self.baseline.operation
+
+    @property
+    def party(self) -> Party:
+        return Party(self.instant, self.operation, self._table.writer)
+
+    def places(self) -> frozenset[str] | None:
+        """The partitions that this has read or written to so far; None for the whole table."""
+        try:
+            known = self._snapshot.partitions if self._snapshot is not None else ()
+        except LakelockError:
+            return None
+        return self._touched.places(known)
+
+    def snapshot(self) -> Snapshot:
+        """The file slices that this transaction sees, read at the first call, and partition by partition as they are needed."""
+        if self._snapshot is None:
+            snapshot = self._table.index.snapshot_at(self.baseline.timeline)
+            check_files(self.baseline.properties, snapshot)
+            self._snapshot = snapshot
+        return self._snapshot
+
+    def current(self) -> Snapshot:
+        """The snapshot with what this transaction has written so far: what its next write sees."""
+        if self._current is None:
+            self._current = self.own.over(self.snapshot())
+        return self._current
+
+    @property
+    def current_schema(self) -> TableSchema:
+        """The table's schema with the columns that this transaction has added so far."""
+        return self._added_to or self.schema
+
+    def wrote(self, stats: Iterable[WriteStat], schema: TableSchema | None = None) -> None:
+        """Note what a write has written that is not the last one. The commit has these files, and those that it is given."""
+        self._ensure_open()
+        self.own, self._current = self.own.followed_by(stats), None
+        self._added_to = schema or self._added_to
+
+    def reads(self, read: Read) -> None:
+        """Record a read: the commit is rejected if somebody commits what this read would have seen."""
+        self._ensure_open()
+        self._touched.reads.append(read)
+
+    def keep_within(self, targets: Iterable[Resource]) -> None:
+        """Write into these partitions and prefixes only: whatever else is written is an `InputError`. None: anywhere."""
+        self._ensure_open()
+        self._touched.targets = tuple(targets)
+
+    def writes_to(self, partitions: Iterable[str]) -> None:
+        """Record that these partitions get rows. Claims that follow tell it to whoever makes a reservation there."""
+        self._ensure_open()
+        self._touched.write_to(partitions)
+
+    def overwrites(self, partitions: Iterable[str]) -> None:
+        """Record that the whole content of these partitions is replaced. Needs a transaction begun as an overwrite."""
+        self._ensure_open()
+        self._touched.overwrite(partitions)
+
+    def claim(
+        self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = (), *,
+        leave_held: bool = False, always: Iterable[FileGroupId] = (),
+    ) -> None:  # fmt: skip
+        """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
+
+        So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.index.bucket_group`.
+
+        One conditional write per group, in parallel, then one look at what was decided since the baseline: a writer that
+        finished meanwhile has removed its claims, but its decision is in the log.
+        With `leave_held` (a service) groups that others hold are left to them; `claimed` says what is left to do.
+        `always`: those of the groups that are claimed also where `concurrency.early_conflict_detection` is off.
+        """
+        self._ensure_open()
+        self.check_alive()
+        conflict = claim(
+            self._table, self.baseline, self._touched, self.reserved, self._heartbeat,
+            groups, new_buckets, leave_held=leave_held, always=always,
+        )  # fmt: skip
+        if conflict is not None:
+            error = self._rejection(conflict)
+            self._tell(EventKind.EARLY_CONFLICT, error.conflict)
+            self._lost = error
+            raise error
+
+    def take_announced(self, partition: str) -> Announced | None:
+        """The new file in this partition that was announced at the beginning, for whoever asks first; None if there is none."""
+        announced, self._announced = self._announced, None
+        return announced if announced is not None and announced.file.partition == partition else None
+
+    @property
+    def claimed(self) -> frozenset[FileGroupId]:
+        """The file groups that are announced as this transaction's."""
+        return self._touched.announced.claimed
+
+    def write_context(self, schema: TableSchema | None = None) -> WriteContext:
+        """What executors need to write files of this transaction; picklable.
+
+        `SchemaError` if the `schema`, the table's after this transaction, spells stored keys or partitions otherwise.
+        """
+        self._ensure_open()
+        require_same_text(self.schema, schema or self.schema, self.baseline.properties)
+        if schema is not None and schema != self.schema:
+            # Whoever writes with this schema knows what it adds, also in later writes and if this one is rejected.
+            self._table.observed.brought(added(schema.arrow, self.schema.arrow))
+        if not self._writing:
+            self._writing = True
+            self._emit(EventKind.WRITING)
+        own = self.own.files(self.snapshot()) if self.own.stats else ()
+        return WriteContext.of(self._table, self.baseline, schema or self.schema, own)
+
+    def detach(self) -> Detached:
+        """Hand the transaction to another process, which continues it with `Coordinator.adopt`; this object is used up.
+
+        Its heartbeat stands still until then, so it must be adopted within the heartbeat's limit.
+        """
+        self._ensure_open()
+        self.state = TransactionState.DETACHED
+        self._heartbeat.stop(delete=False)
+        return Detached(self.baseline, self.schema, self._heartbeat.record, self._application, self._tag)
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether nobody can have taken this for dead."""
+        return self._heartbeat.alive()
+
+    def check_alive(self) -> None:
+        """Raise `RolledBackError` if the heartbeat was too late: others may have rolled this back."""
+        self._heartbeat.ensure_alive()
+
+    @contextmanager
+    def phase(self, phase: Phase, what: str) -> Iterator[None]:
+        """The block is a long part of the work, `what` in words: its time is counted, and an event tells when it is over."""
+        began_s = self.took_s()
+        with self.phases.during(phase):
+            yield
+        self._emit(EventKind.PHASE_DONE, phase=phase.value, what=what, took_s=round(self.took_s() - began_s, 3))
+
+    def took_s(self) -> float:
+        """The seconds since it began."""
+        return self._table.runtime.monotonic_s() - self._began_s
+
+    def _rejection(self, conflict: Conflict, hint: str = "") -> ConflictError:
+        return rejection(self._table.settings.concurrency, conflict, read=bool(self._touched.reads), hint=hint)
+
+    def _ensure_open(self) -> None:
+        if self.state is not TransactionState.OPEN:
+            raise TransactionStateError(
+                f"{self.operation} {self.instant} is {self.state.value}; it cannot be used any more",
+                hint="begin a new transaction",
+            )
+
+    def _tell(self, kind: EventKind, conflict: Conflict) -> None:
+        own = self.reserved.standing
+        reserved = own is not None and own.covers_all(self.places())
+        self._emit(kind, rule=str(conflict.rule), other=str(conflict.other), over=conflict.overlap, reserved=reserved)
+
+    def _emit(self, kind: EventKind, **facts: object) -> None:
+        self._table.emit(kind, self.instant, self.operation, **facts)
+
 
 Last: TypeAlias = Callable[[], Sequence[WriteStat]]
 """Writes the last of a write's files and tells what they hold."""
@@ -138,9 +395,9 @@ class Transaction(Work):
         schema: TableSchema | None,
         replaced: Replaced | None,
         last: Last | None = None,
-    ) -> Stock:
+    ) -> Staged:
         """Write what is still to be written, remove the announced files that are not part of the commit, note the markers."""
-        listed = partial(direct.listed, self._table.storage, self.instant)
+        listed = partial(data_files.listed, self._table.storage, self.instant)
         if last is not None:
             # What was announced before it is written is among the markers that are listed meanwhile.
             written, markers = self._table.at_once(last, listed)
@@ -171,7 +428,7 @@ class Transaction(Work):
         keys = self._markers.keys if self._markers is not None else ()
         tidy_up(self._table, self.instant, self.operation, keys, self._touched.announced.claimed, more)
 
-    def _stock(self, schema: TableSchema | None, replaced: Replaced | None) -> Stock:
+    def _stock(self, schema: TableSchema | None, replaced: Replaced | None) -> Staged:
         draft = PendingCommit.of(
             self._touched.footprint.wrote(self._stats, replaced, in_buckets=self.baseline.properties.bucket_index is not None),
             self._stats,

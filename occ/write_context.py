@@ -1,19 +1,74 @@
-"""What tasks need in order to write files of a transaction: a plain value that travels to executors."""
+"""Plain values that carry an open transaction to other processes: to the tasks that write its files, and to its next driver.
+
+`OwnWrites` is what the transaction has written so far. Its next write may rewrite these files before they are committed. A
+file group still gets one file: the commit counts the newest, and removes the others as it removes those of failed tasks.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 from lakelock.identity import WriterIdentity
-from lakelock.occ.baseline import Baseline
+from lakelock.markers.heartbeat import HeartbeatRecord
+from lakelock.occ.begin import Baseline
+from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.own_writes import OwnFile
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation, requests_at_once
 from lakelock.table.base_files import Stamp
+from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from lakelock.table.snapshot import DataFile
+from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.table.statistics import FileStatistics
+
+
+@dataclass(frozen=True)
+class OwnFile:
+    """A file of this transaction, and the one of the table from which it was made; None in a new file group."""
+
+    file: DataFile
+    made_from: DataFile | None
+
+
+@dataclass(frozen=True)
+class OwnWrites:
+    """The files of a transaction's writes up to now: one for each file group, which counts the rows of all writes."""
+
+    stats: tuple[WriteStat, ...] = ()
+
+    def followed_by(self, stats: Iterable[WriteStat]) -> OwnWrites:
+        """With the files of a later write."""
+        found = {stat.group: stat for stat in self.stats}
+        for stat in stats:
+            before = found.get(stat.group)
+            found[stat.group] = stat if before is None else _merged(before, stat)
+        return OwnWrites(tuple(found.values()))
+
+    def over(self, snapshot: Snapshot) -> Snapshot:
+        """What the next write sees, where this is the snapshot from which the transaction began."""
+        rows = {_own_file(stat): FileStatistics(rows=stat.num_writes) for stat in self.stats}
+        return snapshot.with_files(rows) if rows else snapshot
+
+    def files(self, snapshot: Snapshot) -> tuple[OwnFile, ...]:
+        """All files."""
+        return tuple(OwnFile(_own_file(stat), snapshot.group(stat.group)) for stat in self.stats)
+
+
+def _own_file(stat: WriteStat) -> DataFile:
+    found = DataFile.parse(stat.path or "", stat.file_size_bytes or 0)
+    assert found is not None, "a file that was written has a path"
+    return found
+
+
+def _merged(first: WriteStat, later: WriteStat) -> WriteStat:
+    return replace(
+        later,
+        num_inserts=(first.num_inserts or 0) + (later.num_inserts or 0),
+        num_update_writes=(first.num_update_writes or 0) + (later.num_update_writes or 0),
+        num_deletes=(first.num_deletes or 0) + (later.num_deletes or 0),
+    )
 
 
 @dataclass(frozen=True)
@@ -54,3 +109,14 @@ class WriteContext:
 
     def stamp(self, file: DataFile) -> Stamp:
         return Stamp(self.properties.name, self.instant, file.partition, file.name)
+
+
+@dataclass(frozen=True)
+class Detached:
+    """What the other process needs to go on with it; small and picklable."""
+
+    baseline: Baseline
+    schema: TableSchema
+    heartbeat: HeartbeatRecord
+    application: AppTransaction | None = None
+    tag: str = ""

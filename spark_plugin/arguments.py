@@ -13,7 +13,7 @@ from typing import Literal, SupportsIndex
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from lakelock.errors import InputError
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.commit_keys import AppTransaction
 from lakelock.settings import MissingColumns, Settings, WriteSettings
 from lakelock.spark_plugin.frames import spark_conf
 from lakelock.spark_plugin.naming import with_metastore

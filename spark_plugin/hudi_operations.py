@@ -12,8 +12,8 @@ from pyspark.sql import functions as F
 from lakelock.clock import SystemRuntime
 from lakelock.errors import DuplicateKeyError, InputError, TableError
 from lakelock.occ.create import table_exists
-from lakelock.occ.locking.targets import resources_of
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.targets import resources_of
 from lakelock.spark_plugin.arguments import numbered
 from lakelock.spark_plugin.data_source.options import SourceOptions, settings_given
 from lakelock.spark_plugin.generated_columns import with_generated

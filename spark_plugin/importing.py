@@ -16,8 +16,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.errors import DuplicateKeyError, InputError, SchemaError, TableError
+from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import Settings
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.locations import spark_path

@@ -16,8 +16,8 @@ from lakelock.conflict import PairExplanation
 from lakelock.data_locks import LockRequest
 from lakelock.errors import InputError
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking.data_locking import DataLocking, holding_together
-from lakelock.occ.locking.targets import Targets, resources_of
+from lakelock.occ.data_locking import DataLocking, holding_together
+from lakelock.occ.targets import Targets, resources_of
 from lakelock.spark_plugin.session.lost_spark import needs_spark
 
 LOCKS = (

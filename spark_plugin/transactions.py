@@ -13,8 +13,8 @@ from pyspark.sql import Column, DataFrame
 
 from lakelock.checked_calls import checked_calls
 from lakelock.errors import ConflictError, InputError, LakelockError, TransactionStateError
-from lakelock.occ.conflicts.reads import WholeTable
-from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.committed import Committed
+from lakelock.occ.footprint import WholeTable
 from lakelock.occ.results import WriteResult
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns

@@ -19,13 +19,11 @@ import pytest
 
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.committing import commit
-from lakelock.occ.conflicts.footprint import Footprint
-from lakelock.occ.conflicts.isolation import Isolation
-from lakelock.occ.conflicts.profiles import PROFILES, judge
-from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.occ.conflicts.window import read_summary
+from lakelock.occ import commit
 from lakelock.occ.create import create_table
+from lakelock.occ.footprint import CommitSummary, Footprint, Isolation
+from lakelock.occ.history import read_summary
+from lakelock.occ.rules import PROFILES, judge
 from lakelock.storage.local import LocalStorage
 from lakelock.table.index import BucketIndex
 from lakelock.table.key_search import buckets_of_keys

@@ -15,7 +15,7 @@ from functools import partial
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakelock.engine.earlier_files import Target
+from lakelock.engine.file_tasks import Target
 from lakelock.spark_plugin.changing.changes import ChangePlan, ChangeReport, change_stage, pack_stage
 from lakelock.spark_plugin.changing.new_keys import require_new_keys
 from lakelock.spark_plugin.changing.placing import NewPlaces

@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.engine.earlier_files import Target
+from lakelock.engine.file_tasks import Target
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing import bucketing, rewriting
 from lakelock.spark_plugin.writing.bucketing import BucketPlan

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.occ.footprint import WholeTable
 from lakelock.spark_plugin.changing.applying import write_changes
 from lakelock.spark_plugin.changing.assignments import Assignments, fitting_values, grown_by_values, values_are_repeatable
 from lakelock.spark_plugin.changing.changes import ACTION, FILE, ROW, UPDATE, ChangePlan

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lakelock.errors import SettingsError
-from lakelock.occ.change_feed.planning import position_at
-from lakelock.occ.moments import ensure_come
+from lakelock.occ.change_feed import position_at
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.reading import ensure_not_future
 from lakelock.spark_plugin.data_source.flags import true_or_false
 from lakelock.table.instants import as_of_time
 from lakelock.table.timeline import Timeline
@@ -65,7 +65,7 @@ def position_of_text(table: OpenTable, timeline: Timeline, text: str, zone: str,
 
     `zone`: that of the table's instants. `InputError` for a time that is still to come.
     """
-    return position_at(table, timeline, ensure_come(table, zone, as_of_time(text, zone), name))
+    return position_at(table, timeline, ensure_not_future(table, zone, as_of_time(text, zone), name))
 
 
 def _moment(text: str) -> str | None:

@@ -11,7 +11,7 @@ from lakelock.data_locks.keeper import KeeperOrder, Keeping, KeptLocks, SignOfLi
 from lakelock.events import Event, EventKind, Events
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking.data_locking import lost_locks
+from lakelock.occ.data_locking import lost_locks
 from lakelock.table import layout
 
 

@@ -6,8 +6,8 @@ Spark numbers the batches of each checkpoint from 0. Two queries under one name 
 from __future__ import annotations
 
 from lakelock.errors import InputError
+from lakelock.occ.commit_keys import QUERY, AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.records.commit_keys import QUERY, AppTransaction
 from lakelock.table.archive import extra_of_write
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from lakelock.errors import SettingsError
+from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.shown import QueryType
+from lakelock.occ.reading import QueryType
 from lakelock.settings import Settings
 from lakelock.settings.hive import HIVE_KEYS
 from lakelock.settings.hudi import from_hudi_properties

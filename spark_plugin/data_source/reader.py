@@ -12,10 +12,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakelock.errors import SettingsError
-from lakelock.occ.change_feed.planning import feed_between
+from lakelock.occ.change_feed import feed_between
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking.targets import files_within, resources_of, within
-from lakelock.occ.moments import ensure_come, ensure_in_order
+from lakelock.occ.reading import ensure_in_order, ensure_not_future
+from lakelock.occ.targets import files_within, resources_of, within
 from lakelock.spark_plugin.data_source.asked import check_asked
 from lakelock.spark_plugin.data_source.change_options import position_of_text
 from lakelock.spark_plugin.data_source.options import SourceOptions
@@ -88,7 +88,7 @@ class LakelockReader(DataSourceReader):
 
 def _as_of(table: Coordinator, parsed: SourceOptions) -> str | None:
     zone = table.properties.timezone
-    return None if parsed.as_of is None else ensure_come(table.table, zone, as_of_time(parsed.as_of, zone), "as_of")
+    return None if parsed.as_of is None else ensure_not_future(table.table, zone, as_of_time(parsed.as_of, zone), "as_of")
 
 
 def _units(table: Coordinator, schema: TableSchema, parsed: SourceOptions) -> tuple[Unit, ...]:

@@ -21,18 +21,17 @@ from pyspark.sql.types import StructType
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks.keeper import KeptLocks
 from lakelock.errors import ConflictError, InputError, RolledBackError, SchemaError, SettingsError, TableError
-from lakelock.markers.shared_heartbeat import SharedHeartbeat
-from lakelock.occ.attempts.retrying import applied_instead
-from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.markers.heartbeat import SharedHeartbeat
+from lakelock.occ.commit_keys import QUERY, AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.definition import Definition
-from lakelock.occ.detached import Detached
-from lakelock.occ.locking.targets import resources_of, within
-from lakelock.occ.records.commit_keys import QUERY, AppTransaction
+from lakelock.occ.footprint import WholeTable
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.retry import applied_instead
+from lakelock.occ.targets import resources_of, within
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.write_context import WriteContext
+from lakelock.occ.write_context import Detached, WriteContext
 from lakelock.spark_plugin.data_source.kept_locks import given_back, locked, sign_of_life
 from lakelock.spark_plugin.data_source.named_streams import ensure_own_batch
 from lakelock.spark_plugin.data_source.names import refuse_name

@@ -14,9 +14,8 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from lakelock.errors import SchemaError
-from lakelock.occ.change_feed.planning import ensure_columns_fit, ensure_comparable
-from lakelock.occ.change_feed.streaming import TableStream
-from lakelock.occ.locking.targets import resources_of, within
+from lakelock.occ.change_feed import TableStream, ensure_columns_fit, ensure_comparable
+from lakelock.occ.targets import resources_of, within
 from lakelock.spark_plugin.data_source.asked import check_asked
 from lakelock.spark_plugin.data_source.change_options import LATEST, position_of_text
 from lakelock.spark_plugin.data_source.options import SourceOptions

@@ -14,7 +14,7 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakelock.occ.conflicts.reads import WholeTable
+from lakelock.occ.footprint import WholeTable
 from lakelock.spark_plugin.changing.applying import write_changes
 from lakelock.spark_plugin.changing.changes import FILE, ROW, ChangePlan
 from lakelock.spark_plugin.changing.placing import NewPlaces

@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from lakelock.errors import LakelockError, SparkGone
-from lakelock.occ.recovery.ending import TransactionState
+from lakelock.occ.ending import TransactionState
 from lakelock.occ.transaction import Transaction
 from lakelock.texts import command
 

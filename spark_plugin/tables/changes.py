@@ -9,10 +9,9 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.checked_calls import checked_calls
-from lakelock.occ.change_feed.planning import feed_between, position_at
+from lakelock.occ.change_feed import feed_between, position_at
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.moments import ensure_come, ensure_in_order
-from lakelock.occ.shown import Shown
+from lakelock.occ.reading import ReadView, ensure_in_order, ensure_not_future
 from lakelock.spark_plugin.arguments import instant_of
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema
@@ -66,7 +65,7 @@ class TableChanges:
         if feed is not None:
             return self._feed(begin, end, where, checked_mode(feed))
         changes = read_changes(table.storage, timeline, begin, end)
-        shown = Shown(Snapshot(changes.files), self._coordinator.schema(end, timeline=timeline))
+        shown = ReadView(Snapshot(changes.files), self._coordinator.schema(end, timeline=timeline))
         frame = self._rows(shown, where, include_meta=True)
         return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))
 
@@ -86,5 +85,5 @@ class TableChanges:
         table, zone = self._coordinator.table, self._coordinator.properties.timezone
         if isinstance(moment, int):
             position = position_of(moment)
-            return ensure_come(table, zone, position, name) if position else position
-        return position_at(table, timeline, ensure_come(table, zone, instant_of(moment, zone), name))
+            return ensure_not_future(table, zone, position, name) if position else position
+        return position_at(table, timeline, ensure_not_future(table, zone, instant_of(moment, zone), name))

@@ -11,10 +11,10 @@ from pyspark.sql.types import DataType, StructField, StructType
 
 from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError
+from lakelock.occ.alter import alter
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.results import WriteResult
-from lakelock.occ.services.alter import alter
 from lakelock.spark_plugin.arguments import names
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.session.lost_spark import needs_spark

@@ -11,7 +11,7 @@ from pyspark.sql.types import StructType
 from lakelock.catalogs import Synced
 from lakelock.checked_calls import checked_calls
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.outcomes.history import HistoryEntry
+from lakelock.occ.history import HistoryEntry
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.session.lost_spark import needs_spark
 from lakelock.table.eligibility import why_not_merged

@@ -10,11 +10,11 @@ from pyspark.sql import Column, DataFrame
 
 from lakelock.checked_calls import checked_calls
 from lakelock.conflict import PairExplanation
-from lakelock.occ.locking.targets import Targets
+from lakelock.occ.clean import Cleaned
+from lakelock.occ.restore import Repaired
 from lakelock.occ.results import WriteResult
-from lakelock.occ.services.repair import Repaired
-from lakelock.occ.upkeep.clean import Cleaned
-from lakelock.occ.upkeep.savepoints import Savepoint
+from lakelock.occ.savepoints import Savepoint
+from lakelock.occ.targets import Targets
 from lakelock.spark_plugin.locking import Locks
 from lakelock.spark_plugin.peers.methods import delta_arguments
 from lakelock.spark_plugin.tables.columns import Columns, Types

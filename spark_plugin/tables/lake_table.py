@@ -17,9 +17,8 @@ from lakelock.events import Listener
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.definition import Definition
-from lakelock.occ.locking.targets import Targets, files_within, resources_of, within
-from lakelock.occ.moments import ensure_come
-from lakelock.occ.shown import QueryType, Shown
+from lakelock.occ.reading import QueryType, ReadView, ensure_not_future
+from lakelock.occ.targets import Targets, files_within, resources_of, within
 from lakelock.settings import Settings
 from lakelock.settings.resolver import setting_of
 from lakelock.spark_plugin.arguments import Duplicates, changed, instant_of, key_of, names, settings_of
@@ -280,7 +279,7 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
         moment = as_of if as_of is not None else given.as_of
         chosen = partition if partition is not None else given.partition
         table, zone = self._coordinator.table, self._coordinator.properties.timezone
-        instant = None if moment is None else ensure_come(table, zone, instant_of(moment, zone), "as_of")
+        instant = None if moment is None else ensure_not_future(table, zone, instant_of(moment, zone), "as_of")
         shown = self._coordinator.shown(instant, query_type_of(given.query_type if query_type is None else query_type))
         return self._rows(shown, where, chosen, include_meta=include_meta or given.include_meta)
 
@@ -296,7 +295,7 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
         other._alias = name
         return other
 
-    def _rows(self, shown: Shown, where: str | Column | None, partition: Targets = None, *, include_meta: bool) -> DataFrame:
+    def _rows(self, shown: ReadView, where: str | Column | None, partition: Targets = None, *, include_meta: bool) -> DataFrame:
         """The rows of a snapshot, in these partitions, that satisfy a condition on the columns of the frame."""
         targets = resources_of(partition, self._coordinator.properties)
         snapshot, schema = shown.snapshot, shown.schema
@@ -314,7 +313,7 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
     def _with_logs(
         self,
         frame: DataFrame,
-        shown: Shown,
+        shown: ReadView,
         asked: StructType,
         targets: Sequence[Resource],
         pruning: Pruning | None = None,

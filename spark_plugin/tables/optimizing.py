@@ -11,8 +11,8 @@ from pyspark.sql import Column
 
 from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError
-from lakelock.occ.locking.targets import Targets
-from lakelock.occ.services.optimize import Optimized
+from lakelock.occ.optimize import Optimized
+from lakelock.occ.targets import Targets
 from lakelock.spark_plugin.arguments import names
 
 _NEXT = "call .execute(), or Delta's .executeCompaction() or .executeZOrderBy(...)"

@@ -11,15 +11,13 @@ from pyspark.sql import Column, DataFrame
 
 from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError, TransactionStateError
-from lakelock.occ.attempts.retrying import run_over
-from lakelock.occ.locking.nesting import block_of
-from lakelock.occ.multi_table.cut import timelines_of_one_moment
-from lakelock.occ.multi_table.locks import locked_for_writes
-from lakelock.occ.multi_table.participant import Participant
-from lakelock.occ.multi_table.transaction import MultiTableTransaction
+from lakelock.occ.data_locking import block_of
+from lakelock.occ.multi_table import MultiTableTransaction, locked_for_writes, timelines_of_one_moment
+from lakelock.occ.participant import Participant
+from lakelock.occ.reading import ReadView
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.results import WriteResult
-from lakelock.occ.shown import Shown
+from lakelock.occ.retry import run_over
 from lakelock.retry import retry_if_overtaken
 from lakelock.spark_plugin import streaming
 from lakelock.spark_plugin.session.lost_spark import outcome_told, require_running
@@ -144,7 +142,7 @@ def _place(table: object, tables: Sequence[LakeTable], call: str) -> int:
 class TablesSnapshot:
     """Several tables as of one moment: `snapshot(orders, stock)[orders].read()`. Later commits do not show."""
 
-    def __init__(self, tables: Sequence[LakeTable], shown: Sequence[Shown]) -> None:
+    def __init__(self, tables: Sequence[LakeTable], shown: Sequence[ReadView]) -> None:
         self._tables, self._shown = tuple(tables), tuple(shown)
 
     def __getitem__(self, table: LakeTable) -> TableOfSnapshot:
@@ -155,7 +153,7 @@ class TablesSnapshot:
 class TableOfSnapshot:
     """One table as of the moment of a snapshot."""
 
-    def __init__(self, table: LakeTable, shown: Shown) -> None:
+    def __init__(self, table: LakeTable, shown: ReadView) -> None:
         self._table, self._shown = table, shown
 
     def read(self, where: str | Column | None = None, *, include_meta: bool = False) -> DataFrame:
@@ -172,7 +170,7 @@ def snapshot(*tables: LakeTable) -> TablesSnapshot:
 def _look(tables: Sequence[LakeTable]) -> TablesSnapshot:
     timelines = timelines_of_one_moment([table._coordinator.table for table in tables])
     pairs = zip(tables, timelines, strict=True)
-    return TablesSnapshot(tables, [Shown(*table._coordinator.state_at(timeline)) for table, timeline in pairs])
+    return TablesSnapshot(tables, [ReadView(*table._coordinator.state_at(timeline)) for table, timeline in pairs])
 
 
 def tables_batch(

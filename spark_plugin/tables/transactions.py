@@ -11,13 +11,13 @@ from pyspark.sql import Column, SparkSession
 
 from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError, LakelockError
-from lakelock.occ.attempts.retrying import applied_instead, run, with_retries
+from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking.nesting import block_of
-from lakelock.occ.locking.targets import Targets, resources_of, target_of_condition
-from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.data_locking import block_of
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.results import RunResult, WriteResult
+from lakelock.occ.retry import applied_instead, run, with_retries
+from lakelock.occ.targets import Targets, resources_of, target_of_condition
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import WriteSettings
 from lakelock.spark_plugin.arguments import numbered

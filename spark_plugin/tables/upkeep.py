@@ -13,17 +13,15 @@ from pyspark.sql import Column, SparkSession
 
 from lakelock.checked_calls import checked, checked_calls
 from lakelock.errors import InputError
+from lakelock.occ.clean import Cleaned, asked_retention
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking.targets import Targets, resources_of, within
+from lakelock.occ.optimize import Join, Optimized, optimize
+from lakelock.occ.restore import Copy, Repaired, moment_of, repair, restore
 from lakelock.occ.results import WriteResult
-from lakelock.occ.services.optimize import Join, Optimized, optimize
-from lakelock.occ.services.repair import Repaired, repair
-from lakelock.occ.services.restore import Copy, moment_of, restore
+from lakelock.occ.savepoints import Savepoint
+from lakelock.occ.targets import Targets, resources_of, within
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.upkeep.asked_retention import asked_retention
-from lakelock.occ.upkeep.clean import Cleaned
-from lakelock.occ.upkeep.run import Upkept
-from lakelock.occ.upkeep.savepoints import Savepoint
+from lakelock.occ.upkeep import Upkept
 from lakelock.spark_plugin.arguments import instant_of, names
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import spark_schema

@@ -10,10 +10,10 @@ from pyspark.sql import Column, DataFrame
 
 from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError
-from lakelock.occ.locking.targets import Targets
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.results import WriteResult
+from lakelock.occ.targets import Targets
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin import streaming
 from lakelock.spark_plugin.arguments import Duplicates, Every, changed, chosen_rows, numbered

@@ -13,7 +13,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.clock import Runtime
-from lakelock.occ.phases import Phase
+from lakelock.occ.committed import Phase
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.settings import MissingColumns, WriteSettings

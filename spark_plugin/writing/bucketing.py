@@ -21,11 +21,10 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakelock.engine.earlier_files import Target
-from lakelock.engine.file_tasks import rewrite_group, write_new_files
-from lakelock.markers.shared_heartbeat import SharedHeartbeat
-from lakelock.occ.conflicts.reads import BucketsRead
-from lakelock.occ.phases import Phase
+from lakelock.engine.file_tasks import Target, rewrite_group, write_new_files
+from lakelock.markers.heartbeat import SharedHeartbeat
+from lakelock.occ.committed import Phase
+from lakelock.occ.footprint import BucketsRead
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.writing.attempt import Attempt

@@ -11,7 +11,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 from lakelock.engine.file_tasks import generated_keys, write_new_files
-from lakelock.markers.shared_heartbeat import SharedHeartbeat
+from lakelock.markers.heartbeat import SharedHeartbeat
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.session.versions import rebalanced
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, column, prepared

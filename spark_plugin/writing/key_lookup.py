@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakelock.errors import LakelockError
-from lakelock.occ.phases import Phase
+from lakelock.occ.committed import Phase
 from lakelock.spark_plugin.frames import spark_schema
 from lakelock.spark_plugin.session.job_group import in_task_text
 from lakelock.spark_plugin.writing import tagging

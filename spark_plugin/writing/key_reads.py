@@ -12,7 +12,7 @@ from pyspark.sql import DataFrame
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import StorageError
-from lakelock.occ.conflicts.reads import ReadKind
+from lakelock.occ.footprint import ReadKind
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.parcels import Parcels

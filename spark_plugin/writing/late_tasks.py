@@ -12,8 +12,8 @@ from functools import partial
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import WriteFailed
-from lakelock.markers.names import MarkerKind
-from lakelock.markers.shared_heartbeat import SharedHeartbeat
+from lakelock.markers.data_files import MarkerKind
+from lakelock.markers.heartbeat import SharedHeartbeat
 from lakelock.occ.write_context import WriteContext
 from lakelock.table import layout
 from lakelock.table.commit_metadata import WriteStat

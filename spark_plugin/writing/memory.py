@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from pyspark.sql import DataFrame
 
-from lakelock.engine.earlier_files import EarlierFiles
+from lakelock.engine.file_tasks import EarlierFiles
 from lakelock.spark_plugin.frames import KeptFrames
 from lakelock.spark_plugin.writing.tagging import FileKeys, KeysByPartition
 

@@ -10,8 +10,8 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from lakelock.data_locks import Resource
-from lakelock.occ.conflicts.reads import WholeTable
-from lakelock.occ.locking.targets import within
+from lakelock.occ.footprint import WholeTable
+from lakelock.occ.targets import within
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.generated_columns import with_generated

@@ -10,8 +10,7 @@ from types import MappingProxyType
 
 import pyarrow as pa
 
-from lakelock.engine.copying import copy_file
-from lakelock.engine.earlier_files import Files, Target
+from lakelock.engine.file_tasks import Files, Target, copy_file
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.late_tasks import while_wanted

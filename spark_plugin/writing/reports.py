@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 import pyarrow as pa
 
 from lakelock.errors import LakelockError
-from lakelock.markers.task_token import TaskToken
+from lakelock.markers.data_files import TaskToken
 
 REPORT = "_lakelock_report"
 REPORTS_ONLY = f"{REPORT} binary"

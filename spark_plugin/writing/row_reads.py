@@ -10,7 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from lakelock.errors import StorageError
-from lakelock.occ.conflicts.reads import ReadKind
+from lakelock.occ.footprint import ReadKind
 from lakelock.spark_plugin.conditions import SHOWN_CHARACTERS, Condition
 from lakelock.spark_plugin.reading import FILE_GONE
 from lakelock.table.pruning import Pruning, StatisticsOf

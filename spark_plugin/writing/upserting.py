@@ -11,7 +11,7 @@ from functools import partial
 
 from pyspark.sql import DataFrame
 
-from lakelock.engine.earlier_files import Target
+from lakelock.engine.file_tasks import Target
 from lakelock.spark_plugin.frames import arrow_schema
 from lakelock.spark_plugin.writing.attempt import Attempt, Written, prepared, prepared_keys
 from lakelock.spark_plugin.writing.bucketing import write_buckets

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
         UnsupportedSpark,
         WriteFailed,
     )
-    from lakelock.occ.outcomes.history import HistoryEntry
+    from lakelock.occ.history import HistoryEntry
     from lakelock.occ.results import RunResult, WriteResult
     from lakelock.settings import Settings
     from lakelock.spark_plugin import LakeTable as LakeTable
@@ -114,7 +114,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "HistoryEntry": "lakelock.occ.outcomes.history",
+    "HistoryEntry": "lakelock.occ.history",
     "LakeTable": "lakelock.spark_plugin",
     "RunResult": "lakelock.occ.results",
     "Settings": "lakelock.settings",

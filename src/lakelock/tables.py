@@ -24,16 +24,16 @@ from lakelock.engine.multi_table import ArrowTransaction
 from lakelock.engine.sql_texts import parsed_condition, parsed_schema, parsed_value
 from lakelock.errors import InputError, SchemaError, TransactionStateError
 from lakelock.events import Listener
-from lakelock.occ.attempts.retrying import run
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.definition import Definition
-from lakelock.occ.locking.targets import Targets, resources_of
-from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.outcomes.history import HistoryEntry
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.history import HistoryEntry
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.results import RunResult, WriteResult
+from lakelock.occ.retry import run
+from lakelock.occ.targets import Targets, resources_of
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, Settings
 from lakelock.storage.location import StorageLocation

@@ -11,12 +11,12 @@ import pytest
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import ConflictError
 from lakelock.events import Event
-from lakelock.markers import direct
-from lakelock.markers.names import MarkerKind
-from lakelock.occ.conflicts.reads import ReadKind
+from lakelock.markers import data_files
+from lakelock.markers.data_files import MarkerKind
+from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import create_table
-from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.footprint import ReadKind
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, RetrySettings, Settings
@@ -90,7 +90,7 @@ def put_file(
     tx.write_context()
     old = tx.snapshot().group(DataFile(partition, file_id, "", "", 0).group)
     new = DataFile(partition, file_id, token, tx.instant, 4)
-    direct.place(storage, tx.instant, new, MarkerKind.MERGE if old else MarkerKind.CREATE)
+    data_files.place(storage, tx.instant, new, MarkerKind.MERGE if old else MarkerKind.CREATE)
     with storage.open_output(new.key) as out:
         out.write(b"rows")
     previous = {"prev_commit": old.instant, "prev_base_file": old.name} if old else {}
@@ -173,7 +173,7 @@ def new_file(tx: Transaction, storage: Storage, file_id: str) -> WriteStat:
     """A new file and its marker, as a task of an insert writes them: it lists nothing."""
     file = DataFile("month=1", file_id, "0-1-0", tx.instant, 4)
     tx.write_context()
-    direct.place(storage, tx.instant, file, MarkerKind.CREATE)
+    data_files.place(storage, tx.instant, file, MarkerKind.CREATE)
     with storage.open_output(file.key) as output:
         output.write(b"rows")
     return WriteStat(file_id, file.key, num_writes=1, num_inserts=1, partition_path="month=1", file_size_bytes=4)

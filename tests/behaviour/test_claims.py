@@ -15,15 +15,15 @@ from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 from lakelock.clock import SystemRuntime
 from lakelock.conflict import Party
 from lakelock.identity import WriterIdentity
-from lakelock.markers.claim_context import ClaimContext
 from lakelock.markers.claims import (
     MOST_PLACES,
     Claim,
+    ClaimContext,
     Claimed,
     ClaimResult,
     CommittedSince,
-    Fate,
     Held,
+    OwnerFate,
     OwnerState,
     TakenOver,
     claim_group,
@@ -49,7 +49,7 @@ def never(instant: str) -> OwnerState:
     raise AssertionError(f"nobody should have asked about {instant}")
 
 
-def fate(value: Fate) -> Callable[[str], OwnerState]:
+def fate(value: OwnerFate) -> Callable[[str], OwnerState]:
     return lambda instant: OwnerState(value, seen_ago_s=3.0, completion="20261121093600000")
 
 
@@ -95,14 +95,18 @@ def test_a_repeated_task_finds_its_own_claim(storage: CountingStorage) -> None:
 @pytest.mark.parametrize(
     ("owner", "expected", "requests"),
     [
-        (Fate.FINISHED, TakenOver(GROUP, claim_at(THEIRS)), {"put_if_absent": 1, "get": 1, "put_if_match": 1}),
-        (Fate.DEAD, TakenOver(GROUP, claim_at(THEIRS)), {"put_if_absent": 1, "get": 1, "put_if_match": 1}),
-        (Fate.COMMITTED_SINCE, CommittedSince(GROUP, claim_at(THEIRS), "20261121093600000"), {"put_if_absent": 1, "get": 1}),
-        (Fate.ALIVE, Held(GROUP, claim_at(THEIRS), 3.0), {"put_if_absent": 1, "get": 1}),
+        (OwnerFate.FINISHED, TakenOver(GROUP, claim_at(THEIRS)), {"put_if_absent": 1, "get": 1, "put_if_match": 1}),
+        (OwnerFate.DEAD, TakenOver(GROUP, claim_at(THEIRS)), {"put_if_absent": 1, "get": 1, "put_if_match": 1}),
+        (
+            OwnerFate.COMMITTED_SINCE,
+            CommittedSince(GROUP, claim_at(THEIRS), "20261121093600000"),
+            {"put_if_absent": 1, "get": 1},
+        ),
+        (OwnerFate.ALIVE, Held(GROUP, claim_at(THEIRS), 3.0), {"put_if_absent": 1, "get": 1}),
     ],
 )
 def test_a_claim_of_somebody_else_is_taken_over_or_respected(
-    storage: CountingStorage, owner: Fate, expected: ClaimResult, requests: dict[str, int]
+    storage: CountingStorage, owner: OwnerFate, expected: ClaimResult, requests: dict[str, int]
 ) -> None:
     claim_group(storage, GROUP, claim_at(THEIRS), never)
     storage.reset()
@@ -114,7 +118,7 @@ def test_a_claim_of_somebody_else_is_taken_over_or_respected(
 def test_the_same_instant_of_another_writer_is_somebody_else(storage: CountingStorage) -> None:
     twin = Claim(MINE, WriterIdentity("another", "backfill", "host", 2, "me"), "UPSERT")
     claim_group(storage, GROUP, twin, never)
-    assert claim_group(storage, GROUP, claim_at(MINE), fate(Fate.ALIVE)) == Held(GROUP, twin, 3.0)
+    assert claim_group(storage, GROUP, claim_at(MINE), fate(OwnerFate.ALIVE)) == Held(GROUP, twin, 3.0)
 
 
 @pytest.mark.parametrize("junk", [b"", b"{}", b"\xff", b"[1]", b'{"instant": "x", "writer": 3, "operation": ""}'])
@@ -144,9 +148,9 @@ def test_a_take_over_that_somebody_else_was_faster_with_is_lost_to_them() -> Non
     inner = MemoryStorage()
     claim_group(inner, GROUP, claim_at(THEIRS), never)
     third = claim_at("20261121093515487")
-    faster = Rule(op="put_if_match", fault=None, meanwhile=lambda: claim_group(inner, GROUP, third, fate(Fate.DEAD)))
+    faster = Rule(op="put_if_match", fault=None, meanwhile=lambda: claim_group(inner, GROUP, third, fate(OwnerFate.DEAD)))
     counting = CountingStorage(FaultyStorage(inner, [faster]))
-    assert claim_group(counting, GROUP, claim_at(MINE), fate(Fate.DEAD)) == Held(GROUP, third)
+    assert claim_group(counting, GROUP, claim_at(MINE), fate(OwnerFate.DEAD)) == Held(GROUP, third)
     assert counting.total == 5
 
 
@@ -156,7 +160,7 @@ def test_a_stale_claim_that_is_swept_just_before_it_is_taken_over_is_made_anew()
     claim_group(inner, GROUP, claim_at(THEIRS), never)
     swept = Rule(op="put_if_match", fault=None, meanwhile=lambda: inner.delete([layout.claim(GROUP)]))
     counting = CountingStorage(FaultyStorage(inner, [swept]))
-    assert claim_group(counting, GROUP, claim_at(MINE), fate(Fate.FINISHED)) == TakenOver(GROUP, claim_at(THEIRS))
+    assert claim_group(counting, GROUP, claim_at(MINE), fate(OwnerFate.FINISHED)) == TakenOver(GROUP, claim_at(THEIRS))
     assert holder(inner) == MINE
     assert counting.total == 4
 
@@ -168,7 +172,7 @@ def test_a_lost_reply_never_makes_a_writer_fear_its_own_claim(op: str, fault: Fa
     if op == "put_if_match":
         claim_group(inner, GROUP, claim_at(THEIRS), never)
     storage = FaultyStorage(inner, [Rule(op=op, fault=fault)])
-    result = claim_group(storage, GROUP, claim_at(MINE), fate(Fate.FINISHED))
+    result = claim_group(storage, GROUP, claim_at(MINE), fate(OwnerFate.FINISHED))
     if op == "put_if_match" and fault is Fault.FAIL:
         assert result == Held(GROUP, claim_at(THEIRS))
     else:
@@ -193,7 +197,7 @@ def test_of_many_that_claim_at_once_exactly_one_gets_the_group(storage: Counting
             base: int = round_number * 10,
         ) -> None:
             def state_of(instant: str) -> OwnerState:
-                return OwnerState(Fate.DEAD if instant == THEIRS else Fate.ALIVE)
+                return OwnerState(OwnerFate.DEAD if instant == THEIRS else OwnerFate.ALIVE)
 
             barrier.wait(10)
             results.append(claim_group(storage.inner, GROUP, claim_at(f"{20261121093600000 + base + number}"), state_of))

@@ -20,7 +20,7 @@ from tests.sizes import but_in_ci, in_ci
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.outcomes.history import Outcome
+from lakelock.occ.history import Outcome
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout

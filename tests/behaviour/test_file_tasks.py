@@ -16,8 +16,7 @@ from tests.faulty_storage import FaultyStorage, Rule
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import StorageError, TransactionStateError
 from lakelock.identity import WriterIdentity
-from lakelock.markers.direct import listed
-from lakelock.markers.task_token import TaskToken
+from lakelock.markers.data_files import TaskToken, listed
 from lakelock.occ.write_context import WriteContext
 from lakelock.settings import Settings, WriteSettings
 from lakelock.storage import Storage

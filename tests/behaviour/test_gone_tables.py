@@ -18,7 +18,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import transaction
 from lakelock.errors import CommitOutcomeUnknown, InputError, LakelockError, TableError
-from lakelock.occ.change_feed.streaming import TableStream
+from lakelock.occ.change_feed import TableStream
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import create_table
 from lakelock.settings import Settings

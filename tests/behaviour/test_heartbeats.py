@@ -13,9 +13,8 @@ from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 from lakelock.clock import Repeating, SystemRuntime
 from lakelock.errors import RolledBackError, StorageUnavailable
 from lakelock.identity import WriterIdentity
-from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
+from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord, SharedHeartbeat
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
-from lakelock.markers.shared_heartbeat import SharedHeartbeat
 from lakelock.settings import HeartbeatSettings
 from lakelock.storage import Storage, Stored
 from lakelock.storage.local import LocalStorage

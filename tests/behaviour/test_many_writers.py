@@ -17,8 +17,8 @@ from tests.faulty_storage import Call, FaultyStorage, Rule
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import RolledBackError, WriteFailed
 from lakelock.events import EventKind
-from lakelock.occ.attempts.retrying import with_retries
-from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, roll_back
+from lakelock.occ.retry import with_retries
+from lakelock.occ.rollback import RollbackOutcome, RollbackTarget, roll_back
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.instants import Action
 

@@ -14,9 +14,9 @@ from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, LockTimeout
 from lakelock.events import Event, Listener
 from lakelock.metrics import METRICS, CommitReports, OpenTelemetryMetrics, PrometheusMetrics
-from lakelock.occ.attempts.retrying import with_retries
+from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.retry import with_retries
 from lakelock.occ.transaction import Transaction
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation

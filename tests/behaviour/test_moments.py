@@ -6,7 +6,7 @@ import pytest
 from tests.behaviour.tables import new_table, writer
 
 from lakelock.errors import InputError
-from lakelock.occ.moments import AHEAD_MS, ensure_come, ensure_in_order
+from lakelock.occ.reading import CLOCK_AHEAD_MS, ensure_in_order, ensure_not_future
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State, format_instant
@@ -18,14 +18,14 @@ def test_a_moment_has_come_unless_it_is_later_than_this_clock_and_than_every_ins
     new_table(storage)
     with writer(storage, runtime=runtime) as opened:
         table, now_ms = opened.table, runtime.now_ms()
-        soon, later = format_instant(now_ms + AHEAD_MS), format_instant(now_ms + 3 * AHEAD_MS)
-        assert ensure_come(table, "UTC", soon, "as_of") == soon
+        soon, later = format_instant(now_ms + CLOCK_AHEAD_MS), format_instant(now_ms + 3 * CLOCK_AHEAD_MS)
+        assert ensure_not_future(table, "UTC", soon, "as_of") == soon
         with pytest.raises(InputError, match=f"as_of is {later}, which is still to come") as told:
-            ensure_come(table, "UTC", later, "as_of")
+            ensure_not_future(table, "UTC", later, "as_of")
         assert "in UTC" in told.value.hint
         ahead = Instant(soon, Action.COMMIT.value, State.COMPLETED, later)
         storage.put(layout.timeline(ahead.file_name), b"{}")
-        assert ensure_come(table, "UTC", later, "as_of") == later, "the clock of the machine that committed is ahead"
+        assert ensure_not_future(table, "UTC", later, "as_of") == later, "the clock of the machine that committed is ahead"
 
 
 def test_a_range_that_ends_before_it_begins_is_refused() -> None:

@@ -7,7 +7,7 @@ from tests.behaviour.tables import SCHEMA, Recorder, memory_table, writer
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.metrics import commit_report
-from lakelock.occ.phases import Phase, Phases
+from lakelock.occ.committed import Phase, Phases
 from lakelock.testing.runtime import ManualRuntime
 
 

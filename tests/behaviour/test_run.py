@@ -21,8 +21,8 @@ from tests.faulty_storage import Call, Fault, FaultyStorage, Rule
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitOutcomeUnknown, ConflictError, RolledBackError, TransactionStateError
-from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.committed import Committed
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, Settings
 from lakelock.storage.local import LocalStorage

@@ -30,12 +30,12 @@ from lakelock.errors import (
     TableError,
     TransactionStateError,
 )
-from lakelock.occ.attempts.retrying import with_retries
-from lakelock.occ.conflicts.profiles import PROFILES
-from lakelock.occ.conflicts.reads import ReadKind, WholeTable
-from lakelock.occ.outcomes.history import Outcome
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.footprint import ReadKind, WholeTable
+from lakelock.occ.history import Outcome
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.retry import with_retries
+from lakelock.occ.rules import PROFILES
 from lakelock.settings import ConcurrencySettings, RetrySettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
@@ -351,14 +351,14 @@ def test_a_writer_that_stopped_beating_is_rolled_back_by_the_next_and_cannot_com
 
 
 def test_a_decided_commit_whose_writer_died_is_published_by_the_next_writer(storage, monkeypatch):
-    from lakelock.occ.committing import deciding
+    from lakelock.occ import decide
 
     def dies(*_args):
         raise KeyboardInterrupt
 
     dead = writer(storage, name="dead").begin("INSERT")
     stat = put_file(dead, storage, "month=1", "a")
-    monkeypatch.setattr(deciding, "publish", dies)
+    monkeypatch.setattr(decide, "publish", dies)
     monkeypatch.setattr(type(dead), "abort", lambda self, reason="": None)
     with pytest.raises(KeyboardInterrupt):
         dead.commit([stat])
@@ -374,8 +374,7 @@ def test_a_decided_commit_whose_writer_died_is_published_by_the_next_writer(stor
 def test_a_lock_that_grants_everybody_still_loses_no_update(storage, monkeypatch):
     from contextlib import contextmanager
 
-    from lakelock.occ.held_lock import HeldLock
-    from lakelock.occ.open_table import OpenTable
+    from lakelock.occ.open_table import HeldLock, OpenTable
 
     @contextmanager
     def everybody(self, instant="", operation="", beside=()):

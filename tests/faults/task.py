@@ -16,7 +16,7 @@ from tests.crashing import arm
 
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import LakelockError
-from lakelock.markers.task_token import TaskToken
+from lakelock.markers.data_files import TaskToken
 from lakelock.occ.write_context import WriteContext
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.record_keys import Keyed

@@ -24,7 +24,7 @@ from tests.faults.world import (
 from tests.sizes import in_ci
 
 from lakelock.errors import CommitOutcomeUnknown, StorageError
-from lakelock.occ.outcomes.history import Outcome
+from lakelock.occ.history import Outcome
 
 FULL_FROM_TO = range(0, 48, 2)
 """Free pages: with none not even a heartbeat fits, with the most everything does."""

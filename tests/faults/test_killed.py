@@ -23,7 +23,7 @@ from tests.faults.world import (
 )  # fmt: skip
 from tests.sizes import but_in_ci, in_ci
 
-from lakelock.occ.steps import Step
+from lakelock.occ.crash_points import Step
 from lakelock.storage.local import LocalStorage
 from lakelock.table.timeline import read_timeline
 

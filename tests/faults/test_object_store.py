@@ -15,7 +15,7 @@ from tests.sizes import in_ci
 from tests.waiting import eventually
 
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.outcomes.history import Outcome
+from lakelock.occ.history import Outcome
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation
 from lakelock.testing.proxy import Proxy

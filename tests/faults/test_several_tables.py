@@ -21,7 +21,7 @@ from lakelock.cli.output import Exit
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import snapshot
 from lakelock.errors import TableError
-from lakelock.occ.records.decisions import DecisionKind
+from lakelock.occ.log import DecisionKind
 from lakelock.storage.local import LocalStorage
 
 ROOT = Path(__file__).parents[2]

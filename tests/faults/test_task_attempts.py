@@ -16,7 +16,7 @@ from tests.faults.world import BEFORE, PERSISTENT, check_settled, read_by_all
 from tests.sizes import in_ci, long
 from tests.spark.processes import WriterProcess
 
-from lakelock.markers.task_token import TaskToken
+from lakelock.markers.data_files import TaskToken
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.transaction import Transaction
 from lakelock.table.commit_metadata import WriteStat

@@ -21,8 +21,8 @@ from tests.tuning import settings_of
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LakelockError
+from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.outcomes.committed import Committed
 from lakelock.storage.location import StorageLocation
 
 

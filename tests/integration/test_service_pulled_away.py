@@ -30,7 +30,7 @@ from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
 from lakelock.events import Event, EventKind
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.outcomes.history import Outcome
+from lakelock.occ.history import Outcome
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage

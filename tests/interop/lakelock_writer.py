@@ -25,9 +25,9 @@ from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import transaction
 from lakelock.errors import LakelockError
 from lakelock.events import Event, EventKind
-from lakelock.occ.attempts.retrying import with_retries
+from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.retry import with_retries
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation

@@ -26,14 +26,13 @@ from lakelock.data_locks.zookeeper import Asked, node_data
 from lakelock.errors import CorruptTableError, InputError, LockError, SchemaError, SettingsError, StorageError, TableError
 from lakelock.identity import WriterIdentity
 from lakelock.markers.claims import Claim
+from lakelock.markers.data_files import parse_batch, parse_marker
 from lakelock.markers.heartbeat import HeartbeatRecord
-from lakelock.markers.names import parse_batch, parse_marker
-from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.records.decisions import Decision, DecisionKind, DecisionLog
-from lakelock.occ.records.lock import recorded_provider
-from lakelock.occ.records.outcomes import OutcomeRecord, TableInstant, TransactionName, Verdict
-from lakelock.occ.records.rejections import Rejection
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.footprint import CommitSummary
+from lakelock.occ.log import Decision, DecisionKind, DecisionLog, OutcomeRecord, TableInstant, TransactionName, Verdict
+from lakelock.occ.recorded_lock import recorded_provider
+from lakelock.occ.rejections import Rejection
 from lakelock.parsing import JsonObject
 from lakelock.providers.base import reserve_block
 from lakelock.providers.dynamodb_table import LockItem, place_of

@@ -15,7 +15,7 @@ from tests.behaviour.tables import QUICK, SCHEMA, new_table
 from tests.sizes import examples
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.change_feed.streaming import TableStream
+from lakelock.occ.change_feed import TableStream
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import UpkeepSettings
 from lakelock.storage.location import StorageLocation

@@ -6,9 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lakelock.errors import CorruptTableError
-from lakelock.markers.direct import listed, place
+from lakelock.markers.data_files import Marker, MarkerKind, listed, parse_batch, parse_marker, place
 from lakelock.markers.leftovers import is_data_file_of
-from lakelock.markers.names import Marker, MarkerKind, parse_batch, parse_marker
 from lakelock.storage.memory import MemoryStorage
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="/\0\n\r")

@@ -22,7 +22,7 @@ from tests.property.parsers import CRASHES, PARSERS, Parser
 from tests.sizes import examples
 
 from lakelock.errors import CorruptTableError, LakelockError, LockError, SettingsError, StorageError
-from lakelock.markers.names import parse_marker
+from lakelock.markers.data_files import parse_marker
 from lakelock.parsing import JsonObject
 from lakelock.providers.dynamodb_table import LockItem
 from lakelock.settings import Settings

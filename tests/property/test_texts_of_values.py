@@ -23,8 +23,8 @@ from lakelock.data_locks.base import Resource
 from lakelock.data_locks.hive_metastore import name_of, resource_of
 from lakelock.data_locks.zookeeper import queue_name
 from lakelock.errors import InputError
-from lakelock.occ.locking.targets import resources_of
-from lakelock.occ.records.commit_keys import APPLICATION, AppTransaction
+from lakelock.occ.commit_keys import APPLICATION, AppTransaction
+from lakelock.occ.targets import resources_of
 from lakelock.table import layout
 from lakelock.table.index import BucketIndex, new_file_id
 from lakelock.table.key_search import buckets_of, buckets_of_keys

@@ -1,4 +1,4 @@
-"""What a transaction knows of its own decision changes as the table in `lakelock.occ.certainty` says, and in no other way."""
+"""What a transaction knows of its own decision changes as the table in `lakelock.occ.ending` says, and in no other way."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from tests.simulator.run import run
 from tests.simulator.scenarios.swarm import scenario_of
 from tests.sizes import examples
 
-from lakelock.occ import certainty
-from lakelock.occ.certainty import TRANSITIONS, Certainty, IllegalTransition, News, OwnDecision
+from lakelock.occ import ending
+from lakelock.occ.ending import TRANSITIONS, Certainty, IllegalTransition, News, OwnDecision
 
 LEAST, MOST = examples(12, 25), 150
 """How many seeds of each kind: of any, of those whose decisions often get no reply, of twins, and of paused collectors. At most
@@ -48,7 +48,7 @@ def test_a_transition_that_the_table_lacks_is_refused_and_changes_nothing(state:
 
 
 def test_the_table_of_the_docstring_is_the_table_of_the_code() -> None:
-    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in (certainty.__doc__ or "").splitlines()]
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in (ending.__doc__ or "").splitlines()]
     header = next(row for row in rows if row[1:2] == ["COMMITS"])
     shown = {
         (row[0], news): following

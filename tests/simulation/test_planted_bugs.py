@@ -25,8 +25,7 @@ from tests.sizes import but_in_ci
 
 from lakelock.conflict import Party
 from lakelock.errors import LakelockError
-from lakelock.occ.conflicts.footprint import Footprint
-from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.occ.footprint import CommitSummary, Footprint
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId
@@ -164,8 +163,8 @@ def test_planted_bugs_are_gone_afterwards() -> None:
 
 def test_a_planted_bug_reaches_those_who_got_hold_of_the_function_before() -> None:
     """Rules are called through the tuples of the profiles, not by their names."""
-    from lakelock.occ.conflicts.isolation import Isolation
-    from lakelock.occ.conflicts.profiles import PROFILES
+    from lakelock.occ.footprint import Isolation
+    from lakelock.occ.rules import PROFILES
 
     (rule,) = (rule for rule in PROFILES["strict"].rules if rule.__name__ == "file_group")
     mine = Footprint(Party("1", "UPSERT"), rewritten=frozenset({FileGroupId("p", "f")}))
@@ -178,7 +177,7 @@ def test_a_planted_bug_reaches_those_who_got_hold_of_the_function_before() -> No
 
 
 def test_a_planted_bug_whose_line_has_gone_is_an_error() -> None:
-    gone = Planted("gone", "", "occ.committing.deciding:Deciding.decide", "no such line", "pass")
+    gone = Planted("gone", "", "occ.decide:Deciding.decide", "no such line", "pass")
     with pytest.raises(ValueError, match="no such line"), gone.planted():
         pass
 

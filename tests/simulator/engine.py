@@ -13,19 +13,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.engine.batch import Batch
-from lakelock.engine.copying import copy_file
-from lakelock.engine.file_tasks import rewrite_group, write_new_files
-from lakelock.engine.memory import Memory
-from lakelock.markers.task_token import TaskToken
+from lakelock.engine.batch import AttemptCache, Batch
+from lakelock.engine.file_tasks import copy_file, rewrite_group, write_new_files
+from lakelock.markers.data_files import TaskToken
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.detached import Detached
-from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.optimize import Optimized
 from lakelock.occ.request import WriteRequest
-from lakelock.occ.services.optimize import Optimized
-from lakelock.occ.services.repair import Repaired
+from lakelock.occ.restore import Repaired
 from lakelock.occ.transaction import Transaction
+from lakelock.occ.write_context import Detached
 from lakelock.table.base_files import Stamp
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.partitions import PartitionValues
@@ -140,8 +138,8 @@ class Engine:
 class _Engine(ArrowEngine):
     follow: Follow | None = None
 
-    def _batch_of(self, tx: Transaction, schema: TableSchema, rows: Any, memory: Memory | None = None) -> Batch:
-        batch = _AttemptedTwice(self._coordinator, self._kernels, tx, schema, rows, memory or Memory())
+    def _batch_of(self, tx: Transaction, schema: TableSchema, rows: Any, memory: AttemptCache | None = None) -> Batch:
+        batch = _AttemptedTwice(self._coordinator, self._kernels, tx, schema, rows, memory or AttemptCache())
         batch.follow = self.follow
         return batch
 

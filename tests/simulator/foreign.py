@@ -12,13 +12,12 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError, RolledBackError
-from lakelock.markers.direct import listed, place
+from lakelock.markers.data_files import MarkerKind, listed, place
 from lakelock.markers.liveness import StorageClock
-from lakelock.markers.names import MarkerKind
-from lakelock.occ.baseline import inflight_key, requested_key
-from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.occ.begin import inflight_key, requested_key
+from lakelock.occ.committed import Committed
+from lakelock.occ.footprint import CommitSummary
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.outcomes.committed import Committed
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat, requested_replace_bytes
 from lakelock.table.instants import Action, Instant, later_than

@@ -7,10 +7,10 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from lakelock.errors import LakelockError
-from lakelock.occ.attempts.retrying import applied_instead
-from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.committed import Committed
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.retry import applied_instead
 from tests.simulator.engine import Engine
 from tests.simulator.rows import Row, Stored
 

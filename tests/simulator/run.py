@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError
-from lakelock.occ.foreign.overlaps import audit
-from lakelock.occ.outcomes.history import Outcome
-from lakelock.occ.records.decisions import DecisionLog
+from lakelock.occ.history import Outcome
+from lakelock.occ.log import DecisionLog
+from lakelock.occ.overlaps import audit
 from lakelock.table import layout
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline

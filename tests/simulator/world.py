@@ -7,10 +7,10 @@ from functools import lru_cache
 
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
-from lakelock.occ.conflicts.footprint import SERVICES
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.footprint import SERVICES
+from lakelock.occ.log import DecisionLog
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.records.decisions import DecisionLog
 from lakelock.providers.base import Opening
 from lakelock.settings import (
     CheckpointSettings,

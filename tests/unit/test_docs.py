@@ -13,7 +13,7 @@ import pytest
 from typer.main import get_command
 
 from lakelock.cli.main import app
-from lakelock.occ.steps import Step
+from lakelock.occ.crash_points import Step
 from lakelock.settings import SECTIONS, settings_reference
 from lakelock.settings.removed import REMOVED
 

@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 from lakelock.engine.file_tasks import move_rows
 from lakelock.errors import WriteFailed
-from lakelock.occ.services.optimize import Join
+from lakelock.occ.optimize import Join
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.session.versions import file_place
 from lakelock.spark_plugin.writing.attempt import Attempt, column

@@ -9,7 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from lakelock.engine.file_tasks import move_rows, rewrite_group
-from lakelock.occ.services.restore import Copy
+from lakelock.occ.restore import Copy
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.attempt import Attempt
 from lakelock.spark_plugin.writing.late_tasks import while_wanted

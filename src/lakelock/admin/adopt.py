@@ -15,7 +15,7 @@ from lakelock.admin.manual_changes import AuditRecord, audited, live_users, refu
 from lakelock.errors import LockError, TableError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.records.lock import ensure_recorded
+from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.parsing import JsonObject
 from lakelock.storage import Storage
 from lakelock.table import layout

@@ -20,9 +20,9 @@ from lakelock.clock import Runtime
 from lakelock.errors import LakelockError, LockError, ProviderMismatch, SettingsError
 from lakelock.identity import WriterIdentity
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.foreign.single_writer import live_others
+from lakelock.occ.foreign import live_others
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.records.lock import ensure_recorded, move_recorded, recorded_provider
+from lakelock.occ.recorded_lock import ensure_recorded, move_recorded, recorded_provider
 from lakelock.parsing import JsonObject
 from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease

@@ -11,8 +11,8 @@ from html import escape
 
 from lakelock.identity import OTHER_ENGINE
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.outcomes.history import HistoryEntry
-from lakelock.occ.records.rejections import Rejection, read_rejection, rejected_instants
+from lakelock.occ.history import HistoryEntry
+from lakelock.occ.rejections import Rejection, read_rejection, rejected_instants
 from lakelock.table.instants import format_instant, parse_instant
 from lakelock.texts import counted
 

@@ -15,10 +15,9 @@ from lakelock.data_locks import LockedData
 from lakelock.identity import name_of
 from lakelock.markers.claims import Claim
 from lakelock.markers.heartbeat import HeartbeatRecord
-from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.outcomes.history import HistoryEntry, entry_of
-from lakelock.occ.records.reservations import Reservation
+from lakelock.occ.history import HistoryEntry, entry_of, read_summary
+from lakelock.occ.log import Reservation
 from lakelock.providers import LockState
 from lakelock.storage import Listed
 from lakelock.table import layout

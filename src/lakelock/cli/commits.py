@@ -19,15 +19,12 @@ from lakelock.conflict import Verdict
 from lakelock.errors import CorruptTableError, InputError, LakelockError
 from lakelock.identity import OTHER_ENGINE, name_of
 from lakelock.markers.liveness import judge_all
-from lakelock.occ.conflicts.window import read_summary
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.multi_table.lost_home import settle_without_home
-from lakelock.occ.outcomes.history import HistoryEntry, Outcome, entry_of
-from lakelock.occ.outcomes.rejected import NO_TRACE, WhyRejected
-from lakelock.occ.publishing.fate import InstantFate, shown_fate
-from lakelock.occ.records.decisions import Resolution, decided_for, resolve
-from lakelock.occ.records.outcomes import TableInstant, TransactionName
-from lakelock.occ.records.rejections import Rejection, read_rejection, rejected_instants
+from lakelock.occ.history import NO_TRACE, HistoryEntry, Outcome, WhyRejected, entry_of, read_summary
+from lakelock.occ.log import Resolution, TableInstant, TransactionName, decided_for, resolve
+from lakelock.occ.multi_table import settle_without_home
+from lakelock.occ.publish import InstantFate, shown_fate
+from lakelock.occ.rejections import Rejection, read_rejection, rejected_instants
 from lakelock.storage import Storage
 from lakelock.table.archive import archived_write
 from lakelock.table.instants import Instant, State, is_instant_time

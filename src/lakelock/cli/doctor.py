@@ -22,9 +22,9 @@ from lakelock.cli.output import Exit, Output, reporting
 from lakelock.clock import SystemRuntime
 from lakelock.errors import LISTED_BY_DOCTOR, LakelockError, TableError
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, who_removes
-from lakelock.occ.recorded_index import recorded_index
-from lakelock.occ.records.decisions import DecisionKind, DecisionLog, Resolution, resolve
-from lakelock.occ.records.rejections import outdated_rejections, rejected_instants
+from lakelock.occ.create import recorded_index
+from lakelock.occ.log import DecisionKind, DecisionLog, Resolution, resolve
+from lakelock.occ.rejections import outdated_rejections, rejected_instants
 from lakelock.storage import Storage, probe
 from lakelock.table import layout
 from lakelock.table.eligibility import Refusal, next_step, why_files_misfit, why_not_readable, why_not_writable

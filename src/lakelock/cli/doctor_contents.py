@@ -16,12 +16,12 @@ import pyarrow.compute as pc
 
 from lakelock.cli.doctor_services import Check, DoctorContext
 from lakelock.errors import LakelockError
-from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.occ.file_index.index import FileIndex
-from lakelock.occ.foreign.overlaps import overlaps
-from lakelock.occ.publishing.fate import SHARE_THE_LOCK
-from lakelock.occ.recorded_index import recorded_index
-from lakelock.occ.records.decisions import DecisionLog
+from lakelock.occ.create import recorded_index
+from lakelock.occ.file_index import FileIndex
+from lakelock.occ.footprint import CommitSummary
+from lakelock.occ.log import DecisionLog
+from lakelock.occ.overlaps import overlaps
+from lakelock.occ.publish import SHARE_THE_LOCK
 from lakelock.storage import Storage
 from lakelock.table.archive import read_commit
 from lakelock.table.base_files import BaseFile

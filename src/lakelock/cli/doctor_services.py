@@ -32,8 +32,8 @@ from lakelock.errors import LakelockError, LockTimeout, ProviderMismatch
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.foreign.undone import Undone, unrepaired
-from lakelock.occ.records.lock import compare_locks, recorded_provider
+from lakelock.occ.recorded_lock import compare_locks, recorded_provider
+from lakelock.occ.undone import Undone, unrepaired
 from lakelock.providers import LockProvider, open_provider
 from lakelock.providers.base import wait_to_tell
 from lakelock.providers.registry import provider_name

@@ -17,7 +17,7 @@ from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, judge_all, who_removes
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.recovery.reaper import Reaped, find_dead
+from lakelock.occ.recovery import Reaped, find_dead
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable

@@ -22,8 +22,8 @@ from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, Ta
 from lakelock.cli.locks import ReasonOption, YesOption, commit_lock
 from lakelock.cli.output import Output, reporting
 from lakelock.errors import SettingsError
-from lakelock.occ.publishing.settling import is_there
-from lakelock.occ.records.lock import recorded_guard, recorded_provider
+from lakelock.occ.publish import has_table
+from lakelock.occ.recorded_lock import recorded_guard, recorded_provider
 from lakelock.settings import ConcurrencySettings
 from lakelock.settings.resolver import Explained
 from lakelock.storage import Storage
@@ -174,7 +174,7 @@ def explain(path: TableArgument, config: ConfigOption = None, settings: SetOptio
 def _guard(storage: Storage, recorded: str | None) -> str:
     if recorded:
         return f"the table is guarded by {recorded}"
-    if is_there(storage):
+    if has_table(storage):
         return "no lakelock writer has written to this table yet"
     return f"there is no table at {storage.uri} yet"
 

@@ -19,17 +19,15 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, console, iso, moment, plain, reporting
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.locking.targets import resources_of, within
-from lakelock.occ.publishing.fate import SHARE_THE_LOCK
-from lakelock.occ.services.optimize import has_buckets, plan_joins, without_rows
-from lakelock.occ.services.repair import preview_repair
-from lakelock.occ.services.restore import check_moment, kept_by, moment_of, preview_restore, undone_by
-from lakelock.occ.upkeep.archive import Archived
-from lakelock.occ.upkeep.asked_retention import asked_retention
-from lakelock.occ.upkeep.budget import Progress as Report
-from lakelock.occ.upkeep.clean import Cleaned
-from lakelock.occ.upkeep.run import Upkept
-from lakelock.occ.upkeep.savepoints import Savepoint
+from lakelock.occ.archive import Archived
+from lakelock.occ.clean import Cleaned, asked_retention
+from lakelock.occ.optimize import has_buckets, plan_joins, without_rows
+from lakelock.occ.publish import SHARE_THE_LOCK
+from lakelock.occ.restore import check_moment, kept_by, moment_of, preview_repair, preview_restore, undone_by
+from lakelock.occ.retention import Progress as Report
+from lakelock.occ.savepoints import Savepoint
+from lakelock.occ.targets import resources_of, within
+from lakelock.occ.upkeep import Upkept
 from lakelock.table.eligibility import check_writable
 from lakelock.table.timeline import Timeline
 from lakelock.texts import counted, size_text

@@ -25,8 +25,8 @@ from lakelock.cli.output import Exit, Output, console, in_columns, iso, reportin
 from lakelock.clock import Runtime
 from lakelock.errors import InputError, SettingsError
 from lakelock.identity import OTHER_ENGINE, name_of
-from lakelock.occ.foreign.overlaps import HINT, Audited, Overlap, audit
-from lakelock.occ.publishing.fate import SHARE_THE_LOCK
+from lakelock.occ.overlaps import HINT, Audited, Overlap, audit
+from lakelock.occ.publish import SHARE_THE_LOCK
 from lakelock.texts import counted
 
 

@@ -1,54 +1,207 @@
 """The engine without Spark: the same transactions and tasks on Arrow tables, in one process.
 
-What Spark distributes is done here by plain loops. The rows to write are held in memory. Only kernels touch them: with other
-kernels the same engine runs in the simulator.
+What Spark distributes is done here by plain loops. The rows to write are held in memory, and so are those of a change feed.
+Only kernels touch them: with other kernels the same engine runs in the simulator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
+from itertools import groupby
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.checked_calls import checked_calls
+from lakelock.conflict import WHOLE_TABLE
 from lakelock.data_locks import Resource
-from lakelock.engine.batch import Batch
-from lakelock.engine.change_feed import read_feed
-from lakelock.engine.memory import Memory
-from lakelock.engine.reads import KeysRead, RowsRead, require_certain, require_condition, require_rows
+from lakelock.engine.batch import AttemptCache, Batch, chosen_partitions, write_copies, write_joins
 from lakelock.engine.updating import checked_values, new_values
-from lakelock.engine.upkeep import chosen_partitions, write_copies, write_joins
 from lakelock.errors import InputError, LakelockError, StorageError
-from lakelock.occ.attempts.retrying import run, with_retries
-from lakelock.occ.conflicts.reads import BucketsRead
+from lakelock.occ.alter import alter
+from lakelock.occ.change_feed import feed_between
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.foreign.undone import why_missing
-from lakelock.occ.locking.targets import Targets, files_within, resources_of, target_of_expression, within
-from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.footprint import BucketsRead, ReadKind
+from lakelock.occ.optimize import Optimized, optimize
+from lakelock.occ.reading import QueryType, ReadView
 from lakelock.occ.request import WriteRequest
-from lakelock.occ.services.alter import alter
-from lakelock.occ.services.optimize import Optimized, optimize
-from lakelock.occ.services.repair import Repaired, repair
-from lakelock.occ.services.restore import restore
-from lakelock.occ.shown import QueryType, Shown
+from lakelock.occ.restore import Repaired, repair, restore
+from lakelock.occ.retry import run, with_retries
+from lakelock.occ.targets import Targets, files_within, resources_of, target_of_expression, within
 from lakelock.occ.transaction import Transaction
+from lakelock.occ.undone import why_missing
 from lakelock.settings import MissingColumns, OptimizeSettings
-from lakelock.storage import is_missing
-from lakelock.table.change_feed import FeedMode
+from lakelock.storage import Storage, is_missing
+from lakelock.table.change_feed import FeedMode, Unit, in_need_of_pairs
 from lakelock.table.index import file_id_without_bucket
 from lakelock.table.instants import as_of_time
 from lakelock.table.layout import FileGroupId
-from lakelock.table.partitions import with_generated
+from lakelock.table.partitions import PartitionValues, with_generated
+from lakelock.table.properties import TableProperties
+from lakelock.table.pruning import StatisticsOf
 from lakelock.table.record_keys import require_key
-from lakelock.table.rewriting import ARROW, Condition, Kernels, selected
+from lakelock.table.rewriting import ARROW, ArrowKernels, Condition, Kernels, KeyedRows, selected
 from lakelock.table.rows import missing_since
 from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes import Alteration
-from lakelock.table.snapshot import DataFile
+from lakelock.table.slice_differences import STAMPS, FeedRows, feed_schema, paired
+from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.table.spark_conditions import as_in_spark
+
+# As pyarrow shows it; what stands in quotation marks is a value.
+_RANDOM = re.compile(r'"(?:[^"\\]|\\.)*"|\b(random)\((?=[{)])')
+
+
+def require_rows(rows: object, kernels: Kernels) -> None:
+    """`InputError` for rows that are no Arrow table."""
+    if isinstance(kernels, ArrowKernels) and not isinstance(rows, pa.Table):
+        raise InputError(
+            f"rows are given as {type(rows).__name__}, and not as a pyarrow.Table",
+            hint="make one: pa.Table.from_pylist(rows), pa.Table.from_pandas(frame) or pa.Table.from_batches([batch])",
+        )
+
+
+def require_condition(condition: Condition | None, schema: TableSchema, kernels: Kernels, *, optional: bool = True) -> None:
+    """`InputError` for what is no condition on rows of the table: an unknown column, types that do not compare, no boolean."""
+    if not isinstance(kernels, ArrowKernels) or (condition is None and optional):
+        return
+    if not isinstance(condition, pc.Expression):
+        raise InputError(
+            f"a condition is a pyarrow expression, and {condition!r} is of the type {type(condition).__name__}",
+            hint='write it as pc.field("id") == 1, with pyarrow.compute as pc',
+        )
+    try:
+        schema.arrow.empty_table().filter(condition)
+    except (pa.ArrowException, TypeError, KeyError) as error:
+        raise InputError(
+            f"{condition} is no condition on the rows of this table: {str(error).splitlines()[0]}",
+            hint=f"the columns are {', '.join(f'{field.name} ({field.type})' for field in list(schema.arrow)[:20])}",
+        ) from error
+    try:
+        as_in_spark(condition, schema.arrow)
+    except pa.ArrowNotImplementedError as error:
+        raise InputError(
+            f"{condition} cannot be told by Spark's rule for floating-point numbers: {str(error).splitlines()[0]}",
+            hint='name columns by their names: pc.field("id"), or pc.field("place", "zip") for a field of a struct',
+        ) from error
+
+
+def require_certain(condition: Condition | None) -> None:
+    """`InputError` for a condition with `random`: a write asks it several times, and the answers must agree.
+
+    A function that a user has registered with Arrow is trusted to answer the same of the same row.
+    """
+    if isinstance(condition, pc.Expression) and any(found[1] for found in _RANDOM.finditer(str(condition))):
+        raise InputError(
+            f"the condition {condition} may give a different answer each time it is evaluated for a row",
+            hint="choose the rows first, and delete them by key: engine.delete(engine.read().filter(...))",
+        )
+
+
+class KeysRead:
+    """Record keys that were looked up, by partition: found or not, nobody may have written them meanwhile."""
+
+    kind = ReadKind.KEYS
+
+    def __init__(self, storage: Storage, kernels: Kernels, keyed: Mapping[str, KeyedRows], description: str) -> None:
+        self._storage, self._kernels, self._keyed, self.description = storage, kernels, keyed, description
+
+    def concerns(self, partition: str) -> bool:
+        return partition in self._keyed
+
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return files
+
+    def matches(self, files: Sequence[DataFile]) -> str | None:
+        for file in files:
+            try:
+                found = self._kernels.first_held(self._keyed[file.partition], file, self._storage)
+            except StorageError:
+                return f"{file.key} is gone and cannot be looked into"
+            if found is not None:
+                return f"{file.partition or 'the table'}: {found}"
+        return None
+
+
+class RowsRead:
+    """Rows selected by a condition; all rows without one."""
+
+    kind = ReadKind.ROWS
+
+    def __init__(
+        self,
+        storage: Storage,
+        kernels: Kernels,
+        schema: TableSchema,
+        condition: Condition | None,
+        properties: TableProperties,
+    ) -> None:
+        self._storage, self._kernels, self._schema, self._condition = storage, kernels, schema, condition
+        self._values = PartitionValues.of(properties, schema.arrow)
+        self._concerns: dict[str, bool] = {}
+
+    @property
+    def description(self) -> str:
+        return WHOLE_TABLE if self._condition is None else str(self._condition)
+
+    def files_of(self, snapshot: Snapshot) -> Sequence[DataFile]:
+        """The files of a snapshot that may hold such a row. Of partitions that are ruled out nothing is read."""
+        if self._condition is None:
+            return snapshot.files
+        self._learn(snapshot.partitions)
+        partitions = [partition for partition in snapshot.partitions if self._concerns[partition]]
+        there = [file for partition in partitions for file in snapshot.in_partition(partition)]
+        return self.candidates(there, snapshot.stats_of)
+
+    def concerns(self, partition: str) -> bool:
+        self._learn([partition])
+        return self._concerns[partition]
+
+    def _learn(self, partitions: Iterable[str]) -> None:
+        new = [partition for partition in partitions if partition not in self._concerns]
+        asked = [DataFile(partition, "", "", "") for partition in new]
+        found = {file.partition for file in self.candidates(asked, lambda file: None)} if asked else set()
+        self._concerns.update((partition, partition in found) for partition in new)
+
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        if self._condition is None or not files:
+            return files
+        return self._kernels.possible(self._condition, files, self._schema, self._values, statistics)
+
+    def matches(self, files: Sequence[DataFile]) -> str | None:
+        for file in files:
+            try:
+                found = self._kernels.example(file, self._schema, self._condition, self._storage)
+            except StorageError:
+                return f"{file.key} is gone and cannot be looked into"
+            if found is not None:
+                return f"{file.partition or 'the table'}: {found}"
+        return None
+
+
+def read_feed(coordinator: Coordinator, since: str, until: str | None, mode: FeedMode) -> pa.Table:
+    """The changes of a range of positions as one table, in the order of the commits."""
+    table, schema = coordinator.table, coordinator.schema()
+    feed = feed_between(table, coordinator.properties, schema, since, until, mode)
+    pairs = in_need_of_pairs(feed.units) if mode == "net" else frozenset()
+    found = [feed_schema(schema).empty_table()]
+    for partition, group in groupby(feed.units, lambda unit: unit.partition):
+        units, together = list(group), partition in pairs
+        reader = FeedRows.of(schema, units, coordinator.properties.timezone, stamped=together)
+        rows = [reader.columns.empty_table(), *(part for unit in units for part in _read_slice(reader, unit, coordinator))]
+        whole = pa.concat_tables(rows)
+        found.append(paired(whole).drop_columns(list(STAMPS)) if together else whole)
+    return pa.concat_tables(found)
+
+
+def _read_slice(reader: FeedRows, unit: Unit, coordinator: Coordinator) -> list[pa.Table]:
+    return list(reader.read(unit, coordinator.table.storage))
+
 
 End = Callable[..., Committed]
 """Takes what a write has written, as `Transaction.commit` does."""
@@ -77,18 +230,18 @@ class ArrowEngine:
         """
         require_rows(rows, self._kernels)
         group = self._only_group(rows)
-        work = partial(self._insert_in, rows=rows, memory=Memory(), small=group is not None)
+        work = partial(self._insert_in, rows=rows, memory=AttemptCache(), small=group is not None)
         request = WriteRequest("INSERT", partition, tag, application, redoes=True, new_group=group)
         return with_retries(self._coordinator, request, work)
 
     def insert_in(
-        self, tx: Transaction, rows: pa.Table, memory: Memory | None = None, end: End | None = None
+        self, tx: Transaction, rows: pa.Table, memory: AttemptCache | None = None, end: End | None = None
     ) -> Committed:  # fmt: skip
         """Append the rows as the only write of a transaction that may have read before; `end` as for `upsert_in`."""
         return self._insert_in(tx, rows, memory, end, small=False)
 
     def _insert_in(
-        self, tx: Transaction, rows: pa.Table, memory: Memory | None, end: End | None = None, *, small: bool
+        self, tx: Transaction, rows: pa.Table, memory: AttemptCache | None, end: End | None = None, *, small: bool
     ) -> Committed:  # fmt: skip
         """`small`: the rows are likely to be one file, which takes no longer than a request."""
         batch = self._batch(tx, rows, memory)
@@ -128,7 +281,7 @@ class ArrowEngine:
         """
         require_rows(rows, self._kernels)
         require_key(self._coordinator.properties, "an upsert")
-        work = partial(self.upsert_in, rows=rows, missing_columns=missing_columns, memory=Memory())
+        work = partial(self.upsert_in, rows=rows, missing_columns=missing_columns, memory=AttemptCache())
         request = WriteRequest("UPSERT", partition, tag, application, redoes=True)
         return with_retries(self._coordinator, request, work)
 
@@ -137,7 +290,7 @@ class ArrowEngine:
         tx: Transaction,
         rows: pa.Table,
         missing_columns: MissingColumns | None = None,
-        memory: Memory | None = None,
+        memory: AttemptCache | None = None,
         end: End | None = None,
     ) -> Committed:
         """Upsert as the only write of a transaction that may have read before, or as one of several.
@@ -189,7 +342,7 @@ class ArrowEngine:
         likely: tuple[Resource, ...] = ()
         if coordinator.data.for_writes:
             likely = target_of_expression(str(condition), coordinator.schema().arrow, coordinator.properties)
-        work = partial(self.delete_where_in, condition=condition, memory=Memory())
+        work = partial(self.delete_where_in, condition=condition, memory=AttemptCache())
         request = WriteRequest("DELETE", partition, tag, application, likely, redoes=True)
         return with_retries(coordinator, request, work)
 
@@ -199,12 +352,12 @@ class ArrowEngine:
         """Delete the rows whose key and partition columns are in a table."""
         require_rows(keys, self._kernels)
         require_key(self._coordinator.properties, "a delete by keys")
-        work = partial(self.delete_keys_in, keys=keys, memory=Memory())
+        work = partial(self.delete_keys_in, keys=keys, memory=AttemptCache())
         request = WriteRequest("DELETE", partition, tag, application, redoes=True)
         return with_retries(self._coordinator, request, work)
 
     def delete_where_in(
-        self, tx: Transaction, condition: Condition, memory: Memory | None = None, end: End | None = None
+        self, tx: Transaction, condition: Condition, memory: AttemptCache | None = None, end: End | None = None
     ) -> Committed:
         """Delete by condition as the only write of a transaction that may have read before; `end` as for `upsert_in`."""
         require_condition(condition, tx.current_schema, self._kernels, optional=False)
@@ -217,7 +370,7 @@ class ArrowEngine:
         return (end or tx.commit)([stat for file in groups for stat in batch.rewritten(file, delete_mask=delete_mask)])
 
     def delete_keys_in(
-        self, tx: Transaction, keys: pa.Table, memory: Memory | None = None, end: End | None = None
+        self, tx: Transaction, keys: pa.Table, memory: AttemptCache | None = None, end: End | None = None
     ) -> Committed:
         """Delete the rows with these keys as the only write of a transaction that may have read before; `end` as before."""
         _require_partitions_apart(tx, "a delete by keys")
@@ -252,7 +405,7 @@ class ArrowEngine:
         likely: tuple[Resource, ...] = ()
         if where is not None and coordinator.data.for_writes:
             likely = target_of_expression(str(where), coordinator.schema().arrow, coordinator.properties)
-        work = partial(self.update_in, values=values, where=where, memory=Memory())
+        work = partial(self.update_in, values=values, where=where, memory=AttemptCache())
         return with_retries(coordinator, WriteRequest("UPDATE", partition, tag, application, likely, redoes=True), work)
 
     def update_in(
@@ -260,7 +413,7 @@ class ArrowEngine:
         tx: Transaction,
         values: Mapping[str, pc.Expression],
         where: Condition | None = None,
-        memory: Memory | None = None,
+        memory: AttemptCache | None = None,
         end: End | None = None,
     ) -> Committed:
         """Update as the only write of a transaction that may have read before; `end` as for `upsert_in`."""
@@ -347,12 +500,12 @@ class ArrowEngine:
         """The table now, or as of an instant or a time in UTC, without the meta columns."""
         return self._read_shown(self.shown(as_of, query_type), (), where)
 
-    def shown(self, as_of: str | None = None, query_type: QueryType = "snapshot") -> Shown:
+    def shown(self, as_of: str | None = None, query_type: QueryType = "snapshot") -> ReadView:
         """What a read of the table now, or as of then, shows."""
         return self._coordinator.shown(None if as_of is None else self._moment(as_of), query_type)
 
     def pieces(
-        self, shown: Shown, named: Sequence[Resource] = (), where: pc.Expression | None = None, columns: Sequence[str] = ()
+        self, shown: ReadView, named: Sequence[Resource] = (), where: pc.Expression | None = None, columns: Sequence[str] = ()
     ) -> Iterator[pa.Table]:
         """The rows file by file: in these partitions, that satisfy a condition, of these columns (all without one).
 
@@ -362,7 +515,7 @@ class ArrowEngine:
         return self._pieces(shown, named, where, columns)
 
     def _pieces(
-        self, shown: Shown, named: Sequence[Resource], where: pc.Expression | None, columns: Sequence[str]
+        self, shown: ReadView, named: Sequence[Resource], where: pc.Expression | None, columns: Sequence[str]
     ) -> Iterator[pa.Table]:
         coordinator, schema = self._coordinator, shown.schema
         needed = _needed(schema, columns, where, coordinator.properties.record_keys)
@@ -383,7 +536,7 @@ class ArrowEngine:
         """The instant time that a text means; `InputError` for one that means none."""
         return as_of_time(text, self._coordinator.properties.timezone)
 
-    def _read_shown(self, shown: Shown, named: Sequence[Resource], where: pc.Expression | None) -> pa.Table:
+    def _read_shown(self, shown: ReadView, named: Sequence[Resource], where: pc.Expression | None) -> pa.Table:
         require_condition(where, shown.schema, self._kernels)
         found = self.read_files(files_within(shown.snapshot, named), shown.schema, where)
         logged = shown.logged_within(named)
@@ -429,14 +582,16 @@ class ArrowEngine:
                 raise why_missing(table, error) from error
             raise
 
-    def _batch(self, tx: Transaction, rows: pa.Table, memory: Memory | None = None) -> Batch:
+    def _batch(self, tx: Transaction, rows: pa.Table, memory: AttemptCache | None = None) -> Batch:
         settings = self._coordinator.table.settings.write
         rows = with_generated(rows, tx.baseline.properties)
         schema, fitted = self._kernels.fitted(rows, tx.current_schema, merge=settings.merge_schema)
         return self._batch_of(tx, schema, fitted, memory)
 
-    def _batch_of(self, tx: Transaction, schema: TableSchema, rows: pa.Table | None, memory: Memory | None = None) -> Batch:
-        return Batch(self._coordinator, self._kernels, tx, schema, rows, memory or Memory())
+    def _batch_of(
+        self, tx: Transaction, schema: TableSchema, rows: pa.Table | None, memory: AttemptCache | None = None
+    ) -> Batch:
+        return Batch(self._coordinator, self._kernels, tx, schema, rows, memory or AttemptCache())
 
 
 def _require_partitions_apart(tx: Transaction, what: str) -> None:

@@ -1,28 +1,71 @@
-"""The rows of one write, where they go, and the tasks that write them, in this process."""
+"""The rows of one write, where they go, and the tasks that write them, in this process.
+
+`AttemptCache` keeps, from attempt to attempt, the results that cannot change (ADR 19): which of the call's rows a file holds,
+and which file came of it. These are facts about files that never change. An attempt on a later snapshot asks for the files
+that it finds there, so it knows everything about those that are the same.
+
+The tasks of an optimize or restore run here, too, in plain loops.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakelock.clock import Runtime
-from lakelock.engine.copying import copy_file
-from lakelock.engine.file_tasks import rewrite_group, write_new_files
-from lakelock.engine.memory import Memory
-from lakelock.markers.task_token import TaskToken
+from lakelock.engine.file_tasks import EarlierFiles, copy_file, move_rows, rewrite_group, write_new_files
+from lakelock.errors import InputError
+from lakelock.markers.data_files import TaskToken
+from lakelock.occ.committed import Phase
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.phases import Phase
+from lakelock.occ.footprint import Read
+from lakelock.occ.optimize import Join
+from lakelock.occ.restore import Copy
+from lakelock.occ.targets import Targets, resources_of, within
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.index import BucketIndex, bucket_group, bucket_of
 from lakelock.table.layout import FileGroupId
+from lakelock.table.partitions import partition_values
 from lakelock.table.rewriting import DeleteMask, Kernels, KeyedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
+
+
+class AttemptCache(EarlierFiles):
+    """Belongs to one call, whose rows or condition are the same in each attempt. Rows are kept by reference."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: dict[str, KeyedRows | None] = {}
+        self._matched: dict[str, bool] = {}
+
+    def forget(self) -> None:
+        super().forget()
+        self._held, self._matched = {}, {}
+
+    def tag(
+        self, rows: KeyedRows, files: Sequence[DataFile], kernels: Kernels, storage: Storage
+    ) -> tuple[list[tuple[DataFile, KeyedRows]], KeyedRows]:
+        """As `Kernels.tag`, but looks only into files that no attempt has looked into."""
+        fresh = [file for file in files if file.key not in self._held]
+        found, rest = kernels.tag(rows, fresh, storage)
+        known = [self._held[file.key] for file in files if file.key in self._held]
+        rest = kernels.without(rest, [held for held in known if held is not None])
+        self._held |= dict.fromkeys((file.key for file in fresh), None) | {file.key: mine for file, mine in found}
+        held = [(file, self._held[file.key]) for file in files]
+        return [(file, mine) for file, mine in held if mine is not None], rest
+
+    def matches(self, file: DataFile, read: Read) -> bool:
+        """Whether the call's condition selects rows of a file, into which only the first attempt that meets it looks."""
+        if file.key not in self._matched:
+            self._matched[file.key] = read.matches([file]) is not None
+        return self._matched[file.key]
 
 
 @dataclass
@@ -59,7 +102,7 @@ class Batch:
     tx: Transaction
     schema: TableSchema
     rows: pa.Table | None
-    memory: Memory
+    memory: AttemptCache
     context: WriteContext = field(init=False)
 
     def __post_init__(self) -> None:
@@ -205,3 +248,70 @@ class Batch:
             self.context, file, self.task(), upserts=upserts, delete_mask=delete_mask, added=added,
             storage=self.storage, runtime=self.runtime, kernels=self.kernels,
         )  # fmt: skip
+
+
+_PATH = "path of the partition"
+"""With spaces, as no column of a table has."""
+
+
+def chosen_partitions(coordinator: Coordinator, where: pc.Expression | None, partition: Targets) -> Callable[[str], bool]:
+    """Which partitions are named, and satisfy a condition on the partition columns; `InputError` for one on other columns."""
+    targets = resources_of(partition, coordinator.properties)
+    if where is None:
+        return lambda path: not targets or within(path, targets)
+    paths = coordinator.snapshot().partitions
+    values = partition_values(paths, coordinator.schema().arrow, coordinator.properties)
+    try:
+        found = values.append_column(_PATH, pa.array(paths, pa.string())).filter(where).column(_PATH).to_pylist()
+    except (pa.ArrowException, KeyError, TypeError) as error:
+        raise InputError(
+            f"the condition {where} does not choose partitions: {error}",
+            hint=f"use the partition columns only: {', '.join(coordinator.properties.partition_fields) or 'there are none'}",
+        ) from error
+    chosen = frozenset(found)
+    return lambda path: path in chosen and (not targets or within(path, targets))
+
+
+def write_joins(
+    coordinator: Coordinator,
+    kernels: Kernels,
+    sort_by: Sequence[str],
+    tx: Transaction,
+    joins: Sequence[Join],
+    ensure_wanted: Callable[[], None],
+) -> list[WriteStat]:
+    """Write the rows of each join into its new files, one join after the other."""
+    table, context, stats = coordinator.table, tx.write_context(), list[WriteStat]()
+    for number, join in enumerate(joins):
+        ensure_wanted()
+        batches, file_rows = kernels.stored(join.sources, tx.schema, table.storage), None
+        if sort_by and (found := list(batches)):
+            rows = kernels.in_order(found, sort_by)
+            batches, file_rows = iter([rows]), max(1, -(-rows.num_rows // join.files))
+        stats += move_rows(
+            context, join.partition, batches, TaskToken(number, 0, 0), file_rows=file_rows,
+            storage=table.storage, runtime=table.runtime, kernels=kernels,
+        )  # fmt: skip
+    return stats
+
+
+def write_copies(coordinator: Coordinator, kernels: Kernels, tx: Transaction, copies: Sequence[Copy]) -> list[WriteStat]:
+    """Write the rows of old slices again, one after the other."""
+    table, context, stats = coordinator.table, tx.write_context(), list[WriteStat]()
+    for number, copy in enumerate(copies):
+        tx.check_alive()
+        task = TaskToken(number, 0, 0)
+        if copy.base is not None:
+            stat = rewrite_group(
+                context, copy.base, task, content=copy.source,
+                storage=table.storage, runtime=table.runtime, kernels=kernels,
+            )  # fmt: skip
+            assert stat is not None, "the content of another slice is always written"
+            stats.append(stat)
+            continue
+        rows = kernels.stored([copy.source], tx.schema, table.storage)
+        stats += move_rows(
+            context, copy.source.partition, rows, task, bucket=copy.bucket(context.properties),
+            storage=table.storage, runtime=table.runtime, kernels=kernels,
+        )  # fmt: skip
+    return stats

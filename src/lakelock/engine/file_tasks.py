@@ -2,39 +2,43 @@
 
 A marker is placed before its data file, so that no file is ever anonymous; the driver has claimed the file groups to rewrite.
 A file that could not be finished is deleted if possible; its marker stays and says what to clean up.
+
+The next attempt of a write takes the good files of the rejected attempt over (ADR 19): it copies them instead of making them
+again. `EarlierFiles` names them, with Spark and without.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import IO
 
 import pyarrow as pa
 
 from lakelock.clock import Runtime, SystemRuntime
-from lakelock.errors import LakelockError, TransactionStateError, WriteFailed
-from lakelock.markers.announcing import Announced, announcements
-from lakelock.markers.direct import is_announced
-from lakelock.markers.names import MarkerKind
-from lakelock.markers.task_token import TaskToken
-from lakelock.occ.steps import Step, reached
+from lakelock.errors import LakelockError, StorageError, TransactionStateError, WriteFailed
+from lakelock.markers.data_files import Announced, MarkerKind, TaskToken, announce_partition, announcements, is_announced
+from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
-from lakelock.table.base_files import Written
+from lakelock.table.base_files import Stamp, Written
 from lakelock.table.commit_metadata import NO_PREVIOUS, RuntimeStats, WriteStat
 from lakelock.table.index import file_id_without_bucket, new_file_id
+from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import GeneratedKeys, Keyed
+from lakelock.table.restamp import CannotRestamp
 from lakelock.table.rewriting import ARROW, Counts, DeleteMask, Kernels, KeyedRows, Placed, StoredRows
+from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import FileStatistics, ranges_in_footer, statistics_text
 
+__all__ = ["TaskToken", "WriteContext", "generated_keys", "move_rows", "rewrite_group", "write_new_files"]
+
+
 SLOW_S = 0.5
 """After this time a task checks whether it is still wanted: one request, for a file that took longer anyway."""
-
-__all__ = ["TaskToken", "WriteContext", "generated_keys", "move_rows", "rewrite_group", "write_new_files"]
 
 
 def write_new_files(
@@ -330,3 +334,85 @@ def announced_file(
 def _remove(storage: Storage, keys: list[str]) -> None:
     with suppress(LakelockError):
         storage.delete(keys)
+
+
+def copy_file(
+    context: WriteContext,
+    earlier: WriteStat,
+    task: TaskToken,
+    *,
+    storage: Storage | None = None,
+    runtime: Runtime | None = None,
+    kernels: Kernels = ARROW,
+) -> WriteStat | None:
+    """Copy a file of the `earlier` attempt, under this one's marker, name and instant; its file group stays.
+
+    None if it has to be made again: it is gone, because somebody took its writer for dead, or is not one that can be copied.
+    """
+    storage, runtime = storage or context.location.open(holds_table=True), runtime or SystemRuntime()
+    source = DataFile.parse(earlier.path or "", earlier.file_size_bytes or 0)
+    if source is None:
+        return None
+    file = DataFile(source.partition, source.file_id, str(task), context.instant)
+    old = Stamp(context.properties.name, source.instant, source.partition, source.name)
+    try:
+        if earlier.is_new_group:
+            announce_partition(storage, context.instant, file.partition)
+        with announced_file(context, file, storage, runtime, base=None if earlier.is_new_group else source) as output:
+            with storage.open_input(source.key, size_bytes=source.size_bytes) as opened:
+                kernels.restamp(opened, output, old, context.stamp(file))
+            size_bytes = output.tell()
+    except (CannotRestamp, StorageError):
+        return None
+    return replace(earlier, path=file.key, total_write_bytes=size_bytes, file_size_bytes=size_bytes)
+
+
+Target = tuple[str, "int | None"]
+"""Partition and, in a table with buckets, bucket of new rows."""
+
+
+@dataclass
+class Files:
+    """The files that one attempt wrote: those that came of a base file, by its key, and the new ones with their rows' keys."""
+
+    rewritten: dict[str, WriteStat] = field(default_factory=dict)
+    new: dict[Target, tuple[object, Sequence[WriteStat]]] = field(default_factory=dict)
+    adopted: dict[str, str] = field(default_factory=dict)
+    """By partition, the key of the base file from which the file came that has the partition's new rows, too."""
+    joined: dict[str, object] = field(default_factory=dict)
+    """By the key of a base file whose bucket got new rows: what tells these rows."""
+
+    def made_from(self, base: DataFile) -> WriteStat | None:
+        """The file that was made from this base file."""
+        return self.rewritten.get(base.key)
+
+    def made_of(self, target: Target, keys: object) -> Sequence[WriteStat] | None:
+        """The new files that were made of the rows with these keys; None if none were, or others."""
+        if target not in self.new:
+            return None
+        before, stats = self.new[target]
+        return stats if before == keys else None
+
+
+class EarlierFiles:
+    """Belongs to one call, whose rows or condition are the same in each attempt."""
+
+    def __init__(self) -> None:
+        self._written_by: tuple[TableSchema, TableProperties] | None = None
+        self._files: dict[str, Files] = {}
+
+    def begin(self, instant: str, earlier: str | None, schema: TableSchema, properties: TableProperties) -> tuple[Files, Files]:
+        """For the attempt of an instant: the files of the earlier attempt that it may copy, and where it notes its own.
+
+        Rows are not the same in another schema, nor keys by other properties: then nothing is remembered.
+        """
+        if self._written_by not in (None, (schema, properties)):
+            self.forget()
+        self._written_by = schema, properties
+        before = self._files.get(earlier or "", Files())
+        self._files = {earlier or "": before, instant: Files()}
+        return before, self._files[instant]
+
+    def forget(self) -> None:
+        """Forget everything, since the table is not what it was."""
+        self._files = {}

@@ -11,15 +11,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.engine.memory import Memory
+from lakelock.engine.batch import AttemptCache
 from lakelock.errors import InputError, TransactionStateError
-from lakelock.occ.locking.nesting import block_of
-from lakelock.occ.multi_table.cut import timelines_of_one_moment
-from lakelock.occ.multi_table.locks import locked_for_writes
-from lakelock.occ.multi_table.participant import Participant
-from lakelock.occ.multi_table.transaction import MultiTableTransaction
-from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.committed import Committed
+from lakelock.occ.data_locking import block_of
+from lakelock.occ.multi_table import MultiTableTransaction, locked_for_writes, timelines_of_one_moment
+from lakelock.occ.participant import Participant
 from lakelock.occ.request import WriteRequest
 from lakelock.retry import retry_if_overtaken
 from lakelock.settings import MissingColumns
@@ -49,15 +47,15 @@ class TableOfTransaction:
     def upsert(self, rows: pa.Table, missing_columns: MissingColumns | None = None) -> None:
         """Insert the rows whose keys the table lacks and replace the others."""
         self._tx.continues()
-        self._engine.upsert_in(self._tx, rows, missing_columns, Memory())
+        self._engine.upsert_in(self._tx, rows, missing_columns, AttemptCache())
 
     def delete(self, what: pc.Expression | pa.Table) -> None:
         """Delete the rows that satisfy a condition, or those whose key and partition columns are in a table."""
         self._tx.continues()
         if isinstance(what, pa.Table):
-            self._engine.delete_keys_in(self._tx, what, Memory())
+            self._engine.delete_keys_in(self._tx, what, AttemptCache())
         else:
-            self._engine.delete_where_in(self._tx, what, Memory())
+            self._engine.delete_where_in(self._tx, what, AttemptCache())
 
 
 class ArrowTransaction:

@@ -13,11 +13,11 @@ from typer.testing import CliRunner
 from lakelock.cli.main import app
 from lakelock.errors import EarlyConflictError
 from lakelock.events import EventKind
-from lakelock.markers import direct
-from lakelock.markers.names import MarkerKind
+from lakelock.markers import data_files
+from lakelock.markers.data_files import MarkerKind
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.foreign.overlaps import alarm, audit
-from lakelock.occ.records.decisions import Decision
+from lakelock.occ.log import Decision
+from lakelock.occ.overlaps import alarm, audit
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.location import StorageLocation
@@ -58,7 +58,7 @@ def foreign_writer(storage: Storage, old: DataFile, instant: str) -> None:
     """Another engine in the middle of rewriting `old`: requested, an empty heartbeat, a marker."""
     storage.put(layout.timeline(f"{instant}.commit.requested"), b"")
     storage.put(layout.heartbeat(instant), b"")
-    direct.place(storage, instant, DataFile(old.partition, old.file_id, "0-5-5", instant, 0), MarkerKind.MERGE)
+    data_files.place(storage, instant, DataFile(old.partition, old.file_id, "0-5-5", instant, 0), MarkerKind.MERGE)
 
 
 def decision_of(coordinator: Coordinator, number: int) -> Decision:

@@ -13,7 +13,7 @@ from hudi import HudiTableBuilder
 from tests.behaviour.tables import writer
 from tests.golden_tables import unpack
 
-from lakelock.occ.recovery.rollback import RollbackOutcome
+from lakelock.occ.rollback import RollbackOutcome
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout

@@ -17,11 +17,11 @@ from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitUndone, CorruptTableError, RolledBackError, StorageError
 from lakelock.events import EventKind
-from lakelock.occ.foreign.overlaps import audit
-from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.recovery.reaper import collect
-from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget
-from lakelock.occ.recovery.rollback import roll_back as roll_back_now
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.overlaps import audit
+from lakelock.occ.recovery import collect
+from lakelock.occ.rollback import RollbackOutcome, RollbackTarget
+from lakelock.occ.rollback import roll_back as roll_back_now
 from lakelock.settings import ArchiveSettings, CheckpointSettings, CleanSettings
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage

@@ -26,7 +26,7 @@ from lakelock.errors import (
     SettingsError,
     TableError,
 )
-from lakelock.occ.records.rejections import rejected_instants
+from lakelock.occ.rejections import rejected_instants
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
 from lakelock.texts import counted, size_text

@@ -17,8 +17,8 @@ from lakelock.cli.output import Exit
 from lakelock.data_locks import Resource, lock_request
 from lakelock.errors import LeaseLost
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.records.lock import recorded_provider
-from lakelock.occ.reserving.making import reserve
+from lakelock.occ.recorded_lock import recorded_provider
+from lakelock.occ.reservations import reserve
 from lakelock.settings import Settings
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout

@@ -15,10 +15,9 @@ from lakelock.clock import SystemRuntime
 from lakelock.conflict import DECLARE_SCOPE, REMEDIES, WEAKER_LEVEL, ConflictRule, FoundAt, Remedy, Verdict
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, InputError
-from lakelock.occ.conflicts.isolation import Level
-from lakelock.occ.conflicts.profiles import LEVELS
-from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.create import create_table
+from lakelock.occ.footprint import Level, WholeTable
+from lakelock.occ.rules import LEVELS
 from lakelock.settings import ArchiveSettings, CleanSettings, ConcurrencySettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout

@@ -25,11 +25,11 @@ from lakelock.conflict import (
     Verdict,
 )
 from lakelock.errors import ConcurrentAppendException, ConflictError, EarlyConflictError
-from lakelock.occ.conflicts.explaining import profiles_with
-from lakelock.occ.conflicts.profiles import PROFILES
-from lakelock.occ.conflicts.reads import WholeTable
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.explain import profiles_with
+from lakelock.occ.footprint import WholeTable
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.rules import PROFILES
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.layout import FileGroupId

@@ -11,7 +11,7 @@ from tests.behaviour.tables import writer
 from tests.conflict_pairs import Side
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.committed import Committed
 from lakelock.occ.transaction import Transaction
 from lakelock.storage.local import LocalStorage
 

@@ -30,12 +30,12 @@ from lakelock.cli.main import app
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, SettingsError, TableError
-from lakelock.occ.conflicts.footprint import CLUSTER
-from lakelock.occ.conflicts.profiles import rejection
+from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.records.lock import move_recorded, recorded_guard
+from lakelock.occ.footprint import CLUSTER
+from lakelock.occ.recorded_lock import move_recorded, recorded_guard
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.rules import rejection
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.storage import Storage

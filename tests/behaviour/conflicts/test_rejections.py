@@ -13,9 +13,10 @@ from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConcurrentAppendException, ConflictError, CorruptTableError, EarlyConflictError
 from lakelock.events import EventKind
 from lakelock.identity import WriterIdentity
-from lakelock.occ.conflicts.reads import WholeTable
-from lakelock.occ.outcomes.history import Outcome
-from lakelock.occ.records.rejections import (
+from lakelock.occ.ending import TransactionState
+from lakelock.occ.footprint import WholeTable
+from lakelock.occ.history import Outcome
+from lakelock.occ.rejections import (
     KEPT_DAYS,
     MOST_RECORDS,
     Rejection,
@@ -23,7 +24,6 @@ from lakelock.occ.records.rejections import (
     rejected_instants,
     write_rejection,
 )
-from lakelock.occ.recovery.ending import TransactionState
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.table import layout
 from lakelock.table.instants import format_instant

@@ -21,9 +21,9 @@ from lakelock.conflict import Conflict, ConflictRule
 from lakelock.data_locks import Resource
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, InputError, LockTimeout, ProviderMismatch
-from lakelock.occ.attempts.retrying import with_retries
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.retry import with_retries
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.settings.data_locks import DataLockSettings
 from lakelock.storage import Storage

@@ -15,7 +15,7 @@ from lakelock.data_locks import Resource
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, LockTimeout
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking.data_locking import holding_together
+from lakelock.occ.data_locking import holding_together
 from lakelock.settings import ConcurrencySettings
 from lakelock.settings.data_locks import DataLockSettings
 from lakelock.storage.memory import MemoryStorage

@@ -10,8 +10,8 @@ from tests.tuning import settings_of
 
 from lakelock.errors import StorageError
 from lakelock.events import EventKind
+from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import Settings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
@@ -201,7 +201,7 @@ def test_a_replayed_batch_is_known_after_its_commit_was_archived(storage) -> Non
 
 
 def test_a_large_checkpoint_is_read_in_part_and_does_without_when_it_is_removed_meanwhile(storage, monkeypatch) -> None:
-    monkeypatch.setattr("lakelock.occ.file_index.folder.WHOLE_BYTES", 100)
+    monkeypatch.setattr("lakelock.occ.file_index.READ_WHOLE_BYTES", 100)
     history(storage)
     expected = listed(storage)
     reader = opened(storage).snapshot()

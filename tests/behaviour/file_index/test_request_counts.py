@@ -11,11 +11,10 @@ from lakelock.errors import ConflictError, EarlyConflictError, StorageUnavailabl
 from lakelock.events import EventKind
 from lakelock.identity import WriterIdentity
 from lakelock.markers.claims import Claim
-from lakelock.occ.attempts.retrying import with_retries
+from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.early.waiting import wait_for
-from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.records.decisions import Decision, DecisionKind, DecisionLog
+from lakelock.occ.log import Decision, DecisionKind, DecisionLog
+from lakelock.occ.retry import wait_for, with_retries
 from lakelock.settings import Settings
 from lakelock.settings.sections import ListingSettings
 from lakelock.storage.memory import MemoryStorage

@@ -11,9 +11,9 @@ from tests.faulty_storage import FaultyStorage, Rule
 from lakelock.admin.manual_changes import migrate, plan_migration, read_audit
 from lakelock.data_locks import Resource
 from lakelock.errors import LeaseLost, LockError, LockTimeout, ProviderMismatch
+from lakelock.occ import recorded_lock
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.records import lock as recorded_lock
-from lakelock.occ.records.lock import recorded_provider
+from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.providers import LockProvider
 from lakelock.settings.data_locks import DataLockSettings
 from lakelock.storage import Storage

@@ -8,10 +8,10 @@ from dataclasses import replace
 from tests.behaviour.tables import QUICK, Recorder, new_table, put_file
 
 from lakelock.errors import StorageUnavailable
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.multi_table.transaction import MultiTableTransaction
-from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.multi_table import MultiTableTransaction
 from lakelock.occ.request import WriteRequest
 from lakelock.settings import Settings
 from lakelock.storage import Storage

@@ -10,10 +10,9 @@ from tests.behaviour.tables import ScriptedRead, light_commits, put_file
 from tests.faulty_storage import CountingStorage
 
 from lakelock.errors import ConflictError, InputError, TableError, TransactionStateError
-from lakelock.occ.records import commit_keys as keys
-from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.records.decisions import DecisionKind
-from lakelock.occ.records.outcomes import TransactionName
+from lakelock.occ import commit_keys as keys
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.log import DecisionKind, TransactionName
 from lakelock.settings import TransactionSettings
 from lakelock.table import layout
 from lakelock.table.archive import read_commit

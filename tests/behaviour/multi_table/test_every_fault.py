@@ -11,7 +11,7 @@ from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule, Wr
 from tests.sizes import but_in_ci, in_ci
 
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
-from lakelock.occ.outcomes.history import Outcome
+from lakelock.occ.history import Outcome
 from lakelock.table import layout
 
 LAST_REQUEST = 95

@@ -10,10 +10,10 @@ from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import transaction
 from lakelock.errors import ConflictError, EarlyConflictError, InputError, TransactionStateError
 from lakelock.events import EventKind
-from lakelock.occ.attempts.retrying import run_over
-from lakelock.occ.multi_table.transaction import CUT_ROUNDS, MultiTableTransaction
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.multi_table import CUT_ROUNDS, MultiTableTransaction
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.retry import run_over
 from lakelock.storage.memory import MemoryStorage
 
 BATCH = AppTransaction("stream", 7)

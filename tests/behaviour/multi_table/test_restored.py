@@ -7,8 +7,8 @@ from tests.behaviour.multi_table.shop import Shop
 from tests.behaviour.multi_table.test_settling import OUTCOME, prepare_of, stopped_at
 from tests.behaviour.tables import QUICK, put_file
 
-from lakelock.occ.outcomes.history import Outcome
-from lakelock.occ.services.restore import restore
+from lakelock.occ.history import Outcome
+from lakelock.occ.restore import restore
 from lakelock.table import layout
 
 

@@ -9,9 +9,9 @@ from tests.behaviour.multi_table.shop import SETTINGS, Shop
 from tests.behaviour.tables import put_file
 
 from lakelock.errors import ConflictError, EarlyConflictError
-from lakelock.occ.attempts.retrying import run_over
-from lakelock.occ.conflicts.footprint import CLUSTER
+from lakelock.occ.footprint import CLUSTER
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.retry import run_over
 
 HOLDER_WAIT_S = 5.0
 TWICE = replace(SETTINGS, retry=replace(SETTINGS.retry, attempts=2, holder_wait_s=HOLDER_WAIT_S))

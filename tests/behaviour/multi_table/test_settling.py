@@ -10,12 +10,10 @@ from tests.behaviour.tables import new_table
 from tests.faulty_storage import FaultyStorage, Rule
 
 from lakelock.errors import InputError, LockTimeout, RolledBackError, StorageUnavailable, TableError
-from lakelock.occ.multi_table.lost_home import settle_without_home
-from lakelock.occ.outcomes.history import Outcome
-from lakelock.occ.outcomes.rejected import why_rejected
-from lakelock.occ.records.decisions import DecisionKind
-from lakelock.occ.records.outcomes import Verdict, read_outcome
-from lakelock.occ.recovery.outcomes import collect_outcomes
+from lakelock.occ.history import Outcome, why_rejected
+from lakelock.occ.log import DecisionKind, Verdict, read_outcome
+from lakelock.occ.multi_table import settle_without_home
+from lakelock.occ.recovery import collect_outcomes
 from lakelock.settings import HeartbeatSettings
 from lakelock.table import layout
 

@@ -14,7 +14,7 @@ from tests.faulty_storage import CountingStorage, Wrapped
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import snapshot, transaction
 from lakelock.errors import InputError
-from lakelock.occ.multi_table.cut import timelines_of_one_moment
+from lakelock.occ.multi_table import timelines_of_one_moment
 
 
 class Looking(Wrapped):

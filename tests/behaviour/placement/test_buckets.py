@@ -17,7 +17,7 @@ from lakelock.conflict import ConflictRule
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.file_tasks import write_new_files
 from lakelock.errors import ConcurrentAppendException, ConflictError, EarlyConflictError, InputError, StorageError, TableError
-from lakelock.markers.task_token import TaskToken
+from lakelock.markers.data_files import TaskToken
 from lakelock.occ.create import check_definition, create_table
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, RetrySettings, Settings, WriteSettings

@@ -13,8 +13,8 @@ from lakelock.clock import SystemRuntime
 from lakelock.conflict import ConflictRule
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError
+from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.create import create_table
-from lakelock.occ.records.commit_keys import AppTransaction
 from lakelock.settings import ConcurrencySettings
 from lakelock.storage import Storage
 from lakelock.storage.memory import MemoryStorage

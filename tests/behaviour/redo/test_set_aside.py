@@ -12,11 +12,10 @@ from tests.faulty_storage import Wrapped
 from lakelock.conflict import Party
 from lakelock.errors import ConflictError, StorageUnavailable
 from lakelock.markers.claims import Claim
-from lakelock.occ.certainty import News, OwnDecision
-from lakelock.occ.conflicts.collision import Collision
-from lakelock.occ.early.announced import AnnouncedGroups
-from lakelock.occ.redo import goes_aside
-from lakelock.occ.transaction import Transaction
+from lakelock.occ.claims import AnnouncedGroups
+from lakelock.occ.ending import News, OwnDecision
+from lakelock.occ.rules import Collision
+from lakelock.occ.transaction import Transaction, goes_aside
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
@@ -152,7 +151,7 @@ def test_an_error_right_after_an_attempt_was_set_aside_leaves_nothing_behind(fiv
     def fails(*_: object) -> None:
         raise StorageUnavailable("no answer")
 
-    monkeypatch.setattr("lakelock.occ.attempts.retrying.applied_instead", fails)
+    monkeypatch.setattr("lakelock.occ.retry.applied_instead", fails)
     heard, kernels = Recorder(), Watched(written_2=lambda: engine(five).upsert(rows(("a", 7, "3"))))
     with pytest.raises(StorageUnavailable):
         engine(five, kernels, listener=heard).upsert(everywhere("b", 2))

@@ -16,12 +16,11 @@ from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, EarlyConflictError
 from lakelock.events import EventKind
 from lakelock.markers.claims import MOST_PLACES
-from lakelock.occ.attempts.retrying import with_retries
-from lakelock.occ.conflicts.reads import WholeTable
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.footprint import WholeTable
 from lakelock.occ.request import WriteRequest
-from lakelock.occ.reserving.making import Turn, reserve
-from lakelock.occ.reserving.waiting import OwnReservation, remove
+from lakelock.occ.reservations import OwnReservation, Turn, remove, reserve
+from lakelock.occ.retry import with_retries
 from lakelock.settings import ConcurrencySettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout

@@ -11,7 +11,7 @@ from tests.behaviour.tables import groups, put_file
 from tests.faulty_storage import Wrapped
 
 from lakelock.errors import CommitOutcomeUnknown, CorruptTableError, RolledBackError, StorageUnavailable
-from lakelock.occ.outcomes.history import Outcome
+from lakelock.occ.history import Outcome
 from lakelock.occ.transaction import TransactionState
 from lakelock.table import layout
 

@@ -11,9 +11,9 @@ from tests.faulty_storage import Wrapped
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, CorruptTableError
 from lakelock.events import EventKind
-from lakelock.occ.baseline import inflight_key
-from lakelock.occ.recovery.reaper import reap
-from lakelock.occ.recovery.rollback import RollbackOutcome
+from lakelock.occ.begin import inflight_key
+from lakelock.occ.recovery import reap
+from lakelock.occ.rollback import RollbackOutcome
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.instants import Action, format_instant

@@ -12,14 +12,14 @@ from tests.faulty_storage import Wrapped
 
 from lakelock.errors import CommitOutcomeUnknown, InputError, ProviderUnavailable, RolledBackError, StorageUnavailable
 from lakelock.markers.claims import Claim
-from lakelock.occ.attempts import retrying
-from lakelock.occ.baseline import requested_key
+from lakelock.occ import retry
+from lakelock.occ.begin import requested_key
+from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.locking.targets import resources_of
-from lakelock.occ.outcomes.history import Outcome
-from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.recovery.reaper import STALE_PROBE_S, reap
+from lakelock.occ.history import Outcome
+from lakelock.occ.recovery import STALE_PROBE_S, reap
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.targets import resources_of
 from lakelock.occ.transaction import TransactionState
 from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
@@ -130,11 +130,11 @@ def test_a_batch_that_a_twin_committed_before_the_baseline_is_not_applied_again(
 
     def begin_late(*args, **options):
         one.begin = begin
-        retrying.with_retries(other, WriteRequest("INSERT", application=batch), work)
+        retry.with_retries(other, WriteRequest("INSERT", application=batch), work)
         return begin(*args, **options)
 
     one.begin = begin_late
-    result = retrying.with_retries(one, WriteRequest("INSERT", application=batch), work)
+    result = retry.with_retries(one, WriteRequest("INSERT", application=batch), work)
     assert result.already_applied and result.instant == applied[0]
     assert len(applied) == 1
 

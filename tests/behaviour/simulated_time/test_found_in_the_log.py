@@ -11,8 +11,8 @@ from tests.behaviour.tables import put_file
 from tests.faulty_storage import Wrapped
 
 from lakelock.errors import CommitOutcomeUnknown, LockTimeout, StorageUnavailable
-from lakelock.occ.records.decisions import Decision, DecisionKind
-from lakelock.occ.recovery.rollback import RollbackOutcome, RollbackTarget, roll_back
+from lakelock.occ.log import Decision, DecisionKind
+from lakelock.occ.rollback import RollbackOutcome, RollbackTarget, roll_back
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
 from lakelock.table import layout

@@ -9,9 +9,9 @@ from tests.behaviour.tables import QUICK, Recorder, groups, leftovers, put_file
 from tests.faulty_storage import CountingStorage, Wrapped
 
 from lakelock.errors import StorageUnavailable
-from lakelock.markers import direct
+from lakelock.markers import data_files as direct
+from lakelock.markers.data_files import MarkerKind
 from lakelock.markers.liveness import CLOCK_GRAIN_MS
-from lakelock.markers.names import MarkerKind
 from lakelock.occ.coordinator import Coordinator
 from lakelock.storage.location import StorageLocation
 from lakelock.table import layout

@@ -14,7 +14,7 @@ from tests.directory_bucket import BUCKET, DirectoryBucket
 from tests.directory_bucket import PAGE as EXPRESS_PAGE
 
 from lakelock.errors import SettingsError, StorageUnavailable
-from lakelock.occ.records.decisions import DecisionLog
+from lakelock.occ.log import DecisionLog
 from lakelock.storage import Listed, objects
 from lakelock.storage.objects import ObjectStorage, of_one_moment
 from lakelock.table import layout

@@ -14,9 +14,8 @@ from tests.faulty_storage import CountingStorage, FaultyStorage, RepeatingStorag
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError
-from lakelock.occ.conflicts.window import read_summary
-from lakelock.occ.outcomes.history import Outcome
-from lakelock.occ.records.commit_keys import AppTransaction
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.history import Outcome, read_summary
 from lakelock.occ.request import WriteRequest
 from lakelock.settings import ArchiveSettings, CleanSettings, ListingSettings
 from lakelock.table import layout

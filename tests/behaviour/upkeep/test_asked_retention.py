@@ -9,8 +9,7 @@ from tests.behaviour.foreign import Peer
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
 
 from lakelock.errors import InputError, SettingsError
-from lakelock.occ.upkeep.asked_retention import asked_retention
-from lakelock.occ.upkeep.clean import Cleaned
+from lakelock.occ.clean import Cleaned, asked_retention
 from lakelock.settings import CleanSettings
 from lakelock.table.layout import FileGroupId
 

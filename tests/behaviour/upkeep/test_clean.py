@@ -217,7 +217,7 @@ def test_what_the_budget_does_not_allow_the_next_run_does() -> None:
 
 def test_a_clean_that_takes_longer_than_the_budget_goes_on_where_it_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
     """However many files it has to delete: no run deletes again what an earlier one has deleted."""
-    monkeypatch.setattr("lakelock.occ.upkeep.clean.DELETED_AT_ONCE", 1)
+    monkeypatch.setattr("lakelock.occ.clean.DELETED_AT_ONCE", 1)
     table = AgingTable(replace(KEEPING_TWO, listing=ListingSettings(parallel_requests=2)))
     table.write_many(9)
     runs, deleted = [], []

@@ -10,8 +10,7 @@ from tests.behaviour.tables import put_file
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
 from tests.faulty_storage import CountingStorage, FaultyStorage, Rule
 
-from lakelock.occ.upkeep.clean import Cleaned
-from lakelock.occ.upkeep.clean_scope import MOST_COMMITS, WHOLE_EACH_MS
+from lakelock.occ.clean import MOST_COMMITS, WHOLE_TABLE_EACH_MS, Cleaned
 from lakelock.settings import ListingSettings, Settings
 from lakelock.table import layout
 from lakelock.table.instants import Action, Instant, State
@@ -221,7 +220,7 @@ def test_a_clean_of_another_engine_in_between_changes_nothing() -> None:
 
 
 def test_what_a_spent_budget_left_is_deleted_and_nothing_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakelock.occ.upkeep.clean.DELETED_AT_ONCE", 1)
+    monkeypatch.setattr("lakelock.occ.clean.DELETED_AT_ONCE", 1)
     table = cleaned_table()
     table.write_many(30)
     table.write("a", partition=OTHER)
@@ -266,7 +265,7 @@ def test_a_note_that_cannot_be_read_is_no_note(note: bytes) -> None:
 def test_the_whole_table_is_listed_once_a_day_by_the_storages_clock() -> None:
     table = cleaned_table()
     for _ in range(2):
-        table.runtime.advance(WHOLE_EACH_MS / 1000 - 60)
+        table.runtime.advance(WHOLE_TABLE_EACH_MS / 1000 - 60)
         assert clean(table)[0] == []
         table.runtime.advance(120)
         assert clean(table)[0] == [EVERYTHING]
@@ -282,7 +281,7 @@ def test_what_a_commit_did_not_say_is_found_within_a_day() -> None:
     pass_time(table)
     assert clean(table)[0] == []
     assert len(table.slices("a", OTHER)) == 2
-    table.runtime.advance(WHOLE_EACH_MS / 1000)
+    table.runtime.advance(WHOLE_TABLE_EACH_MS / 1000)
     clean(table)
     assert table.slices("a", OTHER) == [instant] and is_clean(table)
 
@@ -304,7 +303,7 @@ def test_the_whole_table_is_listed_where_that_takes_fewer_requests() -> None:
 
 def test_the_whole_table_is_listed_behind_a_thousand_commits(monkeypatch: pytest.MonkeyPatch) -> None:
     assert MOST_COMMITS == 1_000
-    monkeypatch.setattr("lakelock.occ.upkeep.clean_scope.MOST_COMMITS", 10)
+    monkeypatch.setattr("lakelock.occ.clean.MOST_COMMITS", 10)
     table = cleaned_table()
     pass_time(table, 10)
     assert clean(table)[0] == []

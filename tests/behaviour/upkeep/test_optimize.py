@@ -13,7 +13,7 @@ from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, InputError
-from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.occ.footprint import CommitSummary
 from lakelock.settings import OptimizeSettings, RetrySettings
 from lakelock.storage.local import LocalStorage
 from lakelock.storage.memory import MemoryStorage

@@ -13,7 +13,7 @@ from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, StorageError
-from lakelock.occ.services.restore import moment_of
+from lakelock.occ.restore import moment_of
 from lakelock.settings import WriteSettings
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout

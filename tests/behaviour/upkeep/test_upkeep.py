@@ -10,7 +10,7 @@ from tests.behaviour.tables import Recorder, put_file
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
-from lakelock.occ.outcomes.history import Outcome
+from lakelock.occ.history import Outcome
 from lakelock.settings import ListingSettings, UpkeepSettings
 from lakelock.table import layout
 
@@ -83,7 +83,7 @@ def test_no_new_work_is_begun_once_the_budget_is_spent() -> None:
 
 
 def test_a_clean_with_much_to_do_leaves_time_for_archiving_and_collecting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("lakelock.occ.upkeep.clean.DELETED_AT_ONCE", 1)
+    monkeypatch.setattr("lakelock.occ.clean.DELETED_AT_ONCE", 1)
     settings = replace(
         KEEPING_TWO, upkeep=UpkeepSettings(auto=False, budget_s=60), listing=ListingSettings(parallel_requests=2)
     )

@@ -11,7 +11,7 @@ from tests.faulty_storage import Call, Fault, FaultyStorage, Rule
 from tests.sizes import but, but_in_ci
 
 from lakelock.errors import LakelockError, LeaseLost, LockTimeout
-from lakelock.occ.outcomes.history import Outcome
+from lakelock.occ.history import Outcome
 from lakelock.table import layout
 from lakelock.table.history_files import instants_in, read_history
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from tests.behaviour.tables import SCHEMA
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.committed import Committed
 from lakelock.occ.transaction import Transaction
 
 Model = dict[tuple[str, str], int]

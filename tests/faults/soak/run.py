@@ -25,7 +25,7 @@ from tests.faults.soak.usage import Usage, growth
 from tests.faults.worker import open_engine, rows
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.records.rejections import MOST_RECORDS
+from lakelock.occ.rejections import MOST_RECORDS
 from lakelock.storage.local import LocalStorage
 from lakelock.table import layout
 from lakelock.table.snapshot import DataFile

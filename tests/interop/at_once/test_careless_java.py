@@ -16,7 +16,7 @@ from lakelock.conflict import ConflictRule
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitUndone, ConflictError, CorruptTableError, RolledBackError, TableError
 from lakelock.events import Event, EventKind
-from lakelock.occ.foreign.overlaps import audit
+from lakelock.occ.overlaps import audit
 
 Share = Callable[..., Shared]
 

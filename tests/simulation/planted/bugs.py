@@ -34,7 +34,7 @@ _OTHERS = (
     Planted(
         "rollback without a decision",
         "whoever finds a dead writer deletes its files without deciding",
-        "occ.recovery.rollback:roll_back",
+        "occ.rollback:roll_back",
         "outcome = _decide(table, target, yields=yields)",
         "outcome = RollbackOutcome.ROLLED_BACK",
         seed=1,
@@ -42,7 +42,7 @@ _OTHERS = (
     Planted(
         "rollback ignores the commit",
         "a rollback is decided although the instant's commit is",
-        "occ.recovery.rollback:_decide",
+        "occ.rollback:_decide",
         "if decided is not None and resolve(decided) is Resolution.COMMITTED:",
         "if False:",
         seed=15,
@@ -50,7 +50,7 @@ _OTHERS = (
     Planted(
         "rollback in doubt",
         "a rollback whose decision got no reply deletes all the same",
-        "occ.recovery.rollback:_decide",
+        "occ.rollback:_decide",
         "if made is Created.UNKNOWN:",
         "if made is Created.UNKNOWN:\n            return RollbackOutcome.ROLLED_BACK\n        if False:",
         seed=196,
@@ -58,7 +58,7 @@ _OTHERS = (
     Planted(
         "rollback of a collected number",
         "a rollback counts although its number had been used and collected",
-        "occ.recovery.rollback:_decide",
+        "occ.rollback:_decide",
         "if made is Created.OURS and table.log.boundary() < number:",
         "if made is Created.OURS:",
         among=family("blind_reapers"),
@@ -67,7 +67,7 @@ _OTHERS = (
     Planted(
         "rollback without the first boundary read",
         "a rollback does not notice that the log was collected while it looked",
-        "occ.recovery.rollback:_decide",
+        "occ.rollback:_decide",
         "if view.boundary != before:",
         "if False:",
         among=family("blind_reapers"),
@@ -76,7 +76,7 @@ _OTHERS = (
     Planted(
         "rollback out of order",
         "a rollback takes a number while the commit before it is not visible",
-        "occ.recovery.rollback:_decide",
+        "occ.rollback:_decide",
         "finish_head(table, view, timeline)\n",
         "pass\n",
         among=family("dying_writers"),
@@ -85,7 +85,7 @@ _OTHERS = (
     Planted(
         "a head that is younger than the timeline",
         "a decided commit that began after the timeline was listed counts as void, and the next number is taken before it",
-        "occ.publishing.settling:finish_head",
+        "occ.publish:finish_head",
         "shown_fate(timeline, head.instant) is InstantFate.COMMITTED",
         "shown_fate(timeline, head.instant) is not InstantFate.PENDING",
         among=family("overtaken"),
@@ -94,7 +94,7 @@ _OTHERS = (
     Planted(
         "abort of a decided commit",
         "an error after the decision removes the files",
-        "occ.recovery.ending:_withdrawn",
+        "occ.ending:_withdrawn",
         "if not own.may_be_in_log:",
         "if True:",
         among=family("doubtful"),
@@ -129,7 +129,7 @@ _OTHERS = (
     Planted(
         "deletion before the boundary",
         "the collector deletes decisions and then raises the boundary",
-        "occ.recovery.reaper:collect",
+        "occ.recovery:collect",
         "    if upto <= view.boundary or not table.log.raise_boundary(upto):",
         "    table.log.delete_up_to(upto)\n    if upto <= view.boundary or not table.log.raise_boundary(upto):",
         seed=0,
@@ -137,7 +137,7 @@ _OTHERS = (
     Planted(
         "collection of the head",
         "the collector takes the newest decision too",
-        "occ.recovery.reaper:collectable",
+        "occ.recovery:collectable",
         "min([view.head - 1, *needed])",
         "min([view.head, *needed])",
         seed=62,
@@ -145,7 +145,7 @@ _OTHERS = (
     Planted(
         "a silent lock for each of the dead",
         "a reaper waits for the lock once for each dead writer, although it cannot be had",
-        "occ.recovery.reaper:reap",
+        "occ.recovery:reap",
         "if isinstance(error, LockTimeout | ProviderUnavailable):",
         "if False:",
         within=1000,
@@ -155,7 +155,7 @@ _OTHERS = (
     Planted(
         "an instant shared and left",
         "pending files of one who gave way to a commit of the same time stay for ever",
-        "occ.recovery.reaper:_reap_one",
+        "occ.recovery:_reap_one",
         "if done is not None and done.action != action:",
         "if False:",
         within=2_000,
@@ -165,7 +165,7 @@ _OTHERS = (
     Planted(
         "claims that arrive late",
         "nobody sweeps the claims of those who are finished",
-        "occ.recovery.reaper:sweep",
+        "occ.recovery:sweep",
         "if claim.instant not in beating | active",
         "if False",
         among=family("belated"),
@@ -174,7 +174,7 @@ _OTHERS = (
     Planted(
         "probes left behind",
         "nobody sweeps the objects by which somebody asked the storage for its time",
-        "occ.recovery.reaper:sweep",
+        "occ.recovery:sweep",
         "_sweep_probes(table)",
         "pass",
         seed=11,
@@ -182,7 +182,7 @@ _OTHERS = (
     Planted(
         "files written after a rollback",
         "a writer that was rolled back while it was paused looks for its files at its markers only",
-        "occ.recovery.rollback:clean_up",
+        "occ.rollback:clean_up",
         "everywhere=everywhere",
         "everywhere=False",
         within=1000,
@@ -220,7 +220,7 @@ _OTHERS = (
     Planted(
         "application rule",
         "two runs of one batch do not conflict",
-        "occ.conflicts.rules:application_transaction",
+        "occ.rules:application_transaction",
         "if ours is None or theirs is None",
         "if True or ours is None or theirs is None",
         seed=159,
@@ -244,7 +244,7 @@ _OTHERS = (
     Planted(
         "file group rule",
         "two rewrites of one file group do not conflict",
-        "occ.conflicts.rules:file_group",
+        "occ.rules:file_group",
         "    if both:",
         "    if False:",
         seed=9,
@@ -252,7 +252,7 @@ _OTHERS = (
     Planted(
         "partition overwrite rule",
         "an overwrite and a write into the same partition do not conflict",
-        "occ.conflicts.rules:partition_overwrite",
+        "occ.rules:partition_overwrite",
         "if not both:",
         "if True:",
         seed=12,
@@ -260,7 +260,7 @@ _OTHERS = (
     Planted(
         "reads that do not matter",
         "what a transaction read may be changed by others",
-        "occ.conflicts.profiles:judge",
+        "occ.rules:judge",
         "for read_rule in profile.read_rules",
         "for read_rule in ()",
         seed=1,
@@ -268,7 +268,7 @@ _OTHERS = (
     Planted(
         "appended rows",
         "rows that match a read may be added by others",
-        "occ.conflicts.rules:_added",
+        "occ.rules:_added",
         "if added else []",
         "if False else []",
         seed=1,
@@ -276,7 +276,7 @@ _OTHERS = (
     Planted(
         "stray files forgotten",
         "a sweep forgets the marker of a file that its commit does not name, and leaves the file",
-        "occ.recovery.reaper:remove_leftovers",
+        "occ.recovery:remove_leftovers",
         "remove_strays(table, timeline, left.announced)",
         "frozenset()",
         among=STRAGGLERS,
@@ -285,7 +285,7 @@ _OTHERS = (
     Planted(
         "stray files forgotten too soon",
         "a sweep forgets the marker of a stray file that is still to come",
-        "occ.recovery.strays:_settled",
+        "occ.rollback:_remove_old_markers",
         "_young_markers(table, markers)",
         "frozenset()",
         among=STRAGGLERS,
@@ -294,7 +294,7 @@ _OTHERS = (
     Planted(
         "files of the commit for strays",
         "a sweep that finds markers of a committed instant deletes all files that they announce",
-        "occ.recovery.strays:remove_strays",
+        "occ.rollback:remove_strays",
         " - named)",
         ")",
         seed=0,
@@ -311,7 +311,7 @@ _OTHERS = (
     Planted(
         "what a clustering replaced",
         "file groups that another engine's clustering replaced may be rewritten",
-        "occ.conflicts.rules:file_group",
+        "occ.rules:file_group",
         "both = mine.touched & other.touched",
         "both = frozenset() if other.changes_no_row else mine.touched & other.touched",
         among=FOREIGN,
@@ -328,7 +328,7 @@ PLANTED = (
 BY_AN_OLD_TIMELINE = Planted(
     "reaping by an old timeline",
     "an instant that began after the timeline was listed counts as finished",
-    "occ.recovery.reaper:_reap_one",
+    "occ.recovery:_reap_one",
     "action = next((Action(i.action) for i in now.pending if i.requested == instant), None)",
     "action = None",
 )

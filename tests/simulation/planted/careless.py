@@ -9,10 +9,10 @@ BUGS_BESIDE_THE_CARELESS = (
     Planted(
         "no look between decision and publication",
         "a decided commit is published by the timeline from before its decision",
-        "occ.committing.deciding:Deciding._boundary_after",
+        "occ.decide:Deciding._boundary_after",
         "if not table.observed.foreign_writers:",
         "if True:",
-        also=(Edit("occ.committing.deciding:Deciding.conclude", "if table.observed.foreign_writers:", "if False:"),),
+        also=(Edit("occ.decide:Deciding.conclude", "if table.observed.foreign_writers:", "if False:"),),
         within=4000,
         among=CARELESS,
         seed=17,
@@ -20,7 +20,7 @@ BUGS_BESIDE_THE_CARELESS = (
     Planted(
         "undone and told as committed",
         "a writer does not look whether another engine has undone its commit meanwhile",
-        "occ.foreign.overlaps:alarm",
+        "occ.overlaps:alarm",
         "undone = own_commit_undone(table, decision, timeline)",
         "undone = None",
         within=4000,
@@ -30,10 +30,10 @@ BUGS_BESIDE_THE_CARELESS = (
     Planted(
         "nobody looks back",
         "no transaction looks at its beginning for commits that another engine has undone, and no upkeep does",
-        "occ.foreign.overlaps:LookBack.look",
+        "occ.overlaps:LookBack.look",
         "undone = undone_commits(table, timeline, known=self._settled)",
         "undone = []",
-        also=(Edit("occ.upkeep.run:_tell_undone", "found = unrepaired(table, table.timeline())", "found = []"),),
+        also=(Edit("occ.upkeep:_tell_undone", "found = unrepaired(table, table.timeline())", "found = []"),),
         within=4000,
         among=CARELESS,
         seed=54,
@@ -41,7 +41,7 @@ BUGS_BESIDE_THE_CARELESS = (
     Planted(
         "undone commits are archived",
         "the archiver moves past a commit that another engine has undone, and nothing explains it any more",
-        "occ.upkeep.archive_policy:_held",
+        "occ.archive:_holder_of",
         "if commit.requested in undone:",
         "if False:",
         within=4000,
@@ -53,70 +53,70 @@ BUGS_BESIDE_THE_CARELESS = (
 TAKEN_FOR_COMMITTED = Planted(
     "void taken for committed",
     "whoever rolls back a decided commit that another engine has rolled back reports it as committed",
-    "occ.recovery.rollback:_published",
+    "occ.rollback:_published",
     "if publish_for_another(table, decided, timeline) is not Publication.VOID:",
     "if publish_for_another(table, decided, timeline):",
 )
 VOID_IN_THE_WAY = Planted(
     "a void head keeps everybody out",
     "a transaction does not begin as long as the newest decided commit is pending, void or not",
-    "occ.baseline:begin",
+    "occ.begin:begin",
     "if head is not None and unpublished and head.instant not in table.observed.void:",
     "if head is not None and unpublished:",
 )
 ONLY_THE_LAST = Planted(
     "only the last rollback",
     "of several rollbacks of a commit only the last is asked what it removed",
-    "occ.foreign.undone:_undone",
+    "occ.undone:_undone",
     "return min(found, key=lambda each: (not each.gone, each.rollback.is_completed))",
     "return found[-1]",
 )
 FILES_NOT_LOOKED_FOR = Planted(
     "files are not looked for",
     "a decided commit is published although its files are gone",
-    "occ.publishing.publish:publish",
+    "occ.publish:publish",
     " or files_gone():",
     ":",
 )
 NOT_AWAITED = Planted(
     "a plan without content",
     "a rollback whose plan is being written is taken for one of something else",
-    "occ.publishing.fate:plans_awaited",
+    "occ.publish:plans_awaited",
     "for _ in range(TORN_LOOKS):",
     "for _ in ():",
 )
 TOO_EARLY = Planted(
     "an overlap that comes late",
     "nobody looks for overlaps after the look that follows the commit",
-    "occ.foreign.overlaps:LookBack.look",
+    "occ.overlaps:LookBack.look",
     'late = [each for each in overlaps(known) if (each.second.completion or "") > looked_at]',
     "late = []",
 )
 UNMET = Planted(
     "an unmet engine",
     "nobody looks for commits of which the log has no decision",
-    "occ.foreign.first_meeting:look_for_first_meeting",
+    "occ.foreign:look_for_first_meeting",
     "suspects = sorted(_without_decision(table, timeline, view, first), key=lambda i: i.completion or i.requested)",
     "suspects = []",
 )
 UNREAD_DECISIONS = Planted(
     "decisions that were not read",
     "commits of lakelock whose decisions this process has not read are taken for another engine's, and read",
-    "occ.records.decisions:DecisionLog.without_decision",
+    "occ.log:DecisionLog.without_decision",
     "return found if len(found) > unread else []",
     "return found",
 )
 WITHDRAWN_BY_NOBODY = Planted(
     "withdrawn by nobody",
     "a writer whose instant was rolled back without a decision does not take that for the sign of another engine",
-    "occ.committing.commit:Commit._ensure_pending",
+    "occ.commit:Commit._ensure_pending",
     "if since is None and view.boundary <= self._baseline.first:",
     "if False:",
 )
 WITHDRAWN_BY_OTHERS = Planted(
     "withdrawn by others",
     "a writer that looked at the log before it was rolled back does not look again for the decision",
-    "occ.committing.commit:Commit._ensure_pending",
+    "occ.commit:Commit._ensure_pending",
     "since = decided_for(instant, view.decisions)",
     "since = None",
 )

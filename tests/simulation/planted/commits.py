@@ -9,7 +9,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "begin without finishing the head",
         "a transaction begins although the newest decided commit is not visible yet",
-        "occ.baseline:begin",
+        "occ.begin:begin",
         "if head is not None and unpublished and head.instant not in table.observed.void:",
         "if False:",
         seed=62,
@@ -26,7 +26,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "too quick for a late starter",
         "nobody waits for a foreign writer that has an earlier instant and has not looked at the table",
-        "occ.foreign.late_starters:late_starters",
+        "occ.foreign:late_starters",
         "if not unknown:",
         "if True:",
         among=FOREIGN,
@@ -35,7 +35,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "head noted after the baseline",
         "`first` is read after the instant exists and the timeline was listed",
-        "occ.baseline:begin",
+        "occ.begin:begin",
         "timeline, announced = _begun(table, heartbeat, instant, action, new_group, has_decided=bool(view.decisions))\n",
         "timeline, announced = _begun(table, heartbeat, instant, action, new_group, has_decided=bool(view.decisions))\n"
         "        first = table.log.look().head\n",
@@ -44,7 +44,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "older than what it builds on",
         "a transaction keeps an instant although a newer one is visible in its baseline",
-        "occ.baseline:begin",
+        "occ.begin:begin",
         "if shared or any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):",
         "if shared:",
         also=(Edit("engine.file_tasks:rewrite_group", "if own is None and base.instant >= context.instant:", "if False:"),),
@@ -53,7 +53,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "one instant, two actions",
         "a transaction keeps an instant that another action has used",
-        "occ.baseline:begin",
+        "occ.begin:begin",
         "if shared or any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):",
         "if any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):",
         among=family("same_moment"),
@@ -62,7 +62,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "no new look under the lock",
         "the commit judges itself against the log as it was at the baseline",
-        "occ.committing.commit:Commit._under_lock",
+        "occ.commit:Commit._under_lock",
         "decisions = view.decisions",
         "decisions = ()",
         seed=127,
@@ -70,7 +70,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "old timeline under the lock",
         "the commit judges itself against the timeline of the baseline",
-        "occ.committing.commit:Commit._under_lock",
+        "occ.commit:Commit._under_lock",
         "timeline, properties, view = seen or self._look(None)",
         "_, properties, view = seen or self._look(None); timeline = baseline.timeline",
         seed=4,
@@ -78,7 +78,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "a look beside a lock that others held",
         "a look that was made while the lock was taken counts, although others have held the lock meanwhile",
-        "occ.committing.commit:Commit._look_beside",
+        "occ.commit:Commit._look_beside",
         "if not held.undisturbed or numbers or boundary.number > self._baseline.first:",
         "if numbers or boundary.number > self._baseline.first:",
         among=FOREIGN,
@@ -88,7 +88,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "a decision that overwrites",
         "decision numbers are written without a condition",
-        "occ.records.decisions:DecisionLog.decide",
+        "occ.log:DecisionLog.decide",
         "outcome = create(self._storage, layout.decision(decision.number), decision.to_bytes())",
         "outcome = (self._storage.put(layout.decision(decision.number), decision.to_bytes()), Created.OURS)[1]",
         seed=1,
@@ -96,7 +96,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "no reply taken for a refusal",
         "a commit whose decision got no reply is called rejected at once",
-        "occ.committing.deciding:Deciding.decide",
+        "occ.decide:Deciding.decide",
         "made = self._make_definite(decision)",
         "raise RolledBackError('no reply', hint='')",
         seed=96,
@@ -117,12 +117,12 @@ BUGS_OF_COMMITS = (
         "return Created.THEIRS",
         also=(
             Edit(
-                "occ.committing.deciding:Deciding.decide",
+                "occ.decide:Deciding.decide",
                 "if found is None or found.write_id != decision.write_id:",
                 "if True:",
             ),
             Edit(
-                "occ.committing.commit:Commit._under_lock",
+                "occ.commit:Commit._under_lock",
                 "if mine is not None and self._deciding.stands(mine):",
                 "if False:",
             ),
@@ -141,7 +141,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "boundary before the listing",
         "the log's boundary is read before the listing",
-        "occ.records.decisions:DecisionLog.look",
+        "occ.log:DecisionLog.look",
         "    listed = self.numbers(after) if listed is None else listed\n"
         "    records = self._records(listed, newest)\n"
         "    record = self.read_boundary() if judged_by is None else judged_by\n",
@@ -153,7 +153,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "records after the boundary",
         "a decision is read after the log's boundary, when it may have been collected and its number used by a late request",
-        "occ.records.decisions:DecisionLog.look",
+        "occ.log:DecisionLog.look",
         "    records = self._records(listed, newest)\n    record = self.read_boundary() if judged_by is None else judged_by\n",
         "    record = self.read_boundary() if judged_by is None else judged_by\n    records = self._records(listed, newest)\n",
         seed=124,
@@ -161,7 +161,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "no boundary after the put",
         "a decision counts although its number had been used and collected",
-        "occ.committing.deciding:Deciding.decide",
+        "occ.decide:Deciding.decide",
         "if self._boundary_after(decision) >= decision.number:",
         "if False:",
         seed=80,
@@ -169,7 +169,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "window with a hole",
         "the commit does not notice that decisions of its window were collected",
-        "occ.committing.commit:Commit._under_lock",
+        "occ.commit:Commit._under_lock",
         "if view.boundary > baseline.first:",
         "if False:",
         seed=32,
@@ -177,7 +177,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "next number before publication",
         "a commit is decided while the one before it is not visible",
-        "occ.committing.commit:Commit._under_lock",
+        "occ.commit:Commit._under_lock",
         "timeline = finish_head(table, view, timeline)\n",
         "pass\n",
         seed=32,
@@ -185,7 +185,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "checkpoint of all that is older",
         "a checkpoint counts as covering every commit of an earlier instant than its newest, also one that completed late",
-        "occ.file_index.effects:Effects.after",
+        "occ.file_index:Effects.after",
         "if not coverage.covers(instant.requested)]",
         'if instant.requested > max(coverage.instants, default="")]',
         seed=6,

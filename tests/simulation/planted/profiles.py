@@ -9,7 +9,7 @@ BUGS_OF_PROFILES = (
     Planted(
         "delta's append rule",
         "in the profile delta files that may hold rows which were read may be added by others",
-        "occ.conflicts.delta_rules:append",
+        "occ.rules:delta_append",
         "    if _is_passed_over(other, isolation):",
         "    if True:",
         among=DELTA,
@@ -18,7 +18,7 @@ BUGS_OF_PROFILES = (
     Planted(
         "delta's weaker level",
         "in the profile delta blind appends are passed over at the level Serializable, too",
-        "occ.conflicts.delta_rules:_is_passed_over",
+        "occ.rules:_is_passed_over",
         "isolation.level is Level.WRITE_SERIALIZABLE and ",
         "",
         among=DELTA,
@@ -27,7 +27,7 @@ BUGS_OF_PROFILES = (
     Planted(
         "delta's overwrites",
         "in the profile delta an overwrite and a write into the same partition do not conflict",
-        "occ.conflicts.delta_rules:partition_overwrite",
+        "occ.rules:delta_partition_overwrite",
         "None if _is_passed_over(other, isolation) else any_write_into_overwritten(mine, other, isolation)",
         "None",
         among=DELTA,
@@ -36,7 +36,7 @@ BUGS_OF_PROFILES = (
     Planted(
         "a read of no partition",
         "a read by a condition concerns none of the partitions that may have such rows",
-        "engine.reads:RowsRead.concerns",
+        "engine.arrow:RowsRead.concerns",
         "return self._concerns[partition]",
         "return False",
         seed=6,
@@ -55,7 +55,7 @@ UNREAD_BUCKETS = Planted(
 ROWS_OF_NOBODY = Planted(
     "a file without rows is read",
     "in the profile delta a file whose last row was deleted may hold rows that were read",
-    "occ.conflicts.delta_rules:_with_rows",
+    "occ.rules:_with_rows",
     "told.rows != 0",
     "True",
 )
@@ -64,7 +64,7 @@ ROWS_OF_NOBODY = Planted(
 ON_THE_BASELINE = Planted(
     "a write on the baseline",
     "a write of a transaction rewrites what the table had, not what the write before it has written",
-    "occ.own_writes:OwnWrites.over",
+    "occ.write_context:OwnWrites.over",
     "return snapshot.with_files(rows) if rows else snapshot",
     "return snapshot",
 )

@@ -9,7 +9,7 @@ BUGS_OF_REDO = (
     Planted(
         "a redo keeps what collided",
         "a redo copies the file of a file group although others have rewritten the group since",
-        "engine.earlier_files:Files.made_from",
+        "engine.file_tasks:Files.made_from",
         "self.rewritten.get(base.key)",
         "next((stat for stat in self.rewritten.values() if stat.group == base.group), None)",
         among=REDOING,
@@ -18,7 +18,7 @@ BUGS_OF_REDO = (
     Planted(
         "a redo keeps keys that came",
         "a redo copies a file of new rows although others have brought or removed one of their keys",
-        "engine.earlier_files:Files.made_of",
+        "engine.file_tasks:Files.made_of",
         "stats if before == keys else None",
         "stats",
         among=REDOING,
@@ -27,7 +27,7 @@ BUGS_OF_REDO = (
     Planted(
         "a redo looks up nothing",
         "a redo does not look for its keys in the files that others wrote",
-        "engine.memory:Memory.tag",
+        "engine.batch:AttemptCache.tag",
         "kernels.tag(rows, fresh, storage)",
         "kernels.tag(rows, fresh if '' in self._files else [], storage)",
         among=REDOING,

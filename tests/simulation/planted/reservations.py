@@ -9,7 +9,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "commits ignore reservations",
         "a commit does not wait for a reservation of the partitions that it writes to",
-        "occ.committing.commit:Commit._under_lock",
+        "occ.commit:Commit._under_lock",
         "if may_wait and reservation is not None:",
         "if False:",
         within=50,
@@ -19,7 +19,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "reserved without the lock",
         "the holder does not let whoever has the lock finish before its next attempt begins",
-        "occ.reserving.making:reserve",
+        "occ.reservations:reserve",
         "with table.locked(operation=operation):",
         "if True:",
         within=300,
@@ -29,7 +29,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "the dead keep their reservations",
         "a reservation does not end with its heartbeat",
-        "occ.reserving.waiting:is_over",
+        "occ.reservations:is_over",
         "return is_too_old(mine.modified_ms - beat.modified_ms, limit_s(table, beat))",
         "return False",
         within=50,
@@ -39,7 +39,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "younger reservations",
         "whoever has a reservation waits for younger ones, too",
-        "occ.records.reservations:in_the_way",
+        "occ.log:in_the_way",
         "return None\n        if reservation.id in ended",
         "continue\n        if reservation.id in ended",
         within=50,
@@ -49,7 +49,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "claims before a reservation",
         "a transaction with claims waits for the reservation whose holder waits for these claims",
-        "occ.records.reservations:in_the_way",
+        "occ.log:in_the_way",
         " or instant in reservation.before",
         "",
         within=50,
@@ -59,7 +59,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "out of turn",
         "the holder does not wait for older reservations",
-        "occ.reserving.making:Turn.wait",
+        "occ.reservations:Turn.wait",
         "for older in self.ahead:",
         "for older in ():",
         within=50,
@@ -69,7 +69,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "claims that were there",
         "the holder does not wait for claims that were there before its reservation",
-        "occ.reserving.making:Turn.wait",
+        "occ.reservations:Turn.wait",
         "for claimant in self.at_work:",
         "for claimant in ():",
         within=50,
@@ -79,7 +79,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "set aside and waited for",
         "the holder waits for the end of a transaction that was set aside, which waits for the holder",
-        "occ.reserving.making:Claimant.is_over",
+        "occ.reservations:Claimant.is_over",
         "if held is None or held.instant != self.claim.instant:",
         "if False:",
         within=100,
@@ -89,7 +89,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "claims after a reservation",
         "the holder gives way to claims that came after its reservation",
-        "occ.reserving.waiting:OthersReservations.overrules",
+        "occ.reservations:OthersReservations.overrules",
         "return own is not None and",
         "return False and",
         within=50,
@@ -99,7 +99,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "a queue that is collected",
         "whoever raises the boundary forgets the reservations",
-        "occ.records.decisions:DecisionLog.raise_boundary",
+        "occ.log:DecisionLog.raise_boundary",
         "replace(found, number=to)",
         "replace(found, number=to, reservations=())",
         within=50,
@@ -111,7 +111,7 @@ BUGS_OF_RESERVATIONS = (
 OVERRULED = Planted(
     "an overruled claim hides a commit",
     "a write that has reserved does not look at what was committed in a group that a later writer has claimed",
-    "occ.claiming:claim",
+    "occ.claims:claim",
     "union(each.group for each in overruled)",
     "union(())",
 )
@@ -120,7 +120,7 @@ OVERRULED = Planted(
 ON_THEIR_WAY = Planted(
     "claims on their way",
     "the holder does not wait for transactions whose claims in its partitions are not made yet",
-    "occ.reserving.making:_at_work",
+    "occ.reservations:_at_work",
     '.rpartition("/")[0], *claim.places}',
     '.rpartition("/")[0]}',
 )

@@ -21,7 +21,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "a prepare below the window",
         "whoever begins takes a prepare at the head for finished",
-        "occ.baseline:begin",
+        "occ.begin:begin",
         "first -= 1",
         "first -= 0",
         seed=20,
@@ -29,7 +29,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "next number beside an undecided prepare",
         "the next number is taken while the prepare before it may still commit",
-        "occ.publishing.settling:finish_head",
+        "occ.publish:finish_head",
         "settled = settle(table, head, timeline)",
         "return timeline",
         seed=35,
@@ -37,7 +37,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "a rollback that asks no outcome",
         "whoever finds a dead writer removes what it had prepared",
-        "occ.recovery.rollback:_decide",
+        "occ.rollback:_decide",
         "if decided is not None and decided.kind is DecisionKind.PREPARE:",
         "if False:",
         seed=8,
@@ -45,7 +45,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "tables that are only read",
         "what was read in a table that is not written is not validated",
-        "occ.multi_table.transaction:MultiTableTransaction._commit_all",
+        "occ.multi_table:MultiTableTransaction._commit_all",
         "for part in reading:\n            part.prepare(leases[part.uri])",
         "for part in ():\n            part.prepare(leases[part.uri])",
         seed=13,
@@ -53,7 +53,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "an outcome without a reply",
         "an outcome that got no reply is taken for not put",
-        "occ.multi_table.outcome:decide",
+        "occ.multi_table:decide_outcome",
         "own.learn(News.HEARS_NOTHING)\n",
         "own.learn(News.LOSES)\n        own.learn(News.UNCOLLECTED)\n"
         "        if made is Created.UNKNOWN:\n            raise StorageUnavailable('no reply')\n",
@@ -62,7 +62,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "a publication before the outcome",
         "every table shows the commit before its outcome is put",
-        "occ.multi_table.transaction:MultiTableTransaction._decide_and_publish",
+        "occ.multi_table:MultiTableTransaction._decide_and_publish",
         "verdict = decide(",
         "for part in writing:\n        part.publish()\n    verdict = decide(",
         seed=0,
@@ -70,7 +70,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "a committed head that is passed by",
         "the next number is taken beside a committed prepare that is not published",
-        "occ.publishing.settling:finish_head",
+        "occ.publish:finish_head",
         "publish_for_another(table, head, settled.timeline)\n    return table.timeline()",
         "return table.timeline()",
         seed=89,
@@ -78,7 +78,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "an outcome that goes too early",
         "the outcome is deleted before every table shows the commit",
-        "occ.multi_table.transaction:MultiTableTransaction._decide_and_publish",
+        "occ.multi_table:MultiTableTransaction._decide_and_publish",
         "void = [part.uri",
         "home.table.storage.delete([layout.outcome(name.id)])\n    void = [part.uri",
         seed=4,
@@ -86,7 +86,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "a cut without outcomes",
         "a reader of several tables sees of a committed transaction what is published",
-        "occ.multi_table.cut:_look",
+        "occ.multi_table:_views_once",
         "if committed[transaction.id]:",
         "if False:",
         seed=17,
@@ -94,7 +94,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "a cut in one look",
         "a reader of several tables does not look whether a log has grown meanwhile",
-        "occ.multi_table.cut:_look",
+        "occ.multi_table:_views_once",
         "return tuple(timelines) if heads == [view.head for view in views] else None",
         "return tuple(timelines)",
         seed=13,
@@ -102,7 +102,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "an outcome collected for home alone",
         "an outcome is collected once its transaction has ended in its home",
-        "occ.recovery.outcomes:pending_in",
+        "occ.recovery:pending_in",
         "outcome.name.tables if",
         "outcome.name.tables[:1] if",
         seed=207,
@@ -110,7 +110,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "an abort without an outcome",
         "whoever takes a writer for dead rolls it back and puts no outcome",
-        "occ.publishing.settling:settle",
+        "occ.publish:settle",
         'put_outcome(\n        table, home, transaction, Verdict.ABORTED, "its writer did not decide in time"\n    )',
         'OutcomeRecord(transaction, Verdict.ABORTED, "", table.writer, 0)',
         seed=473,
@@ -118,7 +118,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "the outcome alone",
         "whoever asks what became of a prepare does not look at the timeline after its outcome",
-        "occ.publishing.settling:by_outcome",
+        "occ.publish:by_outcome",
         "if final is not None:",
         "if False:",
         seed=17,
@@ -126,7 +126,7 @@ BUGS_OF_SEVERAL_TABLES = (
     Planted(
         "reads before the last prepare",
         "a table that is only read is looked at before the prepares",
-        "occ.multi_table.transaction:MultiTableTransaction._commit_all",
+        "occ.multi_table:MultiTableTransaction._commit_all",
         "for part in writing:\n            part.prepare(leases[part.uri])",
         "for part in reading:\n            part.prepare(leases[part.uri])\n        reading = ()\n"
         "        for part in writing:\n            part.prepare(leases[part.uri])",

@@ -9,7 +9,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "no look after the claim",
         "a write that takes a file group over from an optimize does not look whether that has committed meanwhile",
-        "occ.early.detection:early_conflict",
+        "occ.claims:early_conflict",
         "        or window_conflict(table, baseline, mine)\n",
         "",
         among=OPTIMIZED,
@@ -18,7 +18,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "a service that does not see its own rollback",
         "an optimize commits although a write that came later has made it yield",
-        "occ.committing.commit:Commit._ensure_pending",
+        "occ.commit:Commit._ensure_pending",
         "if mine is not None:",
         "if False:",
         among=OPTIMIZED,
@@ -27,7 +27,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "stray rows made permanent",
         "an optimize joins whatever files a listing shows, also those that no commit names",
-        "occ.services.optimize:_named",
+        "occ.optimize:_named",
         "if file.key in named or commits[file.instant] is None]",
         "if True]",
         among=OPTIMIZED & STRAGGLERS & WITHOUT_INDEX,
@@ -36,7 +36,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "a restore that has read nothing",
         "what others add while a restore is at work stays",
-        "occ.services.restore:_restored",
+        "occ.restore:_restored",
         "tx.reads(WholeTable())",
         "pass",
         among=RESTORED,
@@ -45,7 +45,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "a cleaner that forgets running transactions",
         "files that a running transaction has in its baseline are deleted",
-        "occ.upkeep.clean_policy:_first_unsettled",
+        "occ.retention:_first_unsettled",
         "min(began, key=lambda each: each[0], default=None)",
         "None",
         among=CLEANED,
@@ -54,7 +54,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "a cleaner that forgets readers",
         "files are deleted although they were superseded less than `clean.readers_s` ago",
-        "occ.upkeep.clean_policy:_first_unsettled",
+        "occ.retention:_first_unsettled",
         "if shown_ms > readers_since_ms:",
         "if False:",
         among=CLEANED,
@@ -63,7 +63,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "a cleaner that looks at the age of files",
         "the last file from before the retained time goes, although the table as of that time has it",
-        "occ.upkeep.clean_policy:_superseded",
+        "occ.retention:_superseded",
         "if next_ < limit and one < kept",
         "if one < limit and one < kept",
         among=CLEANED,
@@ -72,17 +72,17 @@ BUGS_OF_UPKEEP = (
     Planted(
         "a cleaner that forgets savepoints",
         "files that a savepoint keeps are deleted",
-        "occ.upkeep.clean:_draft",
+        "occ.clean:_draft_plan",
         "held=saved.keys, ",
         "held=frozenset(), ",
         among=CLEANED,
-        also=(Edit("occ.upkeep.clean:_carry_out", "if key not in saved.keys]", "]"),),
+        also=(Edit("occ.clean:_carry_out", "if key not in saved.keys]", "]"),),
         seed=20,
     ),
     Planted(
         "a clean under way overlooked",
         "a read as of an earlier time shows what is left of it while a cleaner is deleting",
-        "occ.upkeep.retained:newest_readable_from",
+        "occ.retention:newest_readable_from",
         "cleans = timeline.cleanings",
         "cleans = tuple(clean for clean in timeline.cleanings if clean.is_completed)",
         among=CLEANED,
@@ -91,7 +91,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "a manifest removed with its version refused",
         "an archiver removes a manifest that the history names, because its own request was repeated",
-        "occ.upkeep.history_versions:extend",
+        "occ.archive:extend",
         "    return made is not None",
         "    if made is None:\n        storage.delete([manifest_key(version)])\n    return made is not None",
         among=CLEANED,
@@ -100,7 +100,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "archived without the history",
         "an archiver removes instants from the timeline that it has not put into the history",
-        "occ.upkeep.archive:_move",
+        "occ.archive:_move",
         "if not extend(table.storage, history, {file: data}, without=()):",
         "if False:",
         among=CLEANED,
@@ -109,7 +109,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "archived by the archiver's own clock",
         "an archiver judges the age of commits by its machine's clock instead of the storage's",
-        "occ.upkeep.archive:_archivable",
+        "occ.archive:_archivable",
         "StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)",
         "table.runtime.now_ms()",
         among=CLEANED,
@@ -118,7 +118,7 @@ BUGS_OF_UPKEEP = (
     Planted(
         "a replacement archived too early",
         "a replacement leaves the timeline while replaced files are still there, and they are shown again",
-        "occ.upkeep.archive_policy:_held",
+        "occ.archive:_holder_of",
         "if commit.requested in still_replaced:",
         "if False:",
         among=CLEANED & WITHOUT_INDEX,
@@ -139,7 +139,7 @@ BUGS_OF_UPKEEP = (
 OVER_LEFTOVERS = Planted(
     "an archive over what was left behind",
     "commits leave the timeline that are newer than files of a dead writer, which then count as committed",
-    "occ.upkeep.archive_policy:archivable",
+    "occ.archive:archivable",
     "elif dirty and following.requested > dirty:",
     "elif False:",
 )
@@ -157,7 +157,7 @@ OVER_SAVED = Planted(
 TAKEN_OVER = Planted(
     "a claim taken over without a word",
     "a write takes the claim of a live optimize without deciding that this is rolled back",
-    "occ.early.detection:_made_to_yield",
+    "occ.claims:_made_to_yield",
     "if decide_rollback(table, victim) is RollbackOutcome.COMMITTED:",
     "if False:",
 )

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from math import inf
 
 from lakelock.markers.claims import Claim
-from lakelock.occ.records.commit_keys import REPAIRED, RESTORED
-from lakelock.occ.records.decisions import Decision, Resolution
-from lakelock.occ.records.outcomes import OutcomeRecord
+from lakelock.occ.commit_keys import REPAIRED, RESTORED
+from lakelock.occ.log import Decision, OutcomeRecord, Resolution
 from lakelock.settings import ArchiveSettings, CleanSettings
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lakelock.occ.upkeep.clean_policy import COMMITS, VERSIONS
+from lakelock.occ.retention import COMMITS, VERSIONS
 from lakelock.settings import ArchiveSettings, CleanSettings
 from lakelock.table import layout
 from lakelock.table.history_files import HistoryFile, instants_in, read_history

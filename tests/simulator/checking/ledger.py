@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 
-from lakelock.occ.records.decisions import Decision, Resolution, resolve
-from lakelock.occ.records.outcomes import OutcomeRecord, Verdict
+from lakelock.occ.log import Decision, OutcomeRecord, Resolution, Verdict, resolve
 from lakelock.table import layout
 
 

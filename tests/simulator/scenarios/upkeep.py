@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from lakelock.occ.outcomes.committed import Committed
-from lakelock.occ.upkeep.clean_policy import COMMITS, HOUR_MS, HOURS, VERSIONS
+from lakelock.occ.committed import Committed
+from lakelock.occ.retention import COMMITS, HOUR_MS, HOURS, VERSIONS
 from lakelock.settings import ArchiveSettings, CleanSettings, UpkeepSettings
 from tests.simulator.engine import Engine
 from tests.simulator.faults import FaultKind, Weather

@@ -17,7 +17,7 @@ from tests.integration.matrix import mark
 from tests.servers import ServerMissing
 from tests.spark.writers_jvm import WRITERS_JVM
 
-from lakelock.occ.records.lock import recorded_provider
+from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.storage.local import LocalStorage
 
 DEFAULT = "storage"

@@ -11,7 +11,7 @@ from tests.sizes import but_in_ci
 from tests.spark.processes import WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
 
-from lakelock.occ.records.lock import recorded_provider
+from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.spark_plugin import LakeTable
 from lakelock.storage.local import LocalStorage
 

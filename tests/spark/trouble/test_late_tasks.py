@@ -12,7 +12,7 @@ from tests.faults.world import BEFORE, PERSISTENT, make_table, read_by_all
 
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import WriteFailed
-from lakelock.markers.task_token import TaskToken
+from lakelock.markers.data_files import TaskToken
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.writing.late_tasks import while_wanted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakelock.errors import InputError
-from lakelock.occ.conflicts.asked import ALIASES, OPERATIONS, AskedOperation, parse_operation
+from lakelock.occ.explain import ALIASES, OPERATIONS, AskedOperation, parse_operation
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ from dataclasses import replace
 import pytest
 
 from lakelock.conflict import Conflict, ConflictRule, Party
-from lakelock.occ.conflicts.collision import REDONE, collision, worth_keeping
-from lakelock.occ.conflicts.footprint import Footprint
-from lakelock.occ.conflicts.summary import CommitSummary
+from lakelock.occ.footprint import CommitSummary, Footprint
+from lakelock.occ.rules import REDOABLE, collision, worth_keeping
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.index import bucket_group, new_file_id
 from lakelock.table.layout import FileGroupId
@@ -57,7 +56,7 @@ def test_of_two_first_file_groups_of_one_bucket_mine_has_collided() -> None:
 @pytest.mark.parametrize("rule", list(ConflictRule), ids=str)
 def test_only_conflicts_over_rows_and_file_groups_are_worth_a_redo(rule: ConflictRule) -> None:
     found = worth_keeping(conflict(rule), footprint("a", "b"), [commit("a")])
-    assert (found is not None) == (rule in REDONE)
+    assert (found is not None) == (rule in REDOABLE)
     assert found is None or found.kept == {group("b")}
 
 

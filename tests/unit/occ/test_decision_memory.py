@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.behaviour.tables import insert, memory_table, writer
 
-from lakelock.occ.records.decisions import REMEMBERED
+from lakelock.occ.log import REMEMBERED
 
 
 @pytest.mark.in_ci

@@ -6,8 +6,7 @@ import pytest
 from tests.faulty_storage import CountingStorage
 
 from lakelock.errors import CorruptTableError
-from lakelock.markers.direct import listed, place
-from lakelock.markers.names import Marker, MarkerKind, parse_batch, parse_marker
+from lakelock.markers.data_files import Marker, MarkerKind, listed, parse_batch, parse_marker, place
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table.layout import FileGroupId
 

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from lakelock.errors import CorruptTableError, WriteFailed
-from lakelock.markers.direct import MarkerSet
-from lakelock.markers.names import Marker, MarkerKind
-from lakelock.markers.reconcile import files_to_delete
+from lakelock.markers.data_files import Marker, MarkerKind, MarkerSet, files_to_delete
 
 INSTANT = "20261121093515485"
 

@@ -9,9 +9,18 @@ import pytest
 
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.identity import WriterIdentity
-from lakelock.occ.records.commit_keys import AppTransaction
-from lakelock.occ.records.decisions import Decision, DecisionKind, Resolution, resolve
-from lakelock.occ.records.outcomes import OutcomeRecord, TableInstant, TransactionName, Verdict, read_outcome
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.log import (
+    Decision,
+    DecisionKind,
+    OutcomeRecord,
+    Resolution,
+    TableInstant,
+    TransactionName,
+    Verdict,
+    read_outcome,
+    resolve,
+)
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 

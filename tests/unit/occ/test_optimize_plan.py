@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakelock.errors import SettingsError
-from lakelock.occ.services.optimize import first_commit, plan_joins, without
+from lakelock.occ.optimize import first_commit, plan_joins, without
 from lakelock.settings import OptimizeSettings
 from lakelock.table.snapshot import DataFile
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from lakelock.occ.conflicts.summary import CommitSummary
-from lakelock.occ.foreign.overlaps import Overlap, overlaps
-from lakelock.occ.records.commit_keys import DECISION, SAW
+from lakelock.occ.commit_keys import DECISION, SAW
+from lakelock.occ.footprint import CommitSummary
+from lakelock.occ.overlaps import Overlap, overlaps
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.layout import FileGroupId
 

@@ -8,7 +8,7 @@ import pytest
 
 from lakelock.data_locks import Resource
 from lakelock.errors import InputError
-from lakelock.occ.locking.targets import resources_of, target_of_condition, target_of_expression, within
+from lakelock.occ.targets import resources_of, target_of_condition, target_of_expression, within
 from lakelock.table.properties import TableProperties
 
 

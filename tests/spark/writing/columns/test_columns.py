@@ -16,7 +16,7 @@ from tests.spark.sparks import since_spark_4
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, InputError, SchemaError
-from lakelock.occ.outcomes.committed import Committed
+from lakelock.occ.committed import Committed
 from lakelock.occ.transaction import Transaction
 from lakelock.spark_plugin import LakeTable
 

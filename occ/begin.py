@@ -1,0 +1,255 @@
+"""The beginning of a transaction: an instant of its own, and the baseline, which is the state that it has seen.
+
+The order of the steps is the protocol (docs/concepts.md, step 1): list the log and note its head, and start the heartbeat;
+then the requested file; then list the timeline. If the log's head had decided a commit, it must be visible in that listing,
+else it is published and the beginning starts over. The window is everything that was decided after the noted head and is not
+visible in that listing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+
+from lakelock.conflict import Conflict, ConflictRule, Party
+from lakelock.errors import ConflictError, LakelockError, TableError, TransactionError
+from lakelock.events import EventKind
+from lakelock.markers.data_files import Announced, MarkerKind, announcements, first_file
+from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
+from lakelock.occ.crash_points import Step, reached
+from lakelock.occ.create import current_properties
+from lakelock.occ.log import DecisionKind, LogView, Reservation
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.publish import InstantFate, finish_head, newest_commit, shown_fate
+from lakelock.table import layout
+from lakelock.table.commit_metadata import requested_replace_bytes
+from lakelock.table.eligibility import check_writable
+from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.layout import FileGroupId
+from lakelock.table.properties import TableProperties
+from lakelock.table.timeline import Timeline
+from lakelock.texts import command
+
+BEGIN_ATTEMPTS = 50
+
+
+@dataclass(frozen=True)
+class Baseline:
+    """What a transaction had seen when it began. Picklable.
+
+    `first` is the head of the decision log noted before the instant existed, or the number before it if the head is a
+    prepare: every decision up to it is finished, and visible in `timeline` if it committed; every later one that is not visible
+    there belongs to the window. `reservations` are those that there were
+    then.
+    """
+
+    instant: str
+    action: str
+    operation: str
+    first: int
+    timeline: Timeline
+    properties: TableProperties
+    reservations: tuple[Reservation, ...] = ()
+
+    def saw(self, instant: str) -> bool:
+        """True when the transaction's snapshot contains what this instant did."""
+        return instant in self.timeline.completed_instants
+
+
+def begin(
+    table: OpenTable, operation: str, action: Action, new_group: FileGroupId | None = None
+) -> tuple[Baseline, Heartbeat, Announced | None]:
+    """Take an instant and a baseline; the heartbeat runs. `TableError` if the table must not be written: nothing stays then.
+
+    The first file of a `new_group` is announced beside the last request.
+    """
+    for _ in range(BEGIN_ATTEMPTS):
+        instant = later_than(table.runtime.now_ms(), table.observed.newest_time or None)
+        properties, numbers, heartbeat = _note_and_beat(table, instant, operation)
+        # What is noted here is older than the instant, whatever the look at the log shows that is made beside it.
+        known = table.log.known_boundary
+        first = max([known, *numbers[-1:]])
+        view = _take_instant(table, heartbeat, instant, action, numbers) if heartbeat is not None else None
+        if heartbeat is None or view is None:
+            table.observed.time_seen(instant)
+            continue
+        if not known <= view.boundary <= first:
+            give_up(table, heartbeat, instant, action)
+            continue
+        timeline, announced = _begun(table, heartbeat, instant, action, new_group, has_decided=bool(view.decisions))
+        head = newest_commit(view)
+        unpublished = head is not None and shown_fate(timeline, head.instant) is InstantFate.PENDING
+        if head is not None and unpublished and head.instant not in table.observed.void:
+            give_up(table, heartbeat, instant, action, new_group)
+            with table.locked(operation=operation):
+                finish_head(table, table.log.look(), table.timeline())
+            continue
+        # Readers order slices by requested time, so a slice may only build on slices of older instants. Neither a requested
+        # file nor a heartbeat, which its owner removes when it ends, keeps another action from taking the same time.
+        # A rollback that was requested later may target an earlier use of this instant.
+        shared = any(i.requested == instant and i.action != action for i in timeline.instants)
+        if shared or any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):
+            give_up(table, heartbeat, instant, action, new_group)
+            continue
+        reached(Step.BEGUN)
+        table.emit(EventKind.BEGAN, instant, operation, commits=len(timeline.commits), decision=view.head)
+        if view.decisions and view.decisions[-1].kind is DecisionKind.PREPARE:
+            first -= 1  # it stays in the window: nobody waits here for its outcome
+        baseline = Baseline(instant, action.value, operation, first, timeline, properties, view.reservations)
+        return baseline, heartbeat, announced
+    raise TransactionError(
+        f"could not allocate an instant on {table.storage.uri} in {BEGIN_ATTEMPTS} attempts: "
+        "others commit faster than this can begin",
+        hint="run again; if it persists, check that this machine's clock is right: " + command("doctor", table.storage.uri),
+    )
+
+
+def _note_and_beat(table: OpenTable, instant: str, operation: str) -> tuple[TableProperties, list[int], Heartbeat | None]:
+    """The properties, the numbers of the log, and the heartbeat: None when the instant is somebody else's. No error leaves one.
+
+    What it keeps from being collected begins at the window or one number before it, since the head may be a prepare. A process
+    that has seen the log goes by that, and waits for no answer; but not for long, or it would keep what nobody needs.
+    """
+    started: list[Heartbeat] = []
+
+    def beat(newest: int) -> None:
+        record = HeartbeatRecord(
+            instant=instant,
+            writer=table.writer,
+            operation=operation,
+            first=max(table.log.known_boundary, newest - 1),
+            interval_s=table.settings.heartbeat.interval_s,
+            tolerable_misses=table.settings.heartbeat.tolerable_misses,
+        )
+        heartbeat = Heartbeat.start(table.storage, record, table.runtime)
+        if heartbeat is not None:
+            started.append(heartbeat)
+            reached(Step.HEARTBEAT_STARTED)
+
+    known = table.log.newest
+    properties_now = partial(current_properties, table)
+    try:
+        if known:
+            properties, numbers, _ = table.at_once(properties_now, table.log.numbers, partial(beat, known))
+        else:
+            properties, numbers = table.at_once(properties_now, table.log.numbers)
+        table.ensure_as_opened(properties)
+        check_writable(properties)
+        newest = numbers[-1] if numbers else 0
+        if not known:
+            beat(newest)
+        elif started and newest - known > table.settings.decisions.collect_above:
+            started.pop().stop(delete=True)
+            beat(newest)
+    except BaseException:
+        for heartbeat in started:
+            heartbeat.stop(delete=True)
+        raise
+    return properties, numbers, started[0] if started else None
+
+
+def _take_instant(
+    table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action, numbers: Sequence[int]
+) -> LogView | None:
+    """Put the requested file of an instant that has a heartbeat, and look at the log; None when it is somebody else's."""
+    made: list[bool] = []
+
+    def put() -> None:
+        content = requested_replace_bytes() if action is Action.REPLACE_COMMIT else b""
+        made.append(table.storage.put_if_absent(requested_key(instant, action), content) is not None)
+        reached(Step.REQUESTED)
+
+    try:
+        _, view = table.at_once(put, partial(table.log.look, listed=numbers))
+        table.ensure_same_lock(view)
+    except BaseException:
+        if made == [True]:
+            give_up(table, heartbeat, instant, action)
+        # Else the file may exist. The heartbeat goes stale, and whoever finds the writer dead removes both.
+        heartbeat.stop(delete=made == [False])
+        raise
+    if made == [True]:
+        return view
+    heartbeat.stop(delete=True)
+    return None
+
+
+def _begun(
+    table: OpenTable,
+    heartbeat: Heartbeat,
+    instant: str,
+    action: Action,
+    new_group: FileGroupId | None,
+    *,
+    has_decided: bool,
+) -> tuple[Timeline, Announced | None]:
+    """The timeline, listed after the requested file; beside that the inflight file, which never stands without the other,
+    and the announcement of a file that is sure to be written. `has_decided`: whether the log has decisions.
+    """
+    made: list[bool] = []
+
+    def put() -> None:
+        table.storage.put_if_absent(inflight_key(instant, action), b"")
+        made.append(True)
+        reached(Step.INFLIGHT)
+
+    announced, requests = None, list[Callable[[], object]]()
+    if new_group is not None:
+        announced = Announced(first_file(new_group, instant), table.runtime.monotonic_s())
+        requests = announcements(table.storage, announced.file, MarkerKind.CREATE, with_partition=True)
+    try:
+        timeline: Timeline = table.at_once(table.timeline, put, *requests)[0]
+        if has_decided and not timeline.commits:
+            timeline = table.ensure_timeline_is_whole(timeline)
+    except BaseException as error:
+        # Of a table that is gone, or is another one, nothing is left behind; on a disk the inflight file was not put yet then.
+        if made or isinstance(error, TableError):
+            give_up(table, heartbeat, instant, action, new_group)
+        heartbeat.stop(delete=False)
+        raise
+    if announced is not None:
+        reached(Step.MARKED)
+    return timeline, announced
+
+
+def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action, new_group: FileGroupId | None = None) -> None:
+    """Give up an instant that has written and decided nothing. The next writer removes what cannot be removed now.
+
+    The inflight file goes before the requested one: Java's rollback fails, and with it each of its writers, where that stands
+    alone. `new_group`: the one that was announced.
+    """
+    table.observed.time_seen(instant)
+    heartbeat.stop(delete=False)
+    with suppress(LakelockError):
+        if new_group is not None:
+            file = first_file(new_group, instant)
+            table.storage.delete([layout.marker(instant, file.partition, file.name, MarkerKind.CREATE.value)])
+        table.storage.delete([inflight_key(instant, action)])
+        table.storage.delete([requested_key(instant, action)])
+        reached(Step.GIVEN_UP)
+        heartbeat.stop(delete=True)
+
+
+def check_unchanged(baseline: Baseline, now: TableProperties, party: Party) -> None:
+    """Raise if properties that matter to a writer have changed since the baseline."""
+    check_writable(now)
+    changed = sorted(baseline.properties.differences(now))
+    if changed:
+        conflict = Conflict.over(
+            ConflictRule.PROTOCOL,
+            party,
+            Party("", "change of hoodie.properties"),
+            changed,
+            detail="the table's properties changed while this transaction was running",
+        )
+        raise ConflictError(replace(conflict, retry_helps=True))
+
+
+def requested_key(instant: str, action: Action) -> str:
+    return layout.timeline(Instant(instant, action.value, State.REQUESTED).file_name)
+
+
+def inflight_key(instant: str, action: Action) -> str:
+    return layout.timeline(Instant(instant, action.value, State.INFLIGHT).file_name)

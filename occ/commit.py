@@ -1,0 +1,309 @@
+"""The critical section: validate, decide, publish (docs/concepts.md, "The life of a transaction", steps 7 to 10).
+
+The lock makes this cheap and fair; the decision log makes it safe. Nothing here trusts the lock: a second writer in the
+same section loses at the put-if-absent of the next decision number and starts over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from lakelock.conflict import Conflict
+from lakelock.errors import (
+    ConflictError,
+    LeaseLost,
+    RolledBackError,
+    TransactionError,
+)
+from lakelock.occ.begin import Baseline, check_unchanged
+from lakelock.occ.committed import LockUse, Phase, Phases
+from lakelock.occ.crash_points import Step, reached
+from lakelock.occ.create import current_properties
+from lakelock.occ.decide import Deciding, PendingCommit
+from lakelock.occ.ending import rolled_back
+from lakelock.occ.footprint import CommitCost, CommitSummary, Footprint, Isolation
+from lakelock.occ.foreign import (
+    LateStarter,
+    late_starters,
+    look_for_first_meeting,
+    notice_second_writer,
+    planned_cleaning,
+    planned_clustering,
+)
+from lakelock.occ.history import commits_since, possibly_archived
+from lakelock.occ.log import Decision, LogView, Reservation, Resolution, decided_for, resolve
+from lakelock.occ.open_table import HeldLock, OpenTable
+from lakelock.occ.publish import SHARE_THE_LOCK, finish_head, is_withdrawn
+from lakelock.occ.reservations import OthersReservations
+from lakelock.occ.rules import PROFILES, FileCheck, judge
+from lakelock.occ.schema import schema_after
+from lakelock.providers.base import Lease
+from lakelock.storage.counted import counting
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from lakelock.table.timeline import Timeline
+from lakelock.texts import command
+
+LockedState = tuple[Timeline, TableProperties, LogView]
+"""The table and its log as they are under the lock."""
+
+Staged = tuple[PendingCommit, Deciding]
+"""What is to be committed, and how it is decided: known once the last file is written."""
+
+LOOK_ROUNDS = 5
+"""How often a commit steps out of the lock to look into files, or to wait, before it does so under the lock instead."""
+
+
+class Commit:
+    """One transaction's way through the critical section; used once."""
+
+    _draft: PendingCommit
+    _deciding: Deciding
+    """Both are known once the last file is written."""
+
+    def __init__(
+        self,
+        table: OpenTable,
+        baseline: Baseline,
+        *,
+        schema: TableSchema,
+        isolation: Isolation,
+        ensure_alive: Callable[[], None],
+        took_s: Callable[[], float],
+        phases: Phases,
+        reserved: OthersReservations,
+    ) -> None:
+        """`schema`: the table's at the baseline. `ensure_alive` raises once the heartbeat is lost. `took_s` is the time since
+        the beginning, `phases` is where it went.
+        """
+        self._reserved = reserved
+        self._table, self._baseline, self._schema = table, baseline, schema
+        self._isolation, self._ensure_alive, self._took_s, self._phases = isolation, ensure_alive, took_s, phases
+        self._answers: dict[object, Conflict | None] = {}
+        self._others: dict[str, CommitSummary] = {}
+        self.lock = LockUse(table, phases)
+        self._noticed = table.provider is not None
+        self._ahead: tuple[int, ...] = ()
+
+    def run(self, take_stock: Callable[[], Staged], tidy_up: Callable[[], object]) -> Decision:
+        """Commit, and return the published decision. `take_stock` goes before the decision, `tidy_up` after the publication.
+
+        Raises `ConflictError`, `RolledBackError` or `CommitOutcomeUnknown`.
+        """
+        instant, table, round_number = self._baseline.instant, self._table, 0
+        ahead: tuple[int, ...] = ()
+        # A look that is made while the lock is taken counts as one under it, if nobody else has held the lock since before.
+        stock = partial(self._stock, take_stock)
+        beside: tuple[Callable[[], object], ...] = ()
+        if table.is_likely_alone and not table.observed.foreign_writers:
+            beside = (stock, *self._questions())
+        else:
+            _, ahead = table.at_once(stock, self.ahead)
+        while round_number <= LOOK_ROUNDS:
+            try:
+                with self.lock.holding(instant, self._baseline.operation, beside) as held:
+                    reached(Step.LOCKED)
+                    look = self._look_beside(held) if beside else self._look(ahead)
+                    result = self._under_lock(held.lease, look, may_look=round_number == LOOK_ROUNDS)
+                    if isinstance(result, Decision):
+                        held.once_released.append(partial(reached, Step.UNLOCKED))
+                        held.beside_release.append(tidy_up)
+                        return result
+            except LeaseLost:
+                if self._deciding.may_be_in_log or round_number == LOOK_ROUNDS:
+                    raise
+                result = []
+            if isinstance(result, Reservation):
+                self._reserved.wait_for(result)
+            else:
+                for question in result:
+                    self._answer(question)
+                round_number += 1
+            beside, ahead = (), self.ahead()
+        raise TransactionError(
+            f"{instant}: others kept committing while this looked at what they changed, {LOOK_ROUNDS} times in a row",
+            hint="run again when fewer writers commit",
+        )
+
+    @property
+    def footprint(self) -> Footprint:
+        """What this commit reads and writes."""
+        return self._draft.footprint
+
+    @property
+    def judged(self) -> dict[str, CommitSummary]:
+        """What others committed in the window, as far as it was read."""
+        return self._others
+
+    def _stock(self, take: Callable[[], Staged]) -> None:
+        self._draft, self._deciding = take()
+
+    def look_ahead(self, stock: Staged) -> None:
+        """Do what needs no lock, for `decide_under`, which comes later: wait for reservations that there were at the
+        beginning, and look into files as far as they have to be looked into.
+        """
+        self._draft, self._deciding = stock
+        partitions = self.footprint.all_partitions
+        while reservation := self._reserved.in_the_way(self._baseline.reservations, partitions):
+            self._reserved.wait_for(reservation)
+        self._ahead = self.ahead()
+        decisions = [d for d in map(self._table.log.read, self._ahead) if d is not None]
+        found = commits_since(self._table, self._baseline, self._baseline.timeline, decisions, dict(self._others))
+        _, looks = judge(PROFILES[self._table.settings.concurrency.profile], self.footprint, found, self._isolation)
+        for look in looks:
+            # A conflict is left for the look under the lock: only a boundary read after a decision tells whether that counts.
+            if look.answer(self.footprint) is None:
+                self._answers[look.identity] = None
+
+    def decide_under(self, lease: Lease | None, *, puts: bool) -> Decision:
+        """Validate and decide under a lock that the caller holds, so it waits for nobody; raises as `run` does.
+
+        Without `puts` nothing takes the next number, so the log is listed anew: it may have a prepare that no timeline shows.
+        """
+        reached(Step.LOCKED)
+        with counting(self.lock.tally):
+            look = self._look(self._ahead if puts else None)
+            result = self._under_lock(lease, look, may_look=True, may_wait=False)
+        assert isinstance(result, Decision), "whatever had to be looked at was looked at"
+        return result
+
+    def ahead(self) -> tuple[int, ...]:
+        """Read the window before the lock is taken, in parallel; the numbers of its decisions."""
+        table, baseline = self._table, self._baseline
+        ahead = table.log.ahead(after=baseline.first)
+        if table.observed.foreign_writers:
+            decisions = [d for d in map(table.log.read, ahead) if d is not None]
+            found = dict(self._others)
+            commits_since(table, baseline, table.timeline(), decisions, found)
+            # A decision counts only once the boundary is read after it.
+            self._others.update((instant, other) for instant, other in found.items() if other.is_foreign)
+        return ahead
+
+    def _questions(self) -> tuple[Callable[[], object], ...]:
+        """What a look asks for, the numbers of new decisions last."""
+        table = self._table
+        numbers = partial(table.log.numbers, self._baseline.first)
+        return table.timeline, partial(current_properties, table), table.log.read_boundary, numbers
+
+    def _look_beside(self, held: HeldLock) -> LockedState:
+        """The look that was made while the lock was taken if it counts, else one that is made now."""
+        timeline, properties, boundary, numbers = held.answers[-4:]
+        if not held.undisturbed or numbers or boundary.number > self._baseline.first:
+            return self._look(None)
+        view = self._table.log.look(after=self._baseline.first, newest=None, listed=(), judged_by=boundary)
+        return timeline, properties, view
+
+    def _look(self, ahead: tuple[int, ...] | None) -> LockedState:
+        """The table and its log as they are under the lock. With `ahead` the log is not listed where nothing has come since."""
+        table, first = self._table, self._baseline.first
+        properties_now = partial(current_properties, table)
+        if ahead is None:
+            timeline, properties = table.at_once(table.timeline, properties_now)
+            return timeline, properties, table.log.look(after=first, newest=None)
+        timeline, properties, boundary = table.at_once(table.timeline, properties_now, table.log.read_boundary)
+        if self._nothing_since(ahead, timeline):
+            return timeline, properties, table.log.look(after=first, newest=None, listed=ahead, judged_by=boundary)
+        return timeline, properties, table.log.look(after=first, newest=None)
+
+    def _nothing_since(self, ahead: Sequence[int], timeline: Timeline) -> bool:
+        """Whether a timeline that was listed under the lock shows nothing that the look ahead did not.
+
+        Then the log is not listed again: should it have grown all the same, the next number is taken, and the round is lost.
+        """
+        known = {decision.instant for decision in map(self._table.log.read, ahead) if decision is not None}
+        return timeline.completed_instants <= known.union(self._others, self._baseline.timeline.completed_instants)
+
+    def _under_lock(
+        self, lease: Lease | None, look: LockedState, *, may_look: bool, may_wait: bool = True
+    ) -> Decision | Reservation | list[FileCheck | LateStarter]:
+        table, baseline = self._table, self._baseline
+        seen: LockedState | None = look
+        for _ in range(table.settings.decisions.slot_attempts):
+            timeline, properties, view = seen or self._look(None)
+            seen = None
+            table.ensure_same_lock(view)
+            if view.boundary > baseline.first:
+                return self._deciding.by_timeline(timeline)
+            self._deciding.saw_whole_window()
+            decisions = view.decisions
+            mine = decided_for(baseline.instant, decisions)
+            if mine is not None and self._deciding.stands(mine):
+                return self._deciding.conclude(mine, timeline, lease)
+            # Only now: a commit of mine whose reply was lost stands, whatever others have changed since.
+            check_unchanged(baseline, properties, self._draft.footprint.party)
+            self._ensure_pending(timeline, mine)
+            timeline = finish_head(table, view, timeline)
+            others = commits_since(table, baseline, timeline, decisions, self._others)
+            look_for_first_meeting(table, timeline, view, baseline.first, others)
+            self._noticed = self._noticed or notice_second_writer(table, timeline, baseline.instant, others)
+            looks: list[FileCheck | LateStarter] = [*self._validate(timeline, others)]
+            schema = schema_after(self._schema, self._draft, others)
+            looks += late_starters(table, timeline, baseline.instant, self._answers)
+            if looks and not may_look:
+                return looks
+            for question in looks:
+                self._answer(question)
+            reservation = self._reserved.in_the_way(view.reservations, self._draft.footprint.all_partitions)
+            if may_wait and reservation is not None:
+                return reservation
+            self._ensure_alive()
+            if lease is not None:
+                lease.ensure_active()
+            reached(Step.VALIDATED)
+            decided = self._deciding.decide(view, timeline, schema.to_avro_json(baseline.properties.name), self._cost_so_far())
+            if decided is not None:
+                with self._phases.during(Phase.PUBLISH):
+                    return self._deciding.conclude(decided, timeline, lease)
+        raise TransactionError(
+            f"{baseline.instant}: others took the decision number in each of {table.settings.decisions.slot_attempts} attempts",
+            hint="run again; if this persists, check that the lock provider really excludes: "
+            + command("doctor", table.storage.uri),
+        )
+
+    def _validate(self, timeline: Timeline, others: Sequence[CommitSummary]) -> list[FileCheck]:
+        """Raise the first conflict; return the file checks that are still open."""
+        table, mine = self._table, self._draft.footprint
+        conflict, looks = judge(PROFILES[table.settings.concurrency.profile], mine, others, self._isolation)
+        conflict = conflict or planned_clustering(table, timeline, mine)
+        conflict = conflict or planned_cleaning(table, self._baseline, timeline, mine)
+        if conflict is not None:
+            raise ConflictError(conflict)
+        archived = possibly_archived(table.storage, self._baseline, timeline)
+        if archived:
+            raise RolledBackError(
+                f"{mine.party.instant}: {sorted(archived)[0]} was pending when this began and has been archived since, so "
+                "nobody can tell any more whether the two conflict",
+                hint="run the operation again; archive less eagerly in the other writer (hoodie.keep.min.commits)",
+                instant=mine.party.instant,
+            )
+        return [look for look in looks if look.identity not in self._answers]
+
+    def _answer(self, look: FileCheck | LateStarter) -> None:
+        conflict = self._answers[look.identity] = look.answer(self._draft.footprint)
+        if conflict is not None:
+            raise ConflictError(conflict)
+
+    def _ensure_pending(self, timeline: Timeline, mine: Decision | None) -> None:
+        """Raise unless this instant is pending and nobody has rolled it back."""
+        table, instant = self._table, self._baseline.instant
+        if mine is not None:
+            raise rolled_back(self._draft.footprint.party, mine)
+        if not is_withdrawn(table, timeline, instant):
+            return
+        # The log may have been listed before the timeline: only what no decision explains is another engine's doing.
+        view = table.log.look(after=self._baseline.first, newest=None)
+        since = decided_for(instant, view.decisions)
+        if since is not None and resolve(since) is Resolution.ROLLED_BACK:
+            raise rolled_back(self._draft.footprint.party, since)
+        if since is None and view.boundary <= self._baseline.first:
+            table.observed.met_foreign()
+        raise RolledBackError(
+            f"{instant} was rolled back by another Hudi writer",
+            hint=f"{SHARE_THE_LOCK}; then run the operation again",
+            instant=instant,
+        )
+
+    def _cost_so_far(self) -> CommitCost:
+        lock, phases = self.lock, self._phases.told()
+        return CommitCost(round(self._took_s(), 3), round(lock.wait_s, 3), round(lock.held_s, 3), lock.requests, phases)

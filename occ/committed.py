@@ -1,0 +1,173 @@
+"""What a committed transaction did, and what that cost: its time in parts, and its use of the commit lock.
+
+`LockUse` is how long a commit held the lock, and how many requests it sent to storage meanwhile.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from lakelock.clock import Runtime
+from lakelock.conflict import Conflict
+from lakelock.occ.log import Decision
+from lakelock.occ.open_table import HeldLock, OpenTable
+from lakelock.storage.counted import Tally, counting
+from lakelock.str_enum import StrEnum
+from lakelock.table.commit_metadata import WriteStat
+
+
+class Phase(StrEnum):
+    """LOOK_UP finds which files hold the rows, SHUFFLE computes the rows of the call and brings them together, WRITE merges
+    and encodes files: Spark does the last two in one stage, so they are one phase. VALIDATE is the commit up to its decision
+    without the wait for the lock, PUBLISH makes the decision visible.
+    """
+
+    LOOK_UP = "look-up"
+    SHUFFLE = "shuffle"
+    WRITE = "write"
+    LOCK_WAIT = "lock-wait"
+    VALIDATE = "validate"
+    PUBLISH = "publish"
+
+
+class Phases:
+    """Adds up seconds by phase. The time of a phase inside another one counts for the inner one only."""
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+        self._seconds: dict[Phase, float] = dict.fromkeys(Phase, 0.0)
+        self._running: list[Phase] = []
+        self._since_s = 0.0
+
+    @contextmanager
+    def during(self, phase: Phase) -> Iterator[None]:
+        """The time of the block is this phase's."""
+        self._settle()
+        self._running.append(phase)
+        try:
+            yield
+        finally:
+            self._settle()
+            self._running.pop()
+
+    def told(self) -> Mapping[str, float]:
+        """Seconds so far by the name of the phase, in the order of the work; phases that took no time are left out."""
+        self._settle()
+        return {phase.value: round(took_s, 3) for phase, took_s in self._seconds.items() if took_s > 0}
+
+    def _settle(self) -> None:
+        """Count the time since the last change for the innermost phase."""
+        now_s = self._runtime.monotonic_s()
+        if self._running:
+            self._seconds[self._running[-1]] += now_s - self._since_s
+        self._since_s = now_s
+
+
+@dataclass
+class LockUse:
+    """Seconds and requests of one commit, over all times that it took the lock. The lock service's own are not counted."""
+
+    table: OpenTable
+    phases: Phases
+    wait_s: float = 0.0
+    tally: Tally = field(default_factory=Tally)
+    _held_s: float = 0.0
+    _since_s: float | None = None
+
+    @contextmanager
+    def holding(self, instant: str, operation: str, beside: Sequence[Callable[[], Any]] = ()) -> Iterator[HeldLock]:
+        """Hold the table's commit lock, and count; see `OpenTable.holding`."""
+        try:
+            with ExitStack() as stack:
+                with self.phases.during(Phase.LOCK_WAIT):
+                    lock = stack.enter_context(self.table.holding(instant, operation, beside))
+                self._since_s = lock.since_s
+                self.wait_s += lock.waited_s
+                with counting(self.tally):
+                    yield lock
+        finally:
+            self._held_s, self._since_s = self.held_s, None
+
+    @property
+    def held_s(self) -> float:
+        """For how long the lock has been held so far, to the end of its release."""
+        return self._held_s + (0.0 if self._since_s is None else self.table.runtime.monotonic_s() - self._since_s)
+
+    @property
+    def requests(self) -> int:
+        """How many requests were made of the table's storage under the lock so far."""
+        return self.tally.requests
+
+
+@dataclass(frozen=True)
+class Committed:
+    """What a committed transaction did. Counts are rows unless named otherwise; `attempts` counts begun transactions."""
+
+    instant: str
+    completion: str
+    decision: int
+    operation: str
+    rows_written: int = 0
+    rows_inserted: int = 0
+    rows_updated: int = 0
+    rows_deleted: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    lock_wait_s: float = 0.0
+    lock_held_s: float = 0.0
+    lock_requests: int = 0
+    """What was asked of the table's storage under the lock. A listing counts as one request for each 1,000 keys."""
+    took_s: float = 0.0
+    files_kept: int = 0
+    """How many of the `files` are copies of those of an attempt that a conflict rejected: the others were made again."""
+    attempts: int = 1
+    conflicts: tuple[Conflict, ...] = field(default_factory=tuple)
+    phases: Mapping[str, float] = field(default_factory=dict)
+    """Seconds by phase, as `lakelock.occ.committed` names them. What no phase covers is the difference to `took_s`."""
+    already_applied: bool = False
+    """True when the application transaction had been committed before: this call changed nothing."""
+
+    @classmethod
+    def of(
+        cls,
+        decision: Decision,
+        stats: Sequence[WriteStat],
+        *,
+        kept: int,
+        lock: LockUse,
+        took_s: float,
+        phases: Mapping[str, float],
+    ) -> Committed:
+        """The result of a published decision and the files that it made visible."""
+        return cls(
+            instant=decision.instant,
+            completion=decision.completion,
+            decision=decision.number,
+            operation=decision.operation,
+            rows_written=sum((s.num_inserts or 0) + (s.num_update_writes or 0) for s in stats),
+            rows_inserted=sum(s.num_inserts or 0 for s in stats),
+            rows_updated=sum(s.num_update_writes or 0 for s in stats),
+            rows_deleted=sum(s.num_deletes or 0 for s in stats),
+            files=len(stats),
+            files_kept=kept,
+            size_bytes=sum(s.file_size_bytes or 0 for s in stats),
+            lock_wait_s=round(lock.wait_s, 3),
+            lock_held_s=round(lock.held_s, 3),
+            lock_requests=lock.requests,
+            took_s=round(took_s, 3),
+            phases=phases,
+        )
+
+    @property
+    def facts(self) -> dict[str, object]:
+        """What the event of the commit tells."""
+        return {"decision": self.decision, "rows": self.rows_written, **{name: getattr(self, name) for name in _IN_EVENT}}
+
+
+_IN_EVENT = (
+    "files", "rows_inserted", "rows_updated", "rows_deleted", "size_bytes", "took_s", "lock_wait_s", "lock_held_s",
+    "lock_requests", "phases",
+)  # fmt: skip

@@ -1,1 +1,0 @@
-"""Conflicts: what transactions touched, what others committed meanwhile, and the rules that judge it."""

@@ -1,1 +1,0 @@
-"""Locks around a transaction: what the commit lock cost, and the data locks of an operation."""

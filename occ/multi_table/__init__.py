@@ -1,1 +1,0 @@
-"""Transactions over several tables, and reads of several tables at one moment: `docs/adr/0021`."""

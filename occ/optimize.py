@@ -1,0 +1,237 @@
+"""Joining small files: which file groups become one, or nothing if they have no rows, and the transactions that do it.
+
+They change no row, so they do not disturb appends or reads. Where a write rewrites one of the same file groups, they
+yield, even if they came first: the writer puts a rollback decision for a live optimize in the log, and only then takes
+its claim over (`lakelock.occ.claims`). For Hudi they are clustering that is completed: a replacecommit of the
+operation CLUSTER. Their plan is not in the timeline, so Java's writers are not refused in the meantime.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from itertools import groupby
+
+from lakelock.errors import ConflictError, InputError, RolledBackError
+from lakelock.occ.committed import Committed
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.ending import rolled_back
+from lakelock.occ.footprint import CLUSTER
+from lakelock.occ.foreign import planned_groups
+from lakelock.occ.log import Resolution, decided_for, resolve
+from lakelock.occ.open_table import OpenTable
+from lakelock.occ.request import WriteRequest
+from lakelock.occ.transaction import Transaction
+from lakelock.settings import OptimizeSettings
+from lakelock.table.archive import read_commit
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.eligibility import check_writable, look_like_buckets
+from lakelock.table.instants import Instant
+from lakelock.table.layout import FileGroupId
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.texts import counted, did_you_mean, size_text
+
+MOST_FILES = 5_000
+"""How many files one commit joins at most, whatever their size."""
+
+
+@dataclass(frozen=True)
+class Join:
+    """File groups of one partition whose rows go into `files` new ones, into none if they have no rows."""
+
+    partition: str
+    sources: tuple[DataFile, ...]
+    files: int = 1
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.sources)
+
+
+IsEmpty = Callable[[DataFile], bool]
+"""Whether a file is known to have no rows."""
+
+
+def plan_joins(
+    files: Iterable[DataFile], sizes: OptimizeSettings, *, in_order: bool = False, is_empty: IsEmpty = lambda file: False
+) -> list[Join]:
+    """What to join of these files: the small ones of each partition, the oldest first; two at least, or one without rows.
+
+    Each join fills one new file of `target_file_bytes`. Files that are to be sorted (`in_order`) are joined all together, up
+    to `commit_bytes`, so that each of the new files has a range of its own.
+    """
+    small = [file for file in files if file.size_bytes < sizes.small_file_bytes]
+    small.sort(key=lambda file: (file.partition, file.instant, file.file_id))
+    most = sizes.commit_bytes if in_order else sizes.target_file_bytes
+    joins: list[Join] = []
+    for partition, mine in groupby(small, key=lambda file: file.partition):
+        for sources in _packed(mine, most):
+            if _is_worth_it(sources, is_empty):
+                wanted = sum(file.size_bytes for file in sources) // sizes.target_file_bytes
+                joins.append(Join(partition, sources, max(1, wanted) if in_order else 1))
+    return joins
+
+
+def first_commit(joins: Sequence[Join], sizes: OptimizeSettings) -> list[Join]:
+    """As many joins as one commit takes, at least one."""
+    taken: list[Join] = []
+    count = size_bytes = 0
+    for join in joins:
+        count, size_bytes = count + len(join.sources), size_bytes + join.size_bytes
+        if taken and (count > MOST_FILES or size_bytes > sizes.commit_bytes):
+            break
+        taken.append(join)
+    return taken
+
+
+def without(joins: Iterable[Join], taken: Container[FileGroupId], is_empty: IsEmpty = lambda file: False) -> list[Join]:
+    """The joins without the file groups that somebody else is rewriting."""
+    left = (Join(j.partition, tuple(f for f in j.sources if f.group not in taken), j.files) for j in joins)
+    return [join for join in left if _is_worth_it(join.sources, is_empty)]
+
+
+def _is_worth_it(sources: Sequence[DataFile], is_empty: IsEmpty) -> bool:
+    return len(sources) > 1 or any(map(is_empty, sources))
+
+
+def _packed(files: Iterable[DataFile], most_bytes: int) -> Iterable[tuple[DataFile, ...]]:
+    pack: list[DataFile] = []
+    size_bytes = 0
+    for file in files:
+        if pack and (size_bytes + file.size_bytes > most_bytes or len(pack) == MOST_FILES):
+            yield tuple(pack)
+            pack, size_bytes = [], 0
+        pack.append(file)
+        size_bytes += file.size_bytes
+    if pack:
+        yield tuple(pack)
+
+
+@dataclass(repr=False)
+class Optimized:
+    """What was joined. `yielded` are the file groups that were left to other writers: the next run picks them up."""
+
+    commits: list[Committed] = field(default_factory=list)
+    files_before: int = 0
+    files_after: int = 0
+    size_bytes: int = 0
+    yielded: int = 0
+    reasons: list[str] = field(default_factory=list)
+    """For each commit that had to yield, to whom."""
+
+    def __repr__(self) -> str:
+        left = f"; {self.yielded} left to other writers" if self.yielded else ""
+        return (
+            f"OPTIMIZE: {counted(self.files_before, 'file')} became {self.files_after:,} ({size_text(self.size_bytes)}){left}"
+        )
+
+
+Writing = Callable[[Transaction, Sequence[Join], Callable[[], None]], Sequence[WriteStat]]
+"""Writes the files of some joins in a transaction, and regularly calls a check that raises if it must stop."""
+
+
+def has_buckets(coordinator: Coordinator, snapshot: Snapshot) -> bool:
+    """Whether each file group is a bucket, which is never joined with another."""
+    return coordinator.properties.bucket_index is not None or look_like_buckets(file.file_id for file in snapshot.files)
+
+
+def optimize(
+    coordinator: Coordinator,
+    write: Writing,
+    *,
+    partitions: Callable[[str], bool] = lambda partition: True,
+    sort_by: Sequence[str] = (),
+    sizes: OptimizeSettings | None = None,
+    tag: str = "",
+) -> Optimized:
+    """Join the present small files, in as many commits as `optimize.commit_bytes` requires, and drop those without rows.
+
+    It waits for nobody: files that others are writing are left to them. A table with a bucket index has one file group for
+    each bucket, and nothing to join. `InputError` for a column to sort by that the table does not have, `TableError` for a
+    table that lakelock does not write.
+    """
+    check_writable(coordinator.properties)
+    check_columns(sort_by, coordinator.schema())
+    result, snapshot = Optimized(), coordinator.snapshot()
+    if has_buckets(coordinator, snapshot):
+        return result
+    sizes, in_order = sizes or coordinator.table.settings.optimize, bool(sort_by)
+    chosen = (file for file in snapshot.files if partitions(file.partition))
+    joins = plan_joins(chosen, sizes, in_order=in_order, is_empty=without_rows(snapshot))
+    left = {file.group for join in joins for file in join.sources}
+    while left:
+        with coordinator.begin(WriteRequest(CLUSTER, overwrites=True, tag=tag)) as tx:
+            files = _named(coordinator.table, tx, [file for file in tx.snapshot().files if file.group in left])
+            is_empty = without_rows(tx.snapshot())
+            joins = first_commit(plan_joins(files, sizes, in_order=in_order, is_empty=is_empty), sizes)
+            tried = {file.group for join in joins for file in join.sources}
+            if not tried:
+                break
+            left -= tried
+            try:
+                _one_commit(coordinator, tx, joins, write, result)
+            except (ConflictError, RolledBackError) as error:
+                result.yielded += len(tried)
+                result.reasons.append(error.message.splitlines()[0])
+    return result
+
+
+def without_rows(snapshot: Snapshot) -> IsEmpty:
+    """Which of its files have no rows, as far as their commits say: no file is read."""
+    return lambda file: snapshot.stats_of(file).rows == 0
+
+
+def check_columns(sort_by: Sequence[str], schema: TableSchema) -> None:
+    """`InputError` if a column is not among the table's."""
+    for name in sort_by:
+        if name not in schema.names:
+            raise InputError(
+                f"there is no column {name!r} to sort by{did_you_mean(name, schema.names)}",
+                hint=f"the columns are {', '.join(schema.names[:20])}",
+            )
+
+
+def _named(table: OpenTable, tx: Transaction, files: Sequence[DataFile]) -> list[DataFile]:
+    """The files that their commits name. One read for each commit on the active timeline.
+
+    A listing also shows the file of a task that was killed late, until it is swept: its rows must not be made permanent.
+    """
+    timeline = tx.baseline.timeline
+    commits = {file.instant: timeline.write_at(file.instant) for file in files}
+    reads = [partial(_paths, table, instant) for instant in commits.values() if instant is not None]
+    named = frozenset[str]().union(*table.io.gather(reads))
+    return [file for file in files if file.key in named or commits[file.instant] is None]
+
+
+def _paths(table: OpenTable, instant: Instant) -> frozenset[str]:
+    return frozenset(stat.path for stat in read_commit(table.storage, instant).stats if stat.path)
+
+
+def _one_commit(coordinator: Coordinator, tx: Transaction, joins: Sequence[Join], write: Writing, result: Optimized) -> None:
+    table = coordinator.table
+    wanted = [file.group for join in joins for file in join.sources]
+    planned = planned_groups(table, tx.baseline.timeline)
+    tx.claim((group for group in wanted if group not in planned), leave_held=True)
+    joins = without(joins, frozenset(wanted) - tx.claimed, without_rows(tx.snapshot()))
+    if not joins:
+        result.yielded += len(wanted)
+        return
+
+    def ensure_wanted() -> None:
+        tx.check_alive()
+        mine = decided_for(tx.instant, table.log.peek(after=tx.baseline.first))
+        if resolve(mine) is Resolution.ROLLED_BACK and mine is not None:
+            raise rolled_back(tx.party, mine)
+
+    stats = write(tx, joins, ensure_wanted)
+    sources = [file for join in joins for file in join.sources]
+    replaced: dict[str, list[str]] = {}
+    for file in sources:
+        replaced.setdefault(file.partition, []).append(file.file_id)
+    result.commits.append(tx.commit(stats, replaced=replaced))
+    result.files_before += len(sources)
+    result.files_after += len(stats)
+    result.size_bytes += sum(stat.file_size_bytes or 0 for stat in stats)
+    result.yielded += len(wanted) - len(sources)

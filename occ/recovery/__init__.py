@@ -1,1 +1,0 @@
-"""Recovery: rolling back, and finishing or removing what dead writers left."""

@@ -1,0 +1,292 @@
+"""Which old files are kept, as of when the table can be read, and how long a run of upkeep may take.
+
+The policy is pure: everything is decided from one listing of the timeline and the data files. A file is dead once a later one
+of its group, or a replacement of the group, is in the table. It may go when:
+
+* the policy does not keep it: the table stays readable as of `retained` and everything later, as Hudi defines that;
+* its replacement has been in the table for `clean.readers_s`, so readers have had time to finish;
+* every running transaction began after its replacement was there, so none has the file in its baseline.
+
+The last two compare times that the storage stamped on timeline files, never clocks of two machines. Both make `retained`
+earlier, never later, so our cleans state the same as those of Java's cleaner: everything older than `retained` is gone.
+Cleans record it, and reads from before are refused.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import pairwise
+from typing import Final
+
+from lakelock.clock import Runtime
+from lakelock.errors import InputError
+from lakelock.markers.liveness import CLOCK_GRAIN_MS
+from lakelock.occ.open_table import OpenTable
+from lakelock.settings import CleanSettings
+from lakelock.storage import Listed
+from lakelock.table.instants import Action, Instant, State, format_instant, parse_file_name
+from lakelock.table.layout import FileGroupId
+from lakelock.table.service_metadata import CleanMetadata, CleanPlan, read_clean
+from lakelock.table.snapshot import DataFile
+from lakelock.table.timeline import Timeline
+
+READERS = "clean.readers_s"
+COMMITS: Final = "KEEP_LATEST_COMMITS"
+HOURS: Final = "KEEP_LATEST_BY_HOURS"
+VERSIONS: Final = "KEEP_LATEST_FILE_VERSIONS"
+HOUR_MS = 3_600_000
+_NEVER = "9" * 17
+"""Later than every instant."""
+
+
+@dataclass(frozen=True)
+class Appearances:
+    """When instants appeared, by the storage's time: completed commits, and pending ones."""
+
+    completed_ms: Mapping[str, int]
+    pending_ms: Mapping[str, int]
+
+    @classmethod
+    def of(cls, listed: Iterable[Listed]) -> Appearances:
+        """From a listing of the timeline."""
+        completed: dict[str, int] = {}
+        first: dict[str, int] = {}
+        for item in listed:
+            instant = parse_file_name(item.key.rpartition("/")[2])
+            if instant is None or not instant.is_write:
+                continue
+            if instant.state is State.COMPLETED:
+                completed[instant.requested] = item.modified_ms
+            first[instant.requested] = min(item.modified_ms, first.get(instant.requested, item.modified_ms))
+        return cls(completed, {requested: ms for requested, ms in first.items() if requested not in completed})
+
+
+@dataclass(frozen=True)
+class Retention:
+    """What has to stay: the table as of `retained` and later; `""` where nothing may be removed.
+
+    `settled`: every commit requested before it is one that nobody still reads past; `""`: none is. `held_by` says what keeps
+    more than the policy asks for, if anything does; `wanted` is what the policy alone would retain.
+    """
+
+    policy: str
+    retained: str
+    action: str
+    settled: str
+    held_by: str = ""
+    wanted: str = ""
+
+    @property
+    def by_policy_alone(self) -> Retention:
+        """What would have to stay if no transaction and no reader needed more."""
+        return replace(self, retained=self.wanted, settled=_NEVER, held_by="")
+
+    @property
+    def limit(self) -> str:
+        """Whatever was superseded before it is not needed by anybody but savepoints; `""`: nothing may be removed."""
+        return self.settled if self.policy == VERSIONS else min(self.retained, self.settled)
+
+
+def retention(settings: CleanSettings, timeline: Timeline, shown: Appearances, now_ms: int, wall_ms: int) -> Retention:
+    """What the settings, running transactions and readers need. `now_ms` is the storage's time, `wall_ms` this machine's.
+
+    Hours are counted back from the earlier of the two: a machine whose clock is ahead removes nothing too early.
+    """
+    commits = timeline.commits
+    wanted, action = _wanted_from(settings, timeline, min(now_ms, wall_ms))
+    unsettled, why = _first_unsettled(commits, timeline, shown, now_ms - round(settings.readers_s * 1000))
+    settled = unsettled.requested if unsettled is not None else _NEVER
+    if unsettled is not None and (settings.policy == VERSIONS or (wanted and settled < wanted)):
+        return Retention(settings.policy, settled, unsettled.action, settled, why, wanted)
+    if settings.policy == VERSIONS:
+        return Retention(settings.policy, "", "", settled)
+    return Retention(settings.policy, wanted, action, settled, wanted=wanted)
+
+
+def _wanted_from(settings: CleanSettings, timeline: Timeline, now_ms: int) -> tuple[str, str]:
+    """The earliest instant that the policy keeps, and its action; nothing where all is kept, or the policy names none."""
+    commits = timeline.commits
+    if settings.policy == COMMITS and len(commits) > settings.keep_commits:
+        first = commits[-settings.keep_commits]
+        return first.requested, first.action
+    if settings.policy == HOURS and commits:
+        since = format_instant(max(0, now_ms - round(settings.keep_hours * HOUR_MS)))
+        if since < timeline.first_active:
+            return since, Action.COMMIT.value
+        first = next((i for i in commits if i.requested >= since), commits[-1])
+        return first.requested, first.action
+    return "", ""
+
+
+def _first_unsettled(
+    commits: Sequence[Instant], timeline: Timeline, shown: Appearances, readers_since_ms: int
+) -> tuple[Instant | None, str]:
+    """The first commit that somebody may still read past, and who that is. Archived commits are older than all of these."""
+    began = [(shown.pending_ms.get(i.requested, 0), i) for i in timeline.pending]
+    oldest = min(began, key=lambda each: each[0], default=None)
+    for commit in commits:
+        shown_ms = shown.completed_ms.get(commit.requested)
+        if shown_ms is None or (oldest is not None and shown_ms + CLOCK_GRAIN_MS >= oldest[0]):
+            return commit, f"{oldest[1].action} {oldest[1].requested}, which is still running" if oldest else ""
+        if shown_ms > readers_since_ms:
+            return commit, f"{READERS}, for readers that still use it"
+    return None, ""
+
+
+@dataclass(frozen=True)
+class DeadFiles:
+    """Files that may go. `readable_from`: the table is complete without them as of this instant and later."""
+
+    files: tuple[DataFile, ...]
+    readable_from: str
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def by_partition(self) -> dict[str, tuple[str, ...]]:
+        """Names by partition, both in order."""
+        found: dict[str, list[str]] = defaultdict(list)
+        for file in self.files:
+            found[file.partition].append(file.name)
+        return {partition: tuple(found[partition]) for partition in sorted(found)}
+
+
+NO_DEAD_FILES = DeadFiles((), "")
+
+
+def dead_files(
+    retention: Retention,
+    keep_versions: int,
+    timeline: Timeline,
+    files: Iterable[Listed],
+    replaced: Mapping[FileGroupId, str],
+    held: frozenset[str],
+    held_groups: frozenset[FileGroupId],
+) -> DeadFiles:
+    """The files that nobody needs. `files` were listed after the timeline; `held` are keys that a savepoint keeps.
+
+    Invisible files (of active writers, or of writers that were rolled back) are none of a clean's business.
+    """
+    groups: defaultdict[FileGroupId, list[DataFile]] = defaultdict(list)
+    for listed in files:
+        file = DataFile.parse(listed.key, listed.size_bytes)
+        if file is not None and timeline.is_visible(file.instant):
+            groups[file.group].append(file)
+    gone: list[DataFile] = []
+    readable_from = ""
+    for group, slices in groups.items():
+        if group in held_groups:
+            continue
+        slices.sort(key=lambda file: file.instant)
+        replacement = replaced.get(group, "")
+        for file, successor in _superseded(retention, keep_versions, slices, replacement, timeline):
+            if file.key not in held:
+                gone.append(file)
+                readable_from = max(readable_from, successor)
+    return DeadFiles(tuple(sorted(gone)), readable_from)
+
+
+def _superseded(
+    retention: Retention, keep_versions: int, slices: Sequence[DataFile], replacement: str, timeline: Timeline
+) -> list[tuple[DataFile, str]]:
+    """The files of one group that may go, each with the instant that replaced it."""
+    times = sorted({file.instant for file in slices})
+    by_versions = retention.policy == VERSIONS
+    limit = retention.limit
+    if replacement and timeline.is_visible(replacement) and replacement < limit:
+        ends = {file.instant: replacement for file in slices}
+    else:
+        kept = times[-keep_versions] if by_versions and len(times) >= keep_versions else times[0] if by_versions else "9"
+        # The last file from before the limit stays: the table as of the limit has it.
+        ends = {one: next_ for one, next_ in pairwise(times) if next_ < limit and one < kept}
+    return [(file, ends[file.instant]) for file in slices if file.instant in ends]
+
+
+_CLEAN_READS = 3
+"""A pending clean vanishes between two requests once in a while, and hardly twice in a row."""
+
+
+def newest_readable_from(table: OpenTable, timeline: Timeline) -> str:
+    """The first instant as of which nothing is missing, `""` if no clean says. One read for each clean on the timeline.
+
+    A pending clean counts: it may be deleting. The archiver leaves the newest clean there, and each clean of ours repeats what
+    the ones before it said. If a pending one is gone when it is read, it was withdrawn, or has been completed and archived:
+    then the timeline of now tells.
+    """
+    for look in range(_CLEAN_READS):
+        cleans = timeline.cleanings
+        looks = [partial(read_clean, table.storage, clean) for clean in cleans]
+        records = table.io.gather(looks)
+        known = all(record is not None or clean.is_completed for clean, record in zip(cleans, records, strict=True))
+        if known or look + 1 == _CLEAN_READS:
+            break
+        timeline = table.timeline()
+    return max((_recorded_by(clean, record) for clean, record in zip(cleans, records, strict=True)), default="")
+
+
+def _recorded_by(clean: Instant, record: CleanMetadata | CleanPlan | None) -> str:
+    if record is None:
+        # What a pending clean deletes is not known without its plan.
+        return "" if clean.is_completed else clean.requested
+    return record.readable_from
+
+
+def ensure_readable(table: OpenTable, timeline: Timeline, as_of: str) -> bool:
+    """`InputError` that names the first readable instant when old files as of `as_of` were cleaned.
+
+    A savepoint keeps the table readable as of exactly its instant. The answer says whether only a savepoint does.
+    """
+    first = newest_readable_from(table, timeline)
+    if as_of >= first:
+        return False
+    saved = [i.requested for i in timeline.savepoints if i.is_completed]
+    if as_of in saved:
+        return True
+    kept = f", or as of a savepoint: {', '.join(saved)}" if saved else ""
+    raise InputError(
+        f"{table.storage.uri} cannot be read as of {as_of}: files of that time were cleaned",
+        hint=f"read as of {first} or later{kept}; to keep more, raise clean.keep_commits or clean.keep_hours",
+    )
+
+
+def hides_what_was_cleaned(table: OpenTable, timeline: Timeline, now: Timeline, as_of: str) -> bool:
+    """Whether files as of `as_of` may have been cleaned whose successors an earlier look at the timeline does not show.
+
+    Their commit began before `as_of`, and became visible between the two looks.
+    """
+    return timeline.lacks(now, as_of) and timeline.lacks(now, min(as_of, newest_readable_from(table, now)))
+
+
+Progress = Callable[[str, int, int], None]
+"""Called with what is being done, how much of it is done, and how much there is."""
+
+
+def _no_progress(what: str, done: int, total: int) -> None:
+    pass
+
+
+@dataclass(frozen=True)
+class Budget:
+    """A deadline on the monotonic clock. Work that has begun is finished; the next run does the rest."""
+
+    runtime: Runtime
+    until_s: float
+    progress: Progress = _no_progress
+
+    @classmethod
+    def of(cls, runtime: Runtime, budget_s: float, progress: Progress | None = None) -> Budget:
+        return cls(runtime, runtime.monotonic_s() + budget_s, progress or _no_progress)
+
+    def half(self) -> Budget:
+        """A budget of half the time that is left, for a step that must leave time for those after it."""
+        now_s = self.runtime.monotonic_s()
+        return replace(self, until_s=now_s + max(0.0, self.until_s - now_s) / 2)
+
+    @property
+    def is_spent(self) -> bool:
+        return self.runtime.monotonic_s() >= self.until_s

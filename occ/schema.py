@@ -1,0 +1,155 @@
+"""The table's schema: that of the newest commit, else that of the table's creation.
+
+The same commit shows whether another engine writes the table: it is that engine's, or its writer knew of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from sys import intern
+
+import pyarrow as pa
+
+from lakelock.conflict import Conflict, ConflictRule
+from lakelock.errors import ConflictError, TableError
+from lakelock.occ.decide import PendingCommit
+from lakelock.occ.footprint import CommitSummary
+from lakelock.occ.history import read_summary
+from lakelock.occ.open_table import OpenTable
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.eligibility import look_like_buckets
+from lakelock.table.instants import Instant, format_instant, parse_instant
+from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from lakelock.table.schema_changes import changed, is_readable_as, merged_schema
+from lakelock.table.timeline import Timeline
+
+LOOKED_AT = 20
+"""How many of the newest commits are searched for a schema before that of the table's creation is taken."""
+REMEMBERED = 500
+"""Of how many commits, at least, a process that is open for long remembers the schema."""
+
+
+class SchemaHistory:
+    """Finds schemas and remembers them: a commit's bytes never change."""
+
+    def __init__(self, table: OpenTable) -> None:
+        self._table = table
+        self._known: dict[str, str] = {}
+
+    def at(self, timeline: Timeline, properties: TableProperties) -> TableSchema:
+        """The schema as of a timeline, without the meta columns."""
+        completed = sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True)
+        newest = self._first_found(completed, timeline) or self._found_earlier(timeline, len(completed))
+        if newest is not None:
+            # Hudi's readers go by the instants. Where both orders differ, one writer may not have known of the other's columns.
+            by_instant = self._first_found(sorted(completed, key=lambda i: i.requested, reverse=True), timeline) or newest
+            together, problems = merged_schema(TableSchema(pa.schema([])), by_instant, newest)
+            return by_instant if problems or newest == by_instant else together
+        if properties.create_schema:
+            return TableSchema.from_avro_json(properties.create_schema)
+        raise TableError(
+            f"{self._table.storage.uri} has no schema: neither its commits nor hoodie.table.create.schema hold one",
+            hint="create the table with a schema, or let its first writer commit",
+        )
+
+    def as_of(self, timeline: Timeline, properties: TableProperties, instant: str) -> TableSchema:
+        """The schema in which the state as of an instant is shown: that of now, or that of then if its files need it.
+
+        They need it once the columns have been replaced by others. Where nobody can tell what they were, it is that of now.
+        """
+        now, then = self.at(timeline, properties), timeline.as_of(instant)
+        if not then.commits:
+            return now
+        found = self.at(then, properties)
+        return now if is_readable_as(found, now) else found
+
+    def before(self, timeline: Timeline, properties: TableProperties, instant: str) -> TableSchema | None:
+        """The schema just before an instant, None if nothing tells it any more."""
+        try:
+            return self.at(timeline.as_of(format_instant(parse_instant(instant) - 1)), properties)
+        except TableError:
+            return None
+
+    def _found_earlier(self, timeline: Timeline, commits: int) -> TableSchema | None:
+        """The schema that was told last of all, when the newest commits tell none; the file index has it."""
+        if commits < LOOKED_AT and not timeline.first_active:
+            return None
+        state = self._table.index.state_at(timeline)
+        if state is None or not state.schemas:
+            return None
+        return TableSchema.of_commit(max(state.schemas, key=lambda text: state.schemas[text]))
+
+    def _first_found(self, commits: Sequence[Instant], timeline: Timeline) -> TableSchema | None:
+        texts = (self._schema_of(instant, timeline) for instant in commits[:LOOKED_AT])
+        return next((TableSchema.of_commit(text) for text in texts if text), None)
+
+    def _schema_of(self, instant: Instant, timeline: Timeline) -> str:
+        if instant.requested not in self._known:
+            decided = self._table.log.known(instant.requested)
+            if decided is not None:
+                metadata = CommitMetadata.from_bytes(decided.payload, instant.file_name)
+                other = CommitSummary.of(instant.requested, "", metadata, decided.number)
+            else:
+                other = read_summary(self._table.storage, instant)
+            foreign = instant.requested if other.is_foreign else other.newest_foreign
+            # A commit that is archived by now, or was rolled back, does not show that the other engine still writes.
+            if foreign and timeline.state_of(foreign) is not None:
+                self._table.observed.met_foreign(foreign)
+            if other.is_foreign and look_like_buckets(group.file_id for group in other.files):
+                self._table.observed.foreign_buckets = True
+            if len(self._known) > 2 * REMEMBERED:
+                self._known = {known: self._known[known] for known in sorted(self._known)[-REMEMBERED:]}
+            self._known[instant.requested] = intern(other.schema_json)  # most commits have the schema of the one before
+        return self._known[instant.requested]
+
+
+def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[CommitSummary]) -> TableSchema:
+    """The schema to publish: mine, merged with the newest that others, of any engine, published in the window.
+
+    A commit that repeats the schema of the baseline changes nothing, even if it is newer than one that changes it: its writer
+    had not seen the change. Raises `ConflictError` if the changes do not fit together, or if another wrote files that nobody
+    could read in my columns.
+    """
+    _require_readable(base, draft, others)
+    theirs, last = base, None
+    for other in sorted(others, key=lambda o: o.party.completion or ""):
+        found = _schema_of(other, base)
+        if found != base:
+            theirs, last = _together(base, found, theirs, draft, other), other
+    schema = draft.schema if last is None else _together(base, theirs, draft.schema, draft, last)
+    mine = draft.footprint.party.instant
+    later = max((o for o in others if o.party.instant > mine), key=lambda o: o.party.instant, default=None)
+    published = base if later is None else _schema_of(later, base)
+    if later is not None and draft.schema != base and schema != published:
+        lost = changed(published.arrow, schema.arrow)
+        detail = "readers take the columns from the commit with the latest instant, which lacks mine"
+        raise _conflict(draft, later, lost, detail)
+    return schema
+
+
+def _require_readable(base: TableSchema, draft: PendingCommit, others: Sequence[CommitSummary]) -> None:
+    """Raise if I rename or drop columns, which replaces all files that I have seen, and another's file would stay."""
+    if is_readable_as(base, draft.schema):
+        return
+    for other in others:
+        if not draft.footprint.touched.issuperset(other.files):
+            lost = [*changed(draft.schema.arrow, base.arrow)]
+            raise _conflict(draft, other, lost, "the other wrote files with the columns that this replaces by others")
+
+
+def _schema_of(other: CommitSummary, base: TableSchema) -> TableSchema:
+    return TableSchema.of_commit(other.schema_json) if other.schema_json else base
+
+
+def _together(
+    base: TableSchema, theirs: TableSchema, mine: TableSchema, draft: PendingCommit, other: CommitSummary
+) -> TableSchema:
+    schema, problems = merged_schema(base, theirs, mine)
+    if problems:
+        raise _conflict(draft, other, problems, "both changed the table's columns, and the changes do not fit together")
+    return schema
+
+
+def _conflict(draft: PendingCommit, other: CommitSummary, over: Sequence[str], detail: str) -> ConflictError:
+    return ConflictError(Conflict.over(ConflictRule.METADATA, draft.footprint.party, other.party, over, detail=detail))

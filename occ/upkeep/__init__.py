@@ -1,1 +1,0 @@
-"""Upkeep alongside live writers: it keeps the cost of a table from growing with its history."""
