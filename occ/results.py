@@ -11,7 +11,7 @@ from lakelock.occ.committed import Committed
 from lakelock.occ.restore import RESTORE
 from lakelock.texts import counted, size_text
 
-T = TypeVar("T")
+Returned = TypeVar("Returned")
 
 
 @dataclass(frozen=True, repr=False)
@@ -78,14 +78,14 @@ class WriteResult:
 
 
 @dataclass(frozen=True, repr=False)
-class RunResult(WriteResult, Generic[T]):
+class RunResult(WriteResult, Generic[Returned]):
     """What `LakeTable.run` committed. `value` is what the function returned in the attempt that was committed.
 
     None if that was `already_applied`: then the function was not called, or all that it wrote was withdrawn.
     """
 
-    value: T | None = None
+    value: Returned | None = None
 
     @classmethod
-    def of_run(cls, done: Committed, value: T | None) -> RunResult[T]:
+    def of_run(cls, done: Committed, value: Returned | None) -> RunResult[Returned]:
         return cls(**{field.name: getattr(done, field.name) for field in fields(WriteResult)}, value=value)

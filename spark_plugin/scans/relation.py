@@ -133,7 +133,7 @@ class _Relation:
         compiler = java_class(self._spark, "org.codehaus.janino.SimpleCompiler")()
         thread = java_class(self._spark, "java.lang.Thread").currentThread()
         compiler.setParentClassLoader(thread.getContextClassLoader())
-        compiler.cook((resources("lakelock.spark_plugin.scans") / f"{name}.java").read_text())
+        compiler.cook((resources("lakelock.spark_plugin") / f"{name}.java").read_text())
         found = compiler.getClassLoader().loadClass(f"lakelock.{name}")
         no_types, nothing = (gateway.new_array(java_class(self._spark, f"java.lang.{name}"), 0) for name in ("Class", "Object"))
         return found.getConstructor(no_types).newInstance(nothing)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import sys
 
@@ -25,6 +24,7 @@ from lakelock.spark_plugin.session_sql.commands import (
     Vacuum,
 )
 from lakelock.spark_plugin.session_sql.grammar import command_of
+from lakelock.spark_plugin.session_sql.running import sql
 
 P = "lakelock.`/lake/goods`"
 NOON = Moment(By.TIME, "'2026-11-20 12:00'")
@@ -179,8 +179,6 @@ def test_a_statement_that_only_another_format_may_know_is_wrong_only_if_its_targ
 
 def test_without_sqlglot_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sqlglot", None)
-    for name in [name for name in sys.modules if name.startswith("lakelock.spark_plugin.s") and "s.session" not in name]:
-        monkeypatch.delitem(sys.modules, name)
-    sql = importlib.import_module("lakelock.spark_plugin.session_sql.running").sql
+    monkeypatch.delitem(sys.modules, "lakelock.spark_plugin.session_sql.grammar")
     with pytest.raises(InputError, match=re.escape("pip install 'lakelock[sql]'")):
         sql(None, "SELECT 1")
