@@ -22,8 +22,7 @@ from benchmarks.measuring import Cost, arguments, measured, scratch, show, spark
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.scans import by_name
+from lakelock.spark_plugin import LakeTable, reading
 from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
 from lakelock.table.commit_metadata import WriteStat
@@ -88,7 +87,7 @@ def measure(spark: SparkSession, folder: str, files: int) -> dict[str, object]:
         found["with_where_argument_s"] = planned(lambda: table.read("month = 7")).wall_s
         if files <= BY_NAMES_UP_TO:
             columns = table.schema
-            found["by_names_s"] = planned(lambda: by_name.read_files(spark, f"file:{folder}", snapshot, columns)).wall_s
+            found["by_names_s"] = planned(lambda: reading.read_files_by_name(spark, f"file:{folder}", snapshot, columns)).wall_s
     if files in TARGETS_S:
         found["target"] = f"plan_s <= {TARGETS_S[files]}: {verdict(plan_s, TARGETS_S[files])}"
     return found

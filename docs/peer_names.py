@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from lakelock.spark_plugin.peers.methods import ALIASES, INSTEAD
-from lakelock.spark_plugin.peers.options import SPELLINGS, Spelling
-from lakelock.spark_plugin.peers.uses import READS
+from lakelock.spark_plugin.arguments import ALIASES, INSTEAD
+from lakelock.spark_plugin.source_option_names import READS, SPELLINGS, Spelling
 
 INTRO = """# Names of Delta and Hudi
 

@@ -258,12 +258,12 @@ ARCHITECTURE_PACKAGES = """## Packages"""
 
 ARCHITECTURE_WALK = """## A walk through one write
 
-`LakeTable.upsert` (`spark_plugin/tables/writes.py`) makes a `WriteRequest` (`occ/request.py`) and hands the write to
+`LakeTable.upsert` (`spark_plugin/table_writes.py`) makes a `WriteRequest` (`occ/request.py`) and hands the write to
 `with_retries` (`occ/retry.py`), which begins a transaction (`occ/coordinator.py`, `occ/begin.py`) for each
 attempt.
-`spark_plugin/writing/upserting.py` looks the keys up on the executors
-(`spark_plugin/writing/tagging.py`), claims the file groups that hold them
-(`occ/claims.py`, `markers/claims.py`) and rewrites them (`spark_plugin/writing/rewriting.py`,
+`spark_plugin/changing.py` looks the keys up on the executors
+(`spark_plugin/lookup_stages.py`), claims the file groups that hold them
+(`occ/claims.py`, `markers/claims.py`) and rewrites them (`spark_plugin/change_stages.py`,
 `engine/file_tasks.py`, `table/rewriting.py`), each file after its marker (`markers/data_files.py`). `Transaction.commit`
 (`occ/transaction.py`) compares markers with write statistics and enters the critical section (`occ/commit.py`): what
 others committed meanwhile (`occ/history.py`) is judged by the rules of the profile

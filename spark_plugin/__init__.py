@@ -7,16 +7,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from lakelock.spark_plugin.session.supported import require_supported_pyspark
+from lakelock.spark_plugin.supported import require_supported_pyspark
 
 if TYPE_CHECKING:
     from lakelock.occ.results import RunResult, WriteResult
-    from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
-    from lakelock.spark_plugin.locking import locked_together
+    from lakelock.spark_plugin.lake_table import LakeTable
     from lakelock.spark_plugin.registration import register, unregister
-    from lakelock.spark_plugin.session_sql.running import sql
-    from lakelock.spark_plugin.tables.lake_table import LakeTable
-    from lakelock.spark_plugin.tables.together import snapshot, tables_batch, transaction
+    from lakelock.spark_plugin.session_sql import sql
+    from lakelock.spark_plugin.several_tables import snapshot, tables_batch, transaction
+    from lakelock.spark_plugin.source_class import LakelockDataSource
+    from lakelock.spark_plugin.table_info import locked_together
 
 __all__ = [
     "LakeTable",
@@ -33,16 +33,16 @@ __all__ = [
 ]
 
 _HOMES = {
-    "LakeTable": "lakelock.spark_plugin.tables.lake_table",
-    "LakelockDataSource": "lakelock.spark_plugin.data_source.source_class",
+    "LakeTable": "lakelock.spark_plugin.lake_table",
+    "LakelockDataSource": "lakelock.spark_plugin.source_class",
     "RunResult": "lakelock.occ.results",
     "WriteResult": "lakelock.occ.results",
-    "locked_together": "lakelock.spark_plugin.locking",
+    "locked_together": "lakelock.spark_plugin.table_info",
     "register": "lakelock.spark_plugin.registration",
-    "snapshot": "lakelock.spark_plugin.tables.together",
-    "sql": "lakelock.spark_plugin.session_sql.running",
-    "tables_batch": "lakelock.spark_plugin.tables.together",
-    "transaction": "lakelock.spark_plugin.tables.together",
+    "snapshot": "lakelock.spark_plugin.several_tables",
+    "sql": "lakelock.spark_plugin.session_sql",
+    "tables_batch": "lakelock.spark_plugin.several_tables",
+    "transaction": "lakelock.spark_plugin.several_tables",
     "unregister": "lakelock.spark_plugin.registration",
 }
 

@@ -1,24 +1,49 @@
-"""Turns the arguments of a `LakeTable`'s methods into what the engine takes."""
+"""The arguments of a `LakeTable`'s methods, turned into what the engine takes: settings, times, columns and their new values.
+
+Methods and arguments of Delta's Python API work where they mean the same. Any other of its names is an `AttributeError` that
+says what to type instead.
+
+New values for columns are given as in `{"price": "price * 1.1", "checked": True}`. A name means a column in whatever case,
+unless the session tells upper case from lower case.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from enum import Enum
+from functools import wraps
 from operator import index
 from pathlib import Path
-from typing import Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, SupportsIndex, TypeVar, cast
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.types import (
+    ArrayType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    FloatType,
+    MapType,
+    StructField,
+    StructType,
+)
 
-from lakelock.errors import InputError
+from lakelock.checked_calls import checked
+from lakelock.errors import InputError, SchemaError
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.settings import MissingColumns, Settings, WriteSettings
-from lakelock.spark_plugin.frames import spark_conf
-from lakelock.spark_plugin.naming import with_metastore
-from lakelock.spark_plugin.session.hadoop import shared
+from lakelock.spark_plugin.conditions import is_repeatable
+from lakelock.spark_plugin.hadoop import shared, with_metastore
+from lakelock.spark_plugin.spark_session import arrow_schema, spark_conf, spark_schema
 from lakelock.table.instants import as_of_time
+from lakelock.table.properties import TableProperties
+from lakelock.table.rows import lacking, spelled
+from lakelock.table.schema import TableSchema, check_write, grown_by
+from lakelock.texts import column_hint
 
 Duplicates = Literal["error", "any"]
 
@@ -101,3 +126,307 @@ def instant_of(moment: str | datetime, zone: str) -> str:
         aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
         return as_of_time(aware.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f"), zone)
     return as_of_time(moment, zone)
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+S = TypeVar("S")
+
+_CREATE = "LakeTable.create(spark, path, schema=..., key=..., partition_by=..., if_not_exists=True)"
+_VERSION = "is fixed: this is a Hudi table of version 9, see table.detail()"
+
+INSTEAD: Mapping[str, str] = {
+    "isDeltaTable": "LakeTable.exists(spark, path)",
+    "createIfNotExists": _CREATE,
+    "createOrReplace": f"{_CREATE}, then table.overwrite(df)",
+    "replace": f"{_CREATE}, then table.overwrite(df)",
+    "columnBuilder": f"columns are those of a data frame or a StructType: {_CREATE}",
+    "convertToDelta": "LakeTable.from_parquet(spark, path, folder=..., key=...)",
+    "clone": "LakeTable.create(spark, other_path, schema=table.schema, key=...), then insert(table.read())",
+    "cloneAtVersion": "LakeTable.create(spark, other_path, schema=table.schema, key=...), then insert(table.read(as_of=...))",
+    "cloneAtTimestamp": "LakeTable.create(spark, other_path, schema=table.schema, key=...), then insert(table.read(as_of=...))",
+    "restoreToVersion": "table.restore(instant); table.history() lists the instants",
+    "restoreToTimestamp": 'table.restore("2026-11-20 12:00"), in UTC',
+    "generate": "nothing: engines that read Hudi read this table as it is",
+    "count": "table.read().count()",
+    "show": "table.read().show()",
+    "df": "table.read(), or table.to_df()",
+    "where": "table.read(where), or table.read().where(...)",
+    "filter": "table.read(where), or table.read().filter(...)",
+    "select": "table.read().select(...)",
+    "write": "table.insert(df), table.upsert(df) or table.overwrite(df)",
+    "append": "table.insert(df)",
+    "upgradeTableProtocol": f"the protocol {_VERSION}",
+    "addFeatureSupport": f"what readers must know {_VERSION}",
+    "dropFeatureSupport": f"what readers must know {_VERSION}",
+}
+"""Names of Delta's that are none here, and what to type."""
+
+ALIASES: Mapping[str, str] = {
+    "forPath": "LakeTable.for_path",
+    "forName": "LakeTable.for_name",
+    "toDF": "table.to_df",
+    "executeCompaction": "table.optimize().execute",
+    "whenMatchedUpdate": "when_matched_update",
+    "whenMatchedUpdateAll": "when_matched_update_all",
+    "whenMatchedDelete": "when_matched_delete",
+    "whenNotMatchedInsert": "when_not_matched_insert",
+    "whenNotMatchedInsertAll": "when_not_matched_insert_all",
+    "whenNotMatchedBySourceUpdate": "when_not_matched_by_source_update",
+    "whenNotMatchedBySourceDelete": "when_not_matched_by_source_delete",
+}
+"""Names of Delta's that work, and ours."""
+
+
+def _unknown(name: str, owner: object, what: str) -> NoReturn:
+    instead = INSTEAD.get(name)
+    raise AttributeError(f"{what} has no {name!r}" + (f"; next: {instead}" if instead else ""), name=name, obj=owner)
+
+
+class _Told(type):
+    """So that `LakeTable.isDeltaTable` tells what to type, too."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> NoReturn:
+            _unknown(name, cls, cls.__name__)
+
+
+class DeltaNames(metaclass=_Told):
+    """What answers the names of Delta's that a `LakeTable` does not have."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            _unknown(name, self, type(self).__name__)
+
+
+def delta_arguments(
+    **names: str,
+) -> Callable[[Callable[Concatenate[S, P], T]], Callable[Concatenate[S, P], T]]:
+    """A method that takes some arguments by Delta's names, too: `delta_arguments(condition="where")`."""
+
+    def decorate(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+        method = checked(method)
+
+        @wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> T:
+            for deltas, ours in names.items():
+                if deltas in kwargs:
+                    if ours in kwargs:
+                        raise InputError(f"{ours} and {deltas} are the same argument", hint="give one of them")
+                    kwargs[ours] = kwargs.pop(deltas)
+            return method(self, *args, **kwargs)
+
+        return cast(Callable[Concatenate[S, P], T], call)
+
+    return decorate
+
+
+def delta_update(method: Callable[Concatenate[S, P], T]) -> Callable[Concatenate[S, P], T]:
+    """`update`, also with Delta's order and names of arguments: the condition first, then what to set."""
+
+    method = checked(method)
+
+    @wraps(method)
+    def call(self: Any, *args: Any, **kwargs: Any) -> T:
+        if args and isinstance(args[0], str | Column):
+            if len(args) > 1 and isinstance(args[1], Mapping):
+                args = (args[1], args[0], *args[2:])
+            elif "set" in kwargs and "where" not in kwargs:
+                args, kwargs["where"] = args[1:], args[0]
+        return method(self, *args, **kwargs)
+
+    return delta_arguments(condition="where")(cast(Callable[Concatenate[S, P], T], call))
+
+
+@dataclass(frozen=True)
+class ColumnNames:
+    """The names of a table's columns, as assignments, merges and statements of one session mean them.
+
+    The rows of a write mean the table's columns in whatever case in every session: it has no two that differ in case only.
+    """
+
+    names: tuple[str, ...]
+    exactly: bool
+
+    @classmethod
+    def of(cls, spark: SparkSession, schema: TableSchema) -> ColumnNames:
+        """Of a table with this schema, told apart as the session does now (`spark.sql.caseSensitive`)."""
+        return cls(tuple(schema.names), str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true")
+
+    def spelling(self, name: str) -> str:
+        """A name as the table spells it; itself if the table has no such column."""
+        return name if self.exactly else spelled(name, self.names) or name
+
+    def spelled(self, frame: DataFrame) -> DataFrame:
+        """A frame with its columns spelt as the table's."""
+        return frame if self.exactly else frame.toDF(*map(self.spelling, frame.columns))
+
+    def missing_in(self, columns: Iterable[str]) -> list[str]:
+        """The table's columns that none of these means."""
+        there = {self.spelling(name) for name in columns}
+        return [name for name in self.names if name not in there]
+
+    def refuse_other_case(self, columns: Iterable[str]) -> None:
+        """`SchemaError` for a column that is the table's in another case, where the session tells them apart."""
+        for name in columns if self.exactly else ():
+            if name not in self.names and spelled(name, self.names) is not None:
+                raise SchemaError(f"the table has no column {name!r}", hint=column_hint(name, self.names), column=name)
+
+
+Assignments = Mapping[str, object]
+"""Columns of the table and their new values: SQL text, a Column, or a Python value (not a str), which is a literal."""
+
+
+def require_mapping(given: object, what: str) -> dict[str, object]:
+    """The assignments as a dict; `InputError` unless it is a mapping from names to at least one value."""
+    if not isinstance(given, Mapping) or not given or not all(isinstance(name, str) for name in given):
+        raise InputError(
+            f"{what} is {given!r}, not a mapping from columns to new values",
+            hint='use {"column": "an SQL expression"}, such as {"price": "price * 2", "checked": True}; '
+            "a text is SQL, so a literal text is F.lit('open') or \"'open'\"",
+        )
+    return dict(given)
+
+
+def as_the_table_spells(given: Mapping[str, object], names: ColumnNames) -> dict[str, object]:
+    """The assignments under the table's names; `InputError` if two of them mean one column."""
+    named: dict[str, object] = {}
+    for name, value in given.items():
+        column = names.spelling(name)
+        if column in named:
+            raise InputError(f"the column {column} gets two values", hint="leave out one of them")
+        named[column] = value
+    return named
+
+
+def require_settable(names: Sequence[str], schema: TableSchema, properties: TableProperties, what: str) -> None:
+    """Raise unless stored rows may get new values in these columns: they exist, and do not say where a row is."""
+    for name in names:
+        require_column(name, schema, what)
+    fixed = {transform.source: f"the column of {transform}, a partition" for transform in properties.transforms}
+    fixed |= dict.fromkeys(properties.partition_fields, "a partition column")
+    fixed |= dict.fromkeys(properties.record_keys, "a record key column")
+    for name in names:
+        if name in fixed:
+            raise SchemaError(
+                f"{what}: {name} is {fixed[name]}, whose stored values cannot be changed",
+                hint="delete the rows and insert them with the new values, in one transaction: with table.transaction() as tx",
+                column=name,
+            )
+
+
+def require_column(name: str, schema: TableSchema, what: str) -> None:
+    """`SchemaError` unless the table has this column; a field of a struct is not one."""
+    if name in schema.names:
+        return
+    column, _, path = name.partition(".")
+    hint = column_hint(name, schema.names)
+    if path and column in schema.names:
+        hint = f"set the whole column, for example to F.col({column!r}).withField({path!r}, ...), which keeps its other fields"
+    raise SchemaError(f"{what}: the table has no column {name!r}", hint=hint, column=name)
+
+
+def checked_assignments(
+    spark: SparkSession, given: Assignments, schema: TableSchema, properties: TableProperties, what: str,
+    *, alias: str = "", merge_schema: bool = False,
+) -> Assignments:  # fmt: skip
+    """The assignments, if rows of the table can be updated so: checked by Spark's analysis, without any work. They may name the
+    old row's columns `alias.column`. With `merge_schema` the columns may grow by them."""
+    values = as_the_table_spells(require_mapping(given, what), ColumnNames.of(spark, schema))
+    require_settable(list(values), schema, properties, what)
+    rows = spark.createDataFrame([], spark_schema(schema.arrow))
+    rows = rows.alias(alias) if alias else rows
+    fitting_values(rows, values, grown_by_values(rows, values, schema) if merge_schema else schema)
+    return values
+
+
+def grown_by_values(rows: DataFrame, values: Assignments, schema: TableSchema) -> TableSchema:
+    """The schema that holds the new values on `rows`: `write.merge_schema` of an update or a merge."""
+    given = rows.select(*[as_column(value).alias(name) for name, value in values.items()]).schema
+    stored = {field.name: field.dataType for field in spark_schema(schema.arrow)}
+    types = {field.name: field.dataType for field in given}
+    as_meant = {name: stored[name] for name in types if name in stored and is_float_in_sql(types[name], stored[name])}
+    fields = [StructField(name, as_meant.get(name, kind)) for name, kind in types.items()]
+    return grown_by(schema, arrow_schema(StructType(fields)))
+
+
+def values_are_repeatable(spark: SparkSession, values: Assignments, schema: TableSchema, alias: str = "") -> bool:
+    """Whether a row gets the same new values in each attempt of a write."""
+    rows = spark.createDataFrame([], spark_schema(schema.arrow))
+    new = [as_column(value).alias(name) for name, value in values.items()]
+    return is_repeatable((rows.alias(alias) if alias else rows).select(*new), *values.values())
+
+
+def fitting_values(rows: DataFrame, values: Assignments, schema: TableSchema, *, whole: bool = False) -> dict[str, Column]:
+    """The new values on `rows`, in the table's types; `SchemaError`, naming every column, if a type does not fit, or if they
+    make `whole` rows and lack a column that must not be null; `InputError` if a value depends on more than its row.
+    """
+    columns = {name: as_column(value) for name, value in values.items()}
+    chosen = rows.select("*", *[column.alias(f"_lakelock_new_{name}") for name, column in columns.items()])
+    _require_row_by_row(rows, chosen)
+    types = dict(zip(columns, list(chosen.schema)[-len(columns) :], strict=True))
+    target = spark_schema(schema.arrow)
+    for field in target:
+        if field.name in types and is_float_in_sql(types[field.name].dataType, field.dataType):
+            columns[field.name], types[field.name] = columns[field.name].cast(field.dataType), field
+    given = arrow_schema(StructType([StructField(name, field.dataType) for name, field in types.items()]))
+    wanted = schema if whole else TableSchema(pa.schema([field for field in schema.arrow if field.name in columns]))
+    check_write(wanted, given)
+    lacks = [] if whole else list(lacking(wanted.arrow, given))
+    if lacks:
+        raise SchemaError(
+            f"the new value lacks fields of the column: {', '.join(lack.path for lack in lacks)}",
+            hint="give every field a value; F.col(...).withField(...) sets one field and keeps the others",
+        )
+    return {name: _as(column, types[name].dataType, target[name].dataType) for name, column in columns.items()}
+
+
+def is_float_in_sql(given: DataType, wanted: DataType) -> bool:
+    """Whether a decimal is meant for a float or double column: Spark reads the literal 30.0 as a decimal, and so casts it."""
+    return isinstance(given, DecimalType) and isinstance(wanted, FloatType | DoubleType)
+
+
+def _require_row_by_row(rows: DataFrame, chosen: DataFrame) -> None:
+    """Aggregates, window functions and generators put something between the rows and what is selected from them."""
+    before, after = (frame._jdf.queryExecution().analyzed() for frame in (rows, chosen))
+    if after.nodeName() != "Project" or after.child().nodeName() != before.nodeName():
+        raise InputError(
+            "a new value is not computed from one row alone",
+            hint="aggregates, window functions and explode() are not possible here: compute them in a data frame, and merge it",
+        )
+
+
+def _as(column: Column, given: DataType, wanted: DataType) -> Column:
+    """The column in a type that holds all its values, structs field by field: Spark's own cast goes by position."""
+    if given.simpleString() == wanted.simpleString():
+        return column
+    if not isinstance(given, ArrayType | MapType | StructType):
+        return column.cast(wanted)
+    # In an array, so that it is computed once, however many fields are taken out of it.
+    return F.transform(F.array(column), lambda value: _by_name(value, given, wanted))[0]
+
+
+def _by_name(value: Column, given: DataType, wanted: DataType) -> Column:
+    if isinstance(given, StructType) and isinstance(wanted, StructType):
+        there = [(field, spelled(field.name, given.names)) for field in wanted]
+        fields = [
+            (F.lit(None) if name is None else _by_name(value[name], given[name].dataType, field.dataType))
+            .cast(field.dataType)
+            .alias(field.name)
+            for field, name in there
+        ]
+        return F.when(value.isNotNull(), F.struct(*fields))
+    if isinstance(given, ArrayType) and isinstance(wanted, ArrayType):
+        return F.transform(value, lambda element: _by_name(element, given.elementType, wanted.elementType))
+    if isinstance(given, MapType) and isinstance(wanted, MapType):
+        return F.transform_values(value, lambda _, element: _by_name(element, given.valueType, wanted.valueType))
+    return value.cast(wanted)
+
+
+def as_column(value: object) -> Column:
+    """A value as a user gives it: a text is SQL."""
+    if isinstance(value, Column):
+        return value
+    return F.expr(value) if isinstance(value, str) else F.lit(value)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import SparkSession
 
 from lakelock.errors import InputError
-from lakelock.spark_plugin.session_sql.running import sql
+from lakelock.spark_plugin.session_sql import sql
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell

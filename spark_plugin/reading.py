@@ -1,25 +1,230 @@
-"""Reading exactly the files of a snapshot with Spark's own Parquet reader."""
+"""Reading exactly the files of a snapshot with Spark's own Parquet reader.
+
+The frame is a relation that Spark can prune by partition columns; it is built in the JVM, without listing anything. It is what
+`spark.read.parquet` would build, with three differences. Its file index is filled with the snapshot's files beforehand
+(`SnapshotFiles.java`). The partition columns and their values are given, so that any layout of folders will do. And no filter
+is pushed into Parquet that leaves out rows which Spark would find (`ParquetReader.java`).
+
+For a Spark with unexpected internal classes the files are named to `spark.read`: Spark then lists the folders once more, and
+does not prune by partition columns.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import reduce
+from importlib.resources import files as resources
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
-from lakelock.spark_plugin.scans import by_name
-from lakelock.spark_plugin.scans.relation import Partitioned, relation_over
-from lakelock.spark_plugin.session.classes import java_class
-from lakelock.spark_plugin.session.lost_spark import require_running
-from lakelock.spark_plugin.session.versions import column_of, takes_structs_for_null
+from lakelock.errors import CorruptTableError, StorageError
+from lakelock.spark_plugin.spark_session import (
+    PYTHON_UTILS,
+    column_of,
+    condition_of,
+    java_class,
+    local_frame,
+    require_running,
+    spark_schema,
+    takes_structs_for_null,
+)
+from lakelock.table.instants import parse_instant
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import Value
+
+AS_STORED = {
+    "ignoreMissingFiles": "false",
+    "ignoreCorruptFiles": "false",
+    "datetimeRebaseMode": "CORRECTED",
+    "int96RebaseMode": "CORRECTED",
+}
+"""Options of a reader that gives all rows as they are, whatever the session's configuration says.
+
+A file whose footer names the Spark that wrote it, as those of Java Hudi's row writers do, also tells the calendar of its dates,
+and Spark goes by that. No other writer of Hudi's files uses the calendar of before 1582.
+"""
+_CLASSES = ("SnapshotFiles", "ParquetReader")
+_compiled: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+"""An object of each compiled class, by its name, for each JVM that this process has talked to."""
+
+
+@dataclass(frozen=True)
+class Partitioned:
+    """Partition columns, at least one, and for each partition path their values; every file is in one of these partitions."""
+
+    columns: pa.Schema
+    values: Mapping[str, Mapping[str, Value | None]]
+
+
+def relation_over(
+    spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType, by: Partitioned | None = None
+) -> DataFrame:
+    """A frame over at least one file. `Py4JError` or `TypeError` if this Spark's internal classes differ from the known ones.
+
+    The values of the columns of `by` come from there, all others from the files. No request goes to storage: a file that
+    is gone or damaged fails the job that reads it, even if the session ignores such files.
+    """
+    relation = _Relation(spark, root, files, schema)
+    return relation.partitioned(by) if by is not None else relation.plain()
+
+
+class _Relation:
+    """The parts of a relation, in the JVM."""
+
+    def __init__(self, spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType) -> None:
+        self._spark, self._root, self._files, self._schema = spark, root, files, schema
+        self._session: Any = spark._jsparkSession
+        self._python: Any = java_class(spark, PYTHON_UTILS)
+
+    def plain(self) -> DataFrame:
+        none = self._source("PartitionSpec").emptySpec()
+        # Without partitions Spark shows only files in the root itself, unless it is told to look deeper.
+        return self._frame(StructType(), none, {"recursiveFileLookup": "true"})
+
+    def partitioned(self, by: Partitioned) -> DataFrame:
+        columns = StructType([self._schema[name] for name in by.columns.names])
+        rows = pa.Table.from_pylist(list(by.values.values()), by.columns)
+        plan = local_frame(self._spark, rows, spark_schema(by.columns))._jdf.queryExecution().analyzed()
+        local = plan.collectLeaves().head()
+        found = self._ours("SnapshotFiles").partitions(self._root, "\0".join(by.values), local.data())
+        spec = self._source("PartitionSpec")(self._java(columns), self._python.toSeq(found))
+        return self._frame(columns, spec, {})
+
+    def _frame(self, partition_columns: StructType, spec: Any, options: Mapping[str, str]) -> DataFrame:
+        option = java_class(self._spark, "scala.Option")
+        none = option.apply(None)
+        # Spark treats indexes over the same folder as equal; any difference between two snapshots has to be in the options.
+        parameters = {**options, **AS_STORED, "lakelock.files": self._digest()}
+        given = self._python.toScalaMap(parameters)
+        columns = self._java(self._schema)
+        roots = self._python.toSeq([java_class(self._spark, "org.apache.hadoop.fs.Path")(self._root)])
+        index = self._source("InMemoryFileIndex")(
+            self._session, roots, given, option.apply(columns), self._listed(), option.apply(spec), none
+        )
+        relation = self._source("HadoopFsRelation")(
+            index, self._java(partition_columns), columns, none, self._ours("ParquetReader"), given, self._session
+        )
+        return DataFrame(self._session.baseRelationToDataFrame(relation), self._spark)
+
+    def _listed(self) -> Any:
+        files = self._files
+        times = {instant: _written_at_ms(instant) for instant in {file.instant for file in files}}
+        return self._ours("SnapshotFiles").of(
+            self._root,
+            "\0".join(file.key for file in files),
+            "\0".join(str(file.size_bytes) for file in files),
+            "\0".join(str(times[file.instant]) for file in files),
+        )
+
+    def _digest(self) -> str:
+        found = hashlib.sha256()
+        for file in self._files:
+            found.update(file.key.encode())
+            found.update(b"\0")
+        return found.hexdigest()
+
+    def _source(self, name: str) -> Any:
+        return java_class(self._spark, f"org.apache.spark.sql.execution.datasources.{name}")
+
+    def _java(self, schema: StructType) -> Any:
+        return self._session.parseDataType(schema.json())
+
+    def _ours(self, name: str) -> Any:
+        gateway: Any = self._spark.sparkContext._gateway
+        if gateway not in _compiled:
+            _compiled[gateway] = {each: self._made(each, gateway) for each in _CLASSES}
+        return _compiled[gateway][name]
+
+    def _made(self, name: str, gateway: Any) -> Any:
+        compiler = java_class(self._spark, "org.codehaus.janino.SimpleCompiler")()
+        thread = java_class(self._spark, "java.lang.Thread").currentThread()
+        compiler.setParentClassLoader(thread.getContextClassLoader())
+        compiler.cook((resources("lakelock.spark_plugin") / f"{name}.java").read_text())
+        found = compiler.getClassLoader().loadClass(f"lakelock.{name}")
+        no_types, nothing = (gateway.new_array(java_class(self._spark, f"java.lang.{name}"), 0) for name in ("Class", "Object"))
+        return found.getConstructor(no_types).newInstance(nothing)
+
+
+def _written_at_ms(instant: str) -> int:
+    """The time in an instant; 1970 for one that is not a time, such as Java's names of bootstrapped slices."""
+    try:
+        return parse_instant(instant)
+    except CorruptTableError:
+        return 0
+
+
+_FILTERS = ("stats", "dictionary", "bloom", "columnindex", "record-level")
+NO_FILTERS = {f"parquet.filter.{kind}.enabled": "false" for kind in _FILTERS}
+"""Options of a reader that leave filters to Spark alone: Parquet tells 0.0 from -0.0."""
+FEW_FILES = 32
+MANY_FILES = 4000
+_GLOB = re.compile(r"([\\{}\[\]*?])")
+
+
+def read_files_by_name(spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType) -> DataFrame:
+    """A frame over these files and no others, with the columns of `schema`; a column that a file lacks is null there.
+
+    `root` is the table's path as Spark knows it. `StorageError` when a file of the snapshot is already gone.
+    Spark takes seconds to plan 2,000 explicit paths, but milliseconds for a name filter over the folder, so there are two ways.
+    A name filter is one alternation that every file is matched against: for very many files explicit paths win again.
+    """
+    if not files:
+        return spark.createDataFrame([], schema)
+    try:
+        frame = _frame_by_name(spark, root, files, schema)
+    except AnalysisException as error:
+        if condition_of(error) != "PATH_NOT_FOUND":
+            raise
+        raise _files_gone(files, [], str(error)) from error
+    found = {path.rpartition("/")[2] for path in frame.inputFiles()}
+    missing = [file.key for file in files if file.name not in found]
+    if missing:
+        raise _files_gone(files, missing)
+    return frame
+
+
+def _frame_by_name(spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType) -> DataFrame:
+    reader = spark.read.schema(schema).options(recursiveFileLookup="true", **AS_STORED, **NO_FILTERS)
+    if len(files) <= FEW_FILES or len(files) > MANY_FILES:
+        return reader.parquet(*(_escaped(f"{root}/{file.key}") for file in files))
+    names = "{" + ",".join(file.name for file in files) + "}"
+    return reader.option("pathGlobFilter", names).parquet(*(_escaped(path) for path in _folders(root, files)))
+
+
+def _folders(root: str, files: Sequence[DataFile]) -> list[str]:
+    """The table's folder, and those inside it that Spark would skip because of how their names begin."""
+    hidden = set()
+    for partition in {file.partition for file in files}:
+        segments = partition.split("/")
+        for depth, segment in enumerate(segments):
+            if segment.startswith(".") or (segment.startswith("_") and "=" not in segment):
+                hidden.add("/".join([root, *segments[: depth + 1]]))
+    return [root, *sorted(hidden)]
+
+
+def _escaped(path: str) -> str:
+    return _GLOB.sub(r"\\\1", path)
+
+
+def _files_gone(files: Sequence[DataFile], missing: Sequence[str], problem: str = "") -> StorageError:
+    """Spark skips files that it does not find, and a cleaner may have removed one: rows must never vanish like that."""
+    what = f"{len(missing)} of the {len(files)} files of this snapshot are gone, the first is {missing[0]}" if missing else ""
+    return StorageError(
+        what or f"a file of this snapshot is gone: {problem.splitlines()[0]}",
+        hint="read again; to read as of old times, let the cleaner keep more commits",
+        missing=list(missing[:5]),
+    )
+
 
 FILE_GONE = re.compile(r"FAILED_READ_FILE\.FILE_NOT_EXIST|It is possible the underlying files have been updated")
 """Text in the error of a job that reads a missing file, in Spark 4 and in Spark 3.5; the error's class varies."""
@@ -45,7 +250,7 @@ def read_files(
         frame = _frame(spark, root, files, schema, partitions)
     except (Py4JError, TypeError):
         # This Spark has different internal classes: use the way that works on every Spark, slower but correct.
-        frame = by_name.read_files(spark, root, files, schema)
+        frame = read_files_by_name(spark, root, files, schema)
     return _with_whole_structs(frame) if takes_structs_for_null(spark) else frame
 
 

@@ -15,12 +15,11 @@ from lakelock.occ.restore import Repaired
 from lakelock.occ.results import WriteResult
 from lakelock.occ.savepoints import Savepoint
 from lakelock.occ.targets import Targets
-from lakelock.spark_plugin.locking import Locks
-from lakelock.spark_plugin.peers.methods import delta_arguments
-from lakelock.spark_plugin.tables.columns import Columns, Types
-from lakelock.spark_plugin.tables.optimizing import OptimizeBuilder
-from lakelock.spark_plugin.tables.transactions import TableTransactions
-from lakelock.spark_plugin.tables.upkeep import Upkeep
+from lakelock.spark_plugin.arguments import delta_arguments
+from lakelock.spark_plugin.table_info import Locks
+from lakelock.spark_plugin.table_upkeep import OptimizeBuilder, Upkeep
+from lakelock.spark_plugin.table_writes import Columns, Types
+from lakelock.spark_plugin.transactions import TableTransactions
 
 
 class TableGroups(TableTransactions):

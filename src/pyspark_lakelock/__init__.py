@@ -3,6 +3,6 @@
 One such module that fails to import disables all data sources of a session, so this one imports almost nothing.
 """
 
-from lakelock.spark_plugin.data_source.source_class import LakelockDataSource as DefaultSource
+from lakelock.spark_plugin.source_class import LakelockDataSource as DefaultSource
 
 __all__ = ["DefaultSource"]

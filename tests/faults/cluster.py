@@ -21,10 +21,9 @@ from tests.faults.attempts import Trouble, troubled
 from tests.faults.world import PERSISTENT
 
 from lakelock.errors import LakelockError
-from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.data_source.sink import BatchSink, TaskDone
-from lakelock.spark_plugin.data_source.source_class import LakelockDataSource
-from lakelock.spark_plugin.writing import upserting
+from lakelock.spark_plugin import LakeTable, changing
+from lakelock.spark_plugin.source_class import LakelockDataSource
+from lakelock.spark_plugin.source_sink import BatchSink, TaskDone
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 CONF = {
@@ -114,14 +113,14 @@ def perform(spark: SparkSession, order: dict) -> str:
             write = write.option(key, str(value))
         write.option("trouble", json.dumps(order["trouble"])).save(path)
         return ""
-    original = upserting.rewrite_stage
-    upserting.rewrite_stage = troubled(original, trouble)  # type: ignore[attr-defined, assignment]
+    original = changing.rewrite_stage
+    changing.rewrite_stage = troubled(original, trouble)  # type: ignore[attr-defined, assignment]
     try:
         changed = spark.createDataFrame([("a", 10, "1"), ("c", 30, "2")], "id string, v bigint, month string")
         with LakeTable.for_path(spark, path, options=PERSISTENT) as table:
             return table.upsert(changed.union(rows(spark, 0, 8, 2))).instant
     finally:
-        upserting.rewrite_stage = original  # type: ignore[attr-defined]
+        changing.rewrite_stage = original  # type: ignore[attr-defined]
 
 
 def main() -> None:

@@ -93,7 +93,7 @@ def test_statements_in_sql_need_their_extra_where_spark_comes_from_elsewhere(
     for package in ("pyspark", "py4j"):
         (spark / package).symlink_to(Path(import_module(package).__path__[0]))
     program = (
-        "from lakelock.spark_plugin.statements.planning import StatementPlanner\n"
+        "from lakelock.spark_plugin.sql_planning import StatementPlanner\n"
         "StatementPlanner(None, None, None, 'file:///t', None).plan('SELECT 1')"
     )
     missing = run(clean_python, "-c", program, cwd=tmp_path, code=1, PYTHONPATH=str(spark))

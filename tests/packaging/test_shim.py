@@ -32,7 +32,7 @@ def imported_by_the_shim(cwd: Path) -> list[str]:
 
 def test_the_shim_imports_with_every_optional_package_missing(tmp_path: Path) -> None:
     pytest.importorskip("pyspark")
-    assert "lakelock.spark_plugin.data_source.source_class" in imported_by_the_shim(tmp_path)
+    assert "lakelock.spark_plugin.source_class" in imported_by_the_shim(tmp_path)
 
 
 def test_the_shim_brings_in_nothing_heavy(tmp_path: Path) -> None:

@@ -43,9 +43,9 @@ from lakelock.providers.storage import LockFile
 from lakelock.providers.zookeeper.queue import Contender
 from lakelock.providers.zookeeper.session import parse_place
 from lakelock.settings import Settings
-from lakelock.spark_plugin.statements.grammar import statement_of
-from lakelock.spark_plugin.statements.markers import filled_in
-from lakelock.spark_plugin.statements.operations import text_of
+from lakelock.spark_plugin.sql_changes import statement_of
+from lakelock.spark_plugin.sql_operations import text_of
+from lakelock.spark_plugin.sql_words import filled_in
 from lakelock.storage.base import checked
 from lakelock.storage.location import canonical_uri
 from lakelock.storage.memory import MemoryStorage

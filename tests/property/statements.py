@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from hypothesis import strategies as st
 
-from lakelock.spark_plugin.merging.clauses import Then, When
-from lakelock.spark_plugin.statements.operations import (
+from lakelock.spark_plugin.merge_builder import Then, When
+from lakelock.spark_plugin.sql_operations import (
     Assignment,
     Delete,
     Insert,

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from tests.property.statements import gaps, statements, written
 from tests.sizes import examples
 
-from lakelock.spark_plugin.statements.grammar import statement_of
-from lakelock.spark_plugin.statements.operations import Insert, Merge, Statement
+from lakelock.spark_plugin.sql_changes import statement_of
+from lakelock.spark_plugin.sql_operations import Insert, Merge, Statement
 
 
 @given(statements, gaps)

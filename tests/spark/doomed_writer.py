@@ -19,8 +19,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.writer_process import frame, gate, session
 from tests.waiting import eventually
 
-from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.writing import upserting
+from lakelock.spark_plugin import LakeTable, changing
 
 cloudpickle.register_pickle_by_value(sys.modules["tests.spark.writer_process"])
 
@@ -29,8 +28,8 @@ def doomed(table: LakeTable, rows: DataFrame, order: dict) -> object:
     """The write in whose middle Spark goes away."""
     folder = order["folder"]
     if order["what"] == "upsert":
-        original = upserting.rewrite_stage
-        upserting.rewrite_stage = lambda plan, batches: original(plan, gate(folder)(batches))  # type: ignore[assignment]
+        original = changing.rewrite_stage
+        changing.rewrite_stage = lambda plan, batches: original(plan, gate(folder)(batches))  # type: ignore[assignment]
         return table.upsert(rows)
     assert order["what"] in ("transaction", "computing")
     slow = rows.coalesce(1).mapInArrow(gate(folder), rows.schema)

@@ -7,7 +7,7 @@ import pyspark
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakelock.spark_plugin.session.supported import has_data_sources
+from lakelock.spark_plugin.supported import has_data_sources
 
 HAS_DATA_SOURCES = has_data_sources(pyspark.__version__)
 since_spark_4 = pytest.mark.skipif(not HAS_DATA_SOURCES, reason='of Spark 4, as format("lakelock") is')

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from lakelock.errors import LakelockError
 from lakelock.spark_plugin import LakeTable, sql
-from lakelock.spark_plugin.merging.builder import MergeBuilder
-from lakelock.spark_plugin.tables.optimizing import OptimizeBuilder
+from lakelock.spark_plugin.merge_builder import MergeBuilder
+from lakelock.spark_plugin.table_upkeep import OptimizeBuilder
 
 COLUMNS = "id long, p string, v long"
 VALUES = (0, "", [], {}, False, date(2026, 11, 20))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakelock.errors import SettingsError
-from lakelock.spark_plugin.data_source.change_options import LATEST, ChangeOptions
+from lakelock.spark_plugin.source_options import LATEST, ChangeOptions
 
 
 @pytest.mark.parametrize("text", [" latest ", "LATEST", "Latest"])

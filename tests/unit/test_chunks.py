@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from lakelock.spark_plugin.writing.tagging import CHUNK_BYTES, chunks
+from lakelock.spark_plugin.lookup_stages import CHUNK_BYTES, chunks
 
 
 def batches(count: int, rows: int, width: int) -> list[pa.RecordBatch]:

@@ -10,7 +10,7 @@ from lakelock.testing.runtime import ManualRuntime
 
 pytest.importorskip("pyspark")
 
-from lakelock.spark_plugin.session.hdfs_tokens import NEW_S, RENEW_S, Tokens
+from lakelock.spark_plugin.hadoop import NEW_S, RENEW_S, Tokens
 
 
 class Cluster:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from lakelock.errors import InputError
-from lakelock.spark_plugin.merging.clauses import Clause, Then, When, may_match_often, require_sensible
+from lakelock.spark_plugin.merge_builder import Clause, Then, When, may_match_often, require_sensible
 
 UPDATE = Clause(When.MATCHED, Then.UPDATE)
 DELETE = Clause(When.MATCHED, Then.DELETE)

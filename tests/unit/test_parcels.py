@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from lakelock.spark_plugin.writing import parcels
-from lakelock.spark_plugin.writing.parcels import KEYS, REST, ROUTE, Parcels
+from lakelock.spark_plugin import write_stages
+from lakelock.spark_plugin.write_stages import KEYS, REST, ROUTE, Parcels
 from lakelock.table.properties import TableProperties
 
 PROPERTIES = TableProperties.new("t", ["id"], ["p"])
@@ -41,7 +41,7 @@ def table(count: int) -> pa.Table:
 
 @pytest.mark.parametrize("parcel_bytes", [1, 2000, 4 << 20])
 def test_each_row_arrives_by_its_route_in_the_order_it_was_sent(monkeypatch: pytest.MonkeyPatch, parcel_bytes: int) -> None:
-    monkeypatch.setattr(parcels, "PARCEL_BYTES", parcel_bytes)
+    monkeypatch.setattr(write_stages, "PARCEL_BYTES", parcel_bytes)
     rows, rng = table(500), np.random.default_rng(1)
     positions = rng.integers(0, 500, 700)
     routes = rng.integers(0, 9, 700).astype(np.int32)

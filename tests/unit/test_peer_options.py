@@ -11,9 +11,8 @@ pytest.importorskip("pyspark")
 
 from lakelock.errors import SettingsError
 from lakelock.settings import settings_reference
-from lakelock.spark_plugin.data_source.options import OWN, ReadOptions, SourceOptions
-from lakelock.spark_plugin.peers.options import SPELLINGS, UPSERTS_BY_DEFAULT, spelled_as_here
-from lakelock.spark_plugin.peers.uses import READS, WRITES, Use
+from lakelock.spark_plugin.source_option_names import READS, SPELLINGS, UPSERTS_BY_DEFAULT, WRITES, Use, spelled_as_here
+from lakelock.spark_plugin.source_options import OWN, ReadOptions, SourceOptions
 
 OURS = {*OWN, *(row.key for row in settings_reference())}
 

@@ -8,7 +8,9 @@ import sys
 import pytest
 
 from lakelock.errors import InputError
-from lakelock.spark_plugin.session_sql.commands import (
+from lakelock.spark_plugin.session_sql import sql
+from lakelock.spark_plugin.sql_commands import command_of
+from lakelock.spark_plugin.sql_operations import (
     Alter,
     By,
     Change,
@@ -23,8 +25,6 @@ from lakelock.spark_plugin.session_sql.commands import (
     Unreadable,
     Vacuum,
 )
-from lakelock.spark_plugin.session_sql.grammar import command_of
-from lakelock.spark_plugin.session_sql.running import sql
 
 P = "lakelock.`/lake/goods`"
 NOON = Moment(By.TIME, "'2026-11-20 12:00'")
@@ -179,6 +179,6 @@ def test_a_statement_that_only_another_format_may_know_is_wrong_only_if_its_targ
 
 def test_without_sqlglot_the_error_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "sqlglot", None)
-    monkeypatch.delitem(sys.modules, "lakelock.spark_plugin.session_sql.grammar")
+    monkeypatch.delitem(sys.modules, "lakelock.spark_plugin.sql_commands")
     with pytest.raises(InputError, match=re.escape("pip install 'lakelock[sql]'")):
         sql(None, "SELECT 1")

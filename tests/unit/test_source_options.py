@@ -8,9 +8,8 @@ pytest.importorskip("pyspark")
 
 from lakelock.errors import SettingsError
 from lakelock.settings import settings_reference
-from lakelock.spark_plugin.data_source.options import OWN, SourceOptions
-from lakelock.spark_plugin.peers.options import SPELLINGS
-from lakelock.spark_plugin.peers.uses import READS, WRITES, Use
+from lakelock.spark_plugin.source_option_names import READS, SPELLINGS, WRITES, Use
+from lakelock.spark_plugin.source_options import OWN, SourceOptions
 
 VALUES = {
     "as_of": "2026-11-20",

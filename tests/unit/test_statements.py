@@ -8,10 +8,9 @@ import sys
 import pytest
 
 from lakelock.errors import InputError
-from lakelock.spark_plugin.merging.clauses import Then, When
-from lakelock.spark_plugin.statements.grammar import LONGEST, statement_of
-from lakelock.spark_plugin.statements.markers import filled_in, marked
-from lakelock.spark_plugin.statements.operations import (
+from lakelock.spark_plugin.merge_builder import Then, When
+from lakelock.spark_plugin.sql_changes import LONGEST, statement_of
+from lakelock.spark_plugin.sql_operations import (
     Assignment,
     Delete,
     Insert,
@@ -22,7 +21,8 @@ from lakelock.spark_plugin.statements.operations import (
     Update,
     text_of,
 )
-from lakelock.spark_plugin.statements.planning import StatementPlanner
+from lakelock.spark_plugin.sql_planning import StatementPlanner
+from lakelock.spark_plugin.sql_words import filled_in, marked
 
 GOODS = Target(("goods",))
 G = Target(("goods",), "g")
@@ -260,7 +260,7 @@ def test_a_marker_without_a_value_is_refused(values: dict[str, str], hint: str) 
 
 
 def test_without_sqlglot_the_error_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delitem(sys.modules, "lakelock.spark_plugin.statements.grammar")
+    monkeypatch.delitem(sys.modules, "lakelock.spark_plugin.sql_changes")
     monkeypatch.setitem(sys.modules, "sqlglot", None)
     planner = StatementPlanner(None, None, None, "file:///t", tuple)
     with pytest.raises(InputError, match="needs sqlglot, which is not installed") as caught:

@@ -12,7 +12,7 @@ import pytest
 
 import lakelock.spark_plugin
 from lakelock.errors import LakelockError, UnsupportedSpark
-from lakelock.spark_plugin.session.supported import (
+from lakelock.spark_plugin.supported import (
     has_data_sources,
     is_too_old,
     require_supported_pyspark,
@@ -40,7 +40,7 @@ def import_with_pyspark(folder: Path, module: str, version: str | None) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("module", ["lakelock.spark_plugin", "lakelock.spark_plugin.tables.lake_table", "pyspark_lakelock"])
+@pytest.mark.parametrize("module", ["lakelock.spark_plugin", "lakelock.spark_plugin.lake_table", "pyspark_lakelock"])
 def test_an_older_pyspark_is_named_with_what_is_needed(tmp_path: Path, module: str) -> None:
     said = import_with_pyspark(tmp_path, module, "3.4.4")
     assert said.startswith("UnsupportedSpark lakelock.spark_plugin needs PySpark 3.5 or newer (tried: 3.5, 4.0, 4.1 and 4.3)")

@@ -18,7 +18,7 @@ from lakelock.data_locks.keeper import GONE, KeeperOrder, KeptLocks, SignOfLife,
 from lakelock.errors import LockTimeout, ProviderUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
-from lakelock.spark_plugin.data_source.kept_locks import given_back
+from lakelock.spark_plugin.source_sink import given_back
 from lakelock.storage.location import StorageLocation
 
 # A lease of ten minutes: what is free after seconds was given back.

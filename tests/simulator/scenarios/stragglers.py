@@ -1,7 +1,7 @@
 """Task attempts that continue when their commit no longer looks for them, and are killed with their files complete.
 
 Spark makes a second attempt of a task that is slow or whose executor it believes lost, and does not report which has ended. An
-attempt that survives checks at its end whether it is late (`spark_plugin/writing/late_tasks.py`); these are killed before that.
+attempt that survives checks at its end whether it is late (`spark_plugin/write_stages.py`); these are killed before that.
 """
 
 from __future__ import annotations

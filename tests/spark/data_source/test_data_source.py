@@ -18,9 +18,8 @@ from tests.sizes import in_ci
 
 from lakelock.errors import SettingsError
 from lakelock.spark_plugin import LakeTable, register, unregister
-from lakelock.spark_plugin.data_source.options import SourceOptions
-from lakelock.spark_plugin.data_source.sink import BatchSink
-from lakelock.spark_plugin.session.conf import OVERWRITE_MODE
+from lakelock.spark_plugin.source_options import OVERWRITE_MODE, SourceOptions
+from lakelock.spark_plugin.source_sink import BatchSink
 from lakelock.table import layout
 from lakelock.table.partitions import escape
 

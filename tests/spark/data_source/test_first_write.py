@@ -12,8 +12,8 @@ from tests.sizes import in_ci
 
 from lakelock.errors import InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakeTable, unregister
-from lakelock.spark_plugin.data_source.sink import BatchSink
-from lakelock.spark_plugin.write_calls import teach_writers
+from lakelock.spark_plugin.registration import teach_writers
+from lakelock.spark_plugin.source_sink import BatchSink
 
 COLUMNS = "id long, p string, v long"
 DEFINITION = {"key": "id", "partition_by": "p", "order_by": "v", "index": "bucket:1:id", "hive_style": "false", "name": "goods"}

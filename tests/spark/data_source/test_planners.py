@@ -13,7 +13,7 @@ from lakelock.spark_plugin import LakeTable
 PLANS = """
 import sys
 import pyarrow as pa
-from lakelock.spark_plugin.data_source.options import SourceOptions
+from lakelock.spark_plugin.source_options import SourceOptions
 with SourceOptions.parse({"path": sys.argv[1]}).open() as table:
     assert len(table.snapshot().files) == 2
     assert pa.array([1, 2]).to_pylist() == [1, 2]

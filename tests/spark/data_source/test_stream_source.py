@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
 from lakelock.spark_plugin import LakeTable, unregister
-from lakelock.spark_plugin.data_source.stream_reader import LakelockStreamReader, ReadMaxFiles
+from lakelock.spark_plugin.source_reader import LakelockStreamReader, ReadMaxFiles
 
 COLUMNS = "id long, p string, v long"
 Values = tuple[int, str, int]

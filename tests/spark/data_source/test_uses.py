@@ -11,9 +11,8 @@ from pyspark.sql.types import StructType
 
 from lakelock.errors import SettingsError
 from lakelock.spark_plugin import LakeTable, unregister
-from lakelock.spark_plugin.data_source.reader import LakelockReader, schema_of
-from lakelock.spark_plugin.data_source.sink import BatchSink, StreamSink
-from lakelock.spark_plugin.data_source.stream_reader import LakelockStreamReader
+from lakelock.spark_plugin.source_reader import LakelockReader, LakelockStreamReader, schema_of
+from lakelock.spark_plugin.source_sink import BatchSink, StreamSink
 
 COLUMNS = StructType().add("id", "long").add("p", "string").add("v", "long")
 WRITES = {

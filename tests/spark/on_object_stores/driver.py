@@ -17,7 +17,7 @@ from tests.crashing import arm
 
 from lakelock.errors import LakelockError
 from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.session.hdfs_tokens import TOKENS
+from lakelock.spark_plugin.hadoop import TOKENS
 
 COLUMNS = "id string, v long, month string"
 

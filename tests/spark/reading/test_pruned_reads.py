@@ -20,9 +20,8 @@ from tests.spark.sparks import to_arrow
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.coordinator import Coordinator
-from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin import LakeTable, reading
 from lakelock.spark_plugin.reading import read_files
-from lakelock.spark_plugin.scans import by_name
 from lakelock.storage.location import StorageLocation
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.snapshot import DataFile
@@ -71,7 +70,7 @@ def fill(table: LakeTable, rows: list[tuple[object, ...]]) -> None:
 def unpruned(table: LakeTable) -> DataFrame:
     """The same files by their names, all values from the files."""
     files = Coordinator.open(StorageLocation(table.path)).snapshot().files
-    return by_name.read_files(SparkSession.active(), table.path.replace("file://", "file:"), files, table.schema)
+    return reading.read_files_by_name(SparkSession.active(), table.path.replace("file://", "file:"), files, table.schema)
 
 
 def conditions(seed: int, count: int) -> list[str]:

@@ -13,9 +13,8 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.sizes import but_in_ci
 
 from lakelock.errors import InputError, StorageError
-from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin import LakeTable, reading
 from lakelock.spark_plugin.reading import FILE_GONE
-from lakelock.spark_plugin.scans import by_name
 from lakelock.table.instants import parse_instant
 from lakelock.table.snapshot import DataFile
 
@@ -120,13 +119,13 @@ def test_a_file_that_is_gone_is_an_error_and_never_fewer_rows(spark: SparkSessio
 def test_a_file_that_is_gone_is_an_error_also_where_spark_lists_once_more(
     spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch, few: int
 ) -> None:
-    monkeypatch.setattr(by_name, "FEW_FILES", few)
+    monkeypatch.setattr(reading, "FEW_FILES", few)
     table.insert(rows(spark, (1, "a", 1), (2, "b", 1)))
     root, files = files_of(table)
-    assert ids(by_name.read_files(spark, root, files, table.schema)) == [1, 2]
+    assert ids(reading.read_files_by_name(spark, root, files, table.schema)) == [1, 2]
     next(Path(root.removeprefix("file:")).glob("p=a/*.parquet")).unlink()
     with pytest.raises(StorageError, match="of this snapshot (is|are) gone"):
-        by_name.read_files(spark, root, files, table.schema)
+        reading.read_files_by_name(spark, root, files, table.schema)
 
 
 EXPECTED = {

@@ -13,10 +13,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from lakelock.errors import LakelockError, WriteFailed
-from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin import LakeTable, reading
 from lakelock.spark_plugin.reading import read_files
-from lakelock.spark_plugin.scans import by_name
-from lakelock.spark_plugin.writing.services.joining import ensure_all_written
+from lakelock.spark_plugin.table_upkeep import ensure_all_written
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.snapshot import DataFile
 
@@ -79,7 +78,7 @@ def test_a_damaged_file_is_an_error_also_where_spark_lists_once_more(spark: Spar
     names = [(file.name, file.stat().st_size) for file in Path(root).glob("*.parquet")]
     files = [file for file in (DataFile.parse(*each) for each in names) if file]
     with configured(spark, spark__sql__files__ignoreCorruptFiles="true"), pytest.raises(FAILURES):
-        by_name.read_files(spark, f"file:{root}", files, damaged.schema).agg({"v": "sum"}).collect()
+        reading.read_files_by_name(spark, f"file:{root}", files, damaged.schema).agg({"v": "sum"}).collect()
 
 
 def test_files_are_not_replaced_by_fewer_rows_than_they_have() -> None:

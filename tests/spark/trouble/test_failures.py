@@ -16,16 +16,15 @@ from tests.sizes import in_ci
 from tests.spark.sparks import since_spark_4
 
 from lakelock.errors import StorageUnavailable, WriteFailed
-from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.writing import deleting, inserting, key_lookup, upserting
+from lakelock.spark_plugin import LakeTable, changing, deleting, inserting, lookup
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 COLUMNS = "id long, p string, v long"
 STAGES = [
     (inserting, "insert_stage"),
-    *((key_lookup, name) for name in ("pack_stage", "look_stage", "tag_stage")),
-    (upserting, "rewrite_stage"),
+    *((lookup, name) for name in ("pack_stage", "look_stage", "tag_stage")),
+    (changing, "rewrite_stage"),
     (deleting, "remove_stage"),
 ]
 
@@ -79,7 +78,7 @@ def doubled(stage: Callable[..., Iterator[object]]) -> Callable[..., Iterator[ob
     def run(plan: object, batches: Iterator[object]) -> Iterator[object]:
         received = list(batches)
         list(stage(plan, iter(received)))
-        import lakelock.spark_plugin.writing.reports as reports
+        import lakelock.spark_plugin.write_stages as reports
 
         twin, original = reports.this_task(), reports.this_task
         for module in [sys.modules[stage.__module__]]:

@@ -71,7 +71,7 @@ def test_each_kind_of_storage_has_the_jars_that_it_needs_named(spark: SparkSessi
 @pytest.mark.parametrize(("scheme", "configured"), [("s3", "s3a"), ("s3a", "s3a"), ("s3", "s3"), ("gs", "gs")])
 def test_a_file_system_that_the_session_has_is_enough(spark: SparkSession, scheme: str, configured: str) -> None:
     # Any class will do, for this is asked before any table is.
-    from lakelock.spark_plugin.locations import spark_path
+    from lakelock.spark_plugin.hadoop import spark_path
 
     configuration = spark.sparkContext._jsc.hadoopConfiguration()
     key = f"fs.{configured}.impl"

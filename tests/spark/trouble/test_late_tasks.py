@@ -15,7 +15,7 @@ from lakelock.errors import WriteFailed
 from lakelock.markers.data_files import TaskToken
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
-from lakelock.spark_plugin.writing.late_tasks import while_wanted
+from lakelock.spark_plugin.write_stages import while_wanted
 from lakelock.storage.local import LocalStorage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.record_keys import Keyed

@@ -17,11 +17,9 @@ from tests.spark import without_jobs
 from lakelock import errors
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError
-from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.merging import execution
-from lakelock.spark_plugin.merging.plan import MergePlan
-from lakelock.spark_plugin.writing import overwriting
-from lakelock.spark_plugin.writing.attempt import Attempt
+from lakelock.spark_plugin import LakeTable, inserting, merging
+from lakelock.spark_plugin.merging import MergePlan
+from lakelock.spark_plugin.write_attempt import Attempt
 from lakelock.table.commit_metadata import CommitMetadata
 
 COLUMNS = "id long, p string, v long"
@@ -135,14 +133,14 @@ def test_in_the_profile_delta_a_change_is_rejected_by_deltas_names(
         properties.write_text(f"{before}hoodie.table.of.another.release=true\n")
     properties.write_text(before)
 
-    insert = overwriting.insert
+    insert = inserting.insert
 
     def overtaken(*given, **named):
         written = insert(*given, **named)
         change(other, spark)
         return written
 
-    monkeypatch.setattr(overwriting, "insert", overtaken)
+    monkeypatch.setattr(inserting, "insert", overtaken)
     with pytest.raises(errors.ConcurrentDeleteDeleteException):
         mine.overwrite_partitions(rows(spark, (1, "a", 0)))
 
@@ -191,7 +189,7 @@ def overtaken(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
     """Let something happen while the first attempt of a merge writes. The list is of the plan of each attempt."""
 
     def during_the_first(happens: Callable[[], object]) -> list[MergePlan]:
-        write, plan_now, plans = execution.write_changes, MergePlan.now, []
+        write, plan_now, plans = merging.write_changes, MergePlan.now, []
 
         def written(*given, **named):
             done = write(*given, **named)
@@ -203,7 +201,7 @@ def overtaken(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
             plans.append(plan_now(*given))
             return plans[-1]
 
-        monkeypatch.setattr(execution, "write_changes", written)
+        monkeypatch.setattr(merging, "write_changes", written)
         monkeypatch.setattr(MergePlan, "now", noted)
         return plans
 

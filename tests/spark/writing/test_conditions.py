@@ -14,8 +14,7 @@ from tests.spark import without_jobs
 from tests.waiting import eventually
 
 from lakelock.errors import InputError
-from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.writing import deleting, overwriting
+from lakelock.spark_plugin import LakeTable, deleting, inserting
 
 COLUMNS = "id long, p string, ts timestamp"
 LONG_AGO = datetime(2020, 1, 1, tzinfo=timezone.utc)
@@ -109,13 +108,13 @@ def test_the_time_stands_still_from_the_first_look_of_a_delete_to_its_last_attem
 def test_an_overwrite_judges_old_and_new_rows_and_those_of_others_at_one_moment(
     spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remove_rows = overwriting.remove_rows
+    remove_rows = inserting.remove_rows
 
     def beside_others(*args: object) -> object:
         LakeTable.for_path(spark, table.path).insert(rows(spark, (5, "c", now())))
         return remove_rows(*args)
 
-    monkeypatch.setattr(overwriting, "remove_rows", beside_others)
+    monkeypatch.setattr(inserting, "remove_rows", beside_others)
     # A narrower type than the table's: the condition fits it all the same.
     new = rows(spark, (8, "a", LONG_AGO)).withColumn("id", F.col("id").cast("int"))
     done = table.overwrite(new, where="ts < current_timestamp() and id < 100")

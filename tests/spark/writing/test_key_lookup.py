@@ -12,8 +12,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from tests.sizes import in_ci
 
-from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.writing import key_lookup, tagging
+from lakelock.spark_plugin import LakeTable, lookup, lookup_stages
 
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
@@ -53,7 +52,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Coun
     """How often each file was opened by the look-up stages since the last call."""
     log = tmp_path / "opened"
     for name in ("pack_stage", "look_stage", "tag_stage"):
-        monkeypatch.setattr(key_lookup, name, recording(getattr(key_lookup, name), str(log)))
+        monkeypatch.setattr(lookup, name, recording(getattr(lookup, name), str(log)))
 
     def since() -> Counter[str]:
         found = Counter(log.read_text().splitlines()) if log.exists() else Counter()
@@ -75,8 +74,8 @@ def many_files(spark: SparkSession, path: str, **create: object) -> LakeTable:
 def test_an_upsert_opens_each_file_once_whatever_the_number_of_its_tasks(
     spark: SparkSession, path: str, opened: Callable[[], Counter[str]], monkeypatch: pytest.MonkeyPatch, partitioned: bool
 ) -> None:
-    monkeypatch.setattr(tagging, "MOST_FILES", 64)
-    monkeypatch.setattr(tagging, "possible_files", lambda files, *_: list(range(len(files))))
+    monkeypatch.setattr(lookup_stages, "MOST_FILES", 64)
+    monkeypatch.setattr(lookup_stages, "possible_files", lambda files, *_: list(range(len(files))))
     table = many_files(spark, path, **({"partition_by": "p"} if partitioned else {}))
     incoming = rows(spark, (50, "hot", -50), (55, "hot", -55), (2990, "hot", -2990)).repartition(4)
     result = table.upsert(incoming)
@@ -104,7 +103,7 @@ def test_an_upsert_opens_only_files_whose_recorded_key_range_may_have_one_of_its
 def test_more_keys_than_the_driver_takes_are_looked_up_by_the_tasks_that_have_the_rows(
     spark: SparkSession, path: str, opened: Callable[[], Counter[str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tagging, "FEW_KEYS", 2)
+    monkeypatch.setattr(lookup_stages, "FEW_KEYS", 2)
     table = many_files(spark, path, partition_by="p")
     result = table.upsert(rows(spark, (50, "hot", -50), (55, "hot", -55), (2990, "hot", -2990)).repartition(4))
     assert (result.rows_updated, result.rows_inserted) == (2, 1)

@@ -15,8 +15,7 @@ from tests.sizes import but
 from tests.spark.without_jobs import content, fill
 
 from lakelock.errors import ConflictError, DuplicateKeyError, InputError, SchemaError, WriteFailed
-from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.changing import applying
+from lakelock.spark_plugin import LakeTable, changing
 
 COLUMNS = "id long, p string, v long, note string"
 ON = "target.id = source.id and target.p = source.p"
@@ -190,7 +189,7 @@ def test_a_merge_on_the_key_looks_up_no_keys_of_new_rows(
     spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []
-    monkeypatch.setattr(applying, "require_new_keys", lambda *_: asked.append(on))
+    monkeypatch.setattr(changing, "require_new_keys", lambda *_: asked.append(on))
     null_safe = "target.id <=> source.id and target.p <=> source.p"
     for number, on in enumerate((ON, "source.id = target.id", null_safe, "target.v = source.v", ON + " and target.v > 0")):
         table.merge(rows(spark, (100 + number, "c", 100 + number, "new")), on).when_not_matched_insert_all().execute()

@@ -20,7 +20,7 @@ from tests.spark.sparks import since_spark_4
 
 from lakelock.clock import SystemRuntime
 from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.session.progress import Step, Tasks, line, progress_line
+from lakelock.spark_plugin.spark_jobs import Step, Tasks, line, progress_line
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 

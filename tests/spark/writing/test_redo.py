@@ -15,8 +15,7 @@ from tests.sizes import in_ci, long
 
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.events import Event
-from lakelock.spark_plugin import LakeTable, WriteResult
-from lakelock.spark_plugin.writing import tagging
+from lakelock.spark_plugin import LakeTable, WriteResult, lookup_stages
 from lakelock.storage.local import LocalStorage
 
 COLUMNS = "id string, v long, month string"
@@ -141,7 +140,7 @@ def others_change_much(path: str) -> None:
 )
 def test_a_redo_gives_what_a_fresh_run_gives(spark, tmp_path, monkeypatch, operation, index, few_keys, kept):
     if not few_keys:
-        monkeypatch.setattr(tagging, "FEW_KEYS", 0)
+        monkeypatch.setattr(lookup_stages, "FEW_KEYS", 0)
     redone, fresh = (five(spark, str(tmp_path / name), index) for name in ("redone", "fresh"))
     for path in (redone, fresh):
         another(path).insert(rows(("e", 1, "5")))

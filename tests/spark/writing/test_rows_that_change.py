@@ -13,7 +13,7 @@ from tests.spark.without_jobs import fill
 
 from lakelock.errors import WriteFailed
 from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.frames import KeptFrames
+from lakelock.spark_plugin.spark_session import KeptFrames
 
 COLUMNS = "id long, p string, v long"
 

@@ -21,10 +21,9 @@ from tests.spark.sparks import HAS_DATA_SOURCES
 
 from lakelock.errors import ConflictError, InputError, LakelockError, SchemaError
 from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.merging.clauses import When
-from lakelock.spark_plugin.statements.grammar import statement_of
-from lakelock.spark_plugin.statements.operations import Insert, Merge, Statement
-from lakelock.spark_plugin.statements.proof import require_same_reading
+from lakelock.spark_plugin.merge_builder import When
+from lakelock.spark_plugin.sql_changes import require_same_reading, statement_of
+from lakelock.spark_plugin.sql_operations import Insert, Merge, Statement
 
 COLUMNS = "id long, p string, v long, note string"
 SOURCE = [(1, "a", 1, "x"), (2, "a", -1, "x"), (3, "b", 3, "gone"), (4, "c", 4, "new"), (5, "c", 5, "skip")]

@@ -22,12 +22,11 @@ from tests.spark import without_jobs
 from lakelock.conflict import DECLARE_SCOPE, WHOLE_TABLE, Conflict, ConflictRule, Party, about
 from lakelock.errors import ConflictError, EarlyConflictError, InputError, TransactionStateError, WriteFailed
 from lakelock.occ.transaction import Transaction
-from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.session.job_group import in_task_text
+from lakelock.spark_plugin import LakeTable, lookup_stages
+from lakelock.spark_plugin.spark_jobs import in_task_text
 from lakelock.spark_plugin.transactions import LakeTransaction
-from lakelock.spark_plugin.writing import tagging
-from lakelock.spark_plugin.writing.attempt import Attempt
-from lakelock.spark_plugin.writing.reports import REPORTS_ONLY
+from lakelock.spark_plugin.write_attempt import Attempt
+from lakelock.spark_plugin.write_stages import REPORTS_ONLY
 from lakelock.table.commit_metadata import WriteStat
 
 COLUMNS = "id long, p string, v long"
@@ -113,7 +112,7 @@ def test_a_rejection_is_recorded_without_the_row_that_was_met(spark: SparkSessio
 def test_two_upserts_of_one_new_key_do_not_both_insert_it(
     spark: SparkSession, table: LakeTable, other: LakeTable, monkeypatch: pytest.MonkeyPatch, few_keys: int
 ) -> None:
-    monkeypatch.setattr(tagging, "FEW_KEYS", few_keys)
+    monkeypatch.setattr(lookup_stages, "FEW_KEYS", few_keys)
     with pytest.raises(ConflictError) as caught, table.transaction() as tx:
         tx.upsert(rows(spark, (50, "new", 1)))
         other.upsert(rows(spark, (50, "new", 2)))

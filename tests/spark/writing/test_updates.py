@@ -157,10 +157,10 @@ def test_an_update_changes_rows_that_its_transaction_has_inserted(spark: SparkSe
 def test_an_update_that_has_lost_runs_again_on_what_the_other_left(
     spark: SparkSession, table: LakeTable, other: LakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from lakelock.spark_plugin.changing import updating
+    from lakelock.spark_plugin import changing
 
     again = LakeTable.for_path(spark, table.path, options={"retry.attempts": 3, "retry.first_wait_s": 0.01})
-    write, runs = updating.write_changes, []
+    write, runs = changing.write_changes, []
 
     def interrupted(*given, **named):
         written = write(*given, **named)
@@ -169,7 +169,7 @@ def test_an_update_that_has_lost_runs_again_on_what_the_other_left(
         runs.append(1)
         return written
 
-    monkeypatch.setattr(updating, "write_changes", interrupted)
+    monkeypatch.setattr(changing, "write_changes", interrupted)
     result = again.update({"v": "v + 1"}, "v >= 30")
     assert (result.attempts, result.rows_updated, len(runs)) == (2, 2, 2)
     assert [row[2] for row in content(table)] == [10, 20, 31, 41]

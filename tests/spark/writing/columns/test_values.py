@@ -15,7 +15,7 @@ from tests.sizes import in_ci
 
 from lakelock.errors import SchemaError
 from lakelock.spark_plugin import LakeTable, reading
-from lakelock.spark_plugin.scans import by_name
+from lakelock.spark_plugin import reading as by_name
 
 TYPES = """
     k string, bo boolean, b byte, s short, i int, l long, f float, d double, small decimal(9,2), big decimal(38,18), t string,

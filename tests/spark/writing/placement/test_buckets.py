@@ -14,8 +14,7 @@ from pyspark.sql import functions as F
 from tests.spark.sparks import register_without_confs, since_spark_4, to_arrow
 
 from lakelock.errors import ConcurrentAppendException, ConflictError, InputError, SchemaError, TableError
-from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.writing import bucketing
+from lakelock.spark_plugin import LakeTable, bucketing
 from lakelock.table.index import BucketIndex, bucket_of
 from lakelock.table.key_search import buckets_of_keys
 
@@ -182,7 +181,7 @@ def test_the_data_source_streams_into_buckets(spark: SparkSession, path: str, tm
 
 def begun(df: DataFrame, path: str) -> tuple[Any, list[object]]:
     """A batch write whose only task has written its rows."""
-    from lakelock.spark_plugin.data_source.sink import BatchSink
+    from lakelock.spark_plugin.source_sink import BatchSink
 
     sink = pickle.loads(pickle.dumps(BatchSink({"path": path}, df.schema, False)))
     return sink, [sink.write(iter(to_arrow(df).to_batches(max_chunksize=3)))]

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
-from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.writing import routing
+from lakelock.spark_plugin import LakeTable, write_stages
 
 TARGET = 200_000
 SMALL = {"write.target_file_bytes": TARGET, "write.row_group_rows": 100}
@@ -51,9 +50,9 @@ def test_an_upsert_of_wide_rows_has_as_many_tasks_as_bound_what_each_holds(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch, index: str | None
 ) -> None:
     planned = list[int]()
-    monkeypatch.setattr(routing, "TASK_BYTES", 300_000)
-    values_for = routing.values_for
-    monkeypatch.setattr(routing, "values_for", lambda packs: planned.append(packs) or values_for(packs))
+    monkeypatch.setattr(write_stages, "TASK_BYTES", 300_000)
+    values_for = write_stages.values_for
+    monkeypatch.setattr(write_stages, "values_for", lambda packs: planned.append(packs) or values_for(packs))
     table = LakeTable.create(spark, path, schema="id long, text string", key="id", index=index)
     table.upsert(wide(spark, 0, 1_000))
     assert planned[-1] >= 4

@@ -16,8 +16,7 @@ from tests.spark.without_jobs import fill
 
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, DuplicateKeyError, InputError, SchemaError, TableError
-from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.writing import tagging
+from lakelock.spark_plugin import LakeTable, lookup_stages
 
 COLUMNS = "id long, p string, v long, ts long"
 ONCE = {"retry.attempts": 1}
@@ -67,7 +66,7 @@ def test_an_upsert_updates_moves_and_inserts_in_one_commit(spark: SparkSession, 
 def test_many_keys_are_looked_up_by_the_executors(
     spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(tagging, "FEW_KEYS", 0)
+    monkeypatch.setattr(lookup_stages, "FEW_KEYS", 0)
     table.upsert(rows(spark, (1, "b", 11, 2), (4, "a", 41, 2)))
     assert content(table) == [(1, "b", 11, 2), (2, "a", 20, 1), (3, "b", 30, 1), (4, "a", 41, 2)]
     other = opened(spark, table)

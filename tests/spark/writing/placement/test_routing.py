@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakelock.spark_plugin.writing.routing import FileTarget, plan_routes, slot_of, spark_hash, values_for
+from lakelock.spark_plugin.write_stages import FileTarget, plan_routes, slot_of, spark_hash, values_for
 
 partitions = st.sampled_from(["", "a", "b=1", "c/d", "é"])
 

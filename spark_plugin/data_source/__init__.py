@@ -1,1 +1,0 @@
-"""`format("lakelock")`: reading and writing through Spark's Python data sources."""

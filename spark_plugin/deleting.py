@@ -1,0 +1,212 @@
+"""Delete by condition: Spark finds the rows, their file groups are claimed, and rewritten without them.
+
+Rows are chosen as positions in their files: exact even where a key occurs twice. The rows that a transaction selected become a
+question about the files of other writers: does one of them hold such a row?
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakelock.engine.file_tasks import rewrite_group
+from lakelock.errors import StorageError
+from lakelock.occ.footprint import ReadKind
+from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.conditions import SHOWN_CHARACTERS, Condition
+from lakelock.spark_plugin.lookup_stages import CHUNK_ROWS, chunks
+from lakelock.spark_plugin.reading import FILE_GONE
+from lakelock.spark_plugin.spark_session import file_place, spark_schema
+from lakelock.spark_plugin.write_attempt import Attempt, Redoing, Written
+from lakelock.spark_plugin.write_stages import (
+    REPORT,
+    REPORT_SCHEMA,
+    REPORTS_ONLY,
+    ROUTE,
+    FileTarget,
+    pack_of,
+    plan_routes,
+    reporting,
+    this_task,
+    while_wanted,
+)
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.layout import FileGroupId
+from lakelock.table.pruning import Pruning, StatisticsOf
+from lakelock.table.snapshot import DataFile
+from lakelock.texts import counted
+
+POSITIONS = "_lakelock_positions"
+_FILE, _ROW = "_lakelock_file", "_lakelock_row"
+SELECTED = pa.schema([(ROUTE, pa.int32()), (POSITIONS, pa.binary()), (REPORT, pa.binary())])
+
+
+@dataclass(frozen=True)
+class Selection:
+    """The chosen rows of `files`: how many by the number of the file among these, and their positions as a persisted frame."""
+
+    files: tuple[DataFile, ...]
+    counts: Mapping[int, int]
+    frame: DataFrame
+
+    @property
+    def groups(self) -> tuple[FileGroupId, ...]:
+        """The file groups that have chosen rows."""
+        return tuple(self.files[number].group for number in sorted(self.counts))
+
+    def positions(self) -> DataFrame:
+        """Rows of a file number and some positions in that file, as 64-bit numbers."""
+        return self.frame.where(F.col(REPORT).isNull()).drop(REPORT)
+
+
+def select_rows(attempt: Attempt, files: Sequence[DataFile], condition: Condition) -> Selection:
+    """Find the rows of the files that satisfy the condition; null counts as not satisfied."""
+    numbers = {file.name: number for number, file in enumerate(files)}
+    rows = attempt.read(files)
+    chosen = rows.where(condition.on(rows))
+    if files:
+        place = file_place(rows)
+        rows = chosen.select(place["file_name"].alias(_FILE), place["row_index"].alias(_ROW))
+    else:
+        rows = chosen.select(F.lit("").alias(_FILE), F.lit(0).alias(_ROW))
+    stage = reporting(SELECTED, partial(select_stage, numbers))
+    frame = rows.mapInArrow(stage, spark_schema(SELECTED))
+    attempt.keep(frame)
+    with attempt.jobs("finding the rows"):
+        reports = [report for report in attempt.collected(frame) if isinstance(report, Counter)]
+    return Selection(tuple(files), sum(reports, Counter()), frame)
+
+
+def select_stage(numbers: Mapping[str, int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | Counter[int]]:
+    """On an executor: pack the positions of each file into one value per chunk, and report their number."""
+    counts: Counter[int] = Counter()
+    for rows in chunks(batches, CHUNK_ROWS):
+        names = rows.column(_FILE).combine_chunks().dictionary_encode()
+        codes, positions = np.asarray(names.indices), rows.column(_ROW).to_numpy()
+        routes, packed = [], []
+        for code, name in enumerate(names.dictionary.to_pylist()):
+            mine = positions[codes == code].astype("<i8")
+            counts[numbers[name]] += len(mine)
+            routes.append(numbers[name])
+            packed.append(mine.tobytes())
+        columns = [pa.array(routes, pa.int32()), pa.array(packed, pa.binary()), pa.nulls(len(routes), pa.binary())]
+        yield pa.RecordBatch.from_arrays(columns, schema=SELECTED)
+    yield counts
+
+
+class AtPositions:
+    """A delete mask for the rows at some positions of a file; call it with the file's batches in order."""
+
+    def __init__(self, positions: npt.NDArray[Any]) -> None:
+        self._positions, self._at = np.sort(positions), 0
+
+    def __call__(self, batch: pa.Table) -> pa.Array:
+        start, end = self._at, self._at + batch.num_rows
+        first, last = np.searchsorted(self._positions, [start, end])
+        mask = np.zeros(batch.num_rows, np.bool_)
+        mask[self._positions[first:last] - start] = True
+        self._at = end
+        return pa.array(mask)
+
+
+class RowsRead:
+    """The rows that satisfy a condition, as Spark understands it."""
+
+    kind = ReadKind.ROWS
+
+    def __init__(self, condition: Condition, pruning: Pruning, read_files: Callable[[Sequence[DataFile]], DataFrame]) -> None:
+        self._condition, self._pruning, self._read_files = condition, pruning, read_files
+
+    @property
+    def description(self) -> str:
+        return str(self._condition)
+
+    def concerns(self, partition: str) -> bool:
+        return self._pruning.concerns(partition)
+
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return self._pruning.kept(files, statistics)
+
+    def matches(self, files: Sequence[DataFile]) -> str | None:
+        files = self._pruning.kept(files)
+        if not files:
+            return None
+        try:
+            frame = self._read_files(files)
+            found = frame.where(self._condition.on(frame)).limit(1).select(F.to_json(F.struct("*"))).head()
+        except StorageError as error:
+            return error.message
+        except (PySparkException, Py4JJavaError) as error:
+            if not FILE_GONE.search(str(error)):
+                raise
+            return f"{files[0].key}, or another file that it has to look into, is gone"
+        return None if found is None else str(found[0])[:SHOWN_CHARACTERS]
+
+
+def delete_where(attempt: Attempt, condition: Condition) -> Written:
+    """Delete the rows that satisfy the condition. Nobody may add such a row meanwhile."""
+    if not condition.repeatable:
+        attempt = attempt.forgetful()
+    pruning = attempt.pruning(condition)
+    attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
+    redoing, matched = Redoing.of(attempt, attempt.schema), attempt.memory.matched
+    files = tuple(pruning.files_of(attempt.tx.current()))
+    # An attempt before has looked into these, and has either found nothing or written what is left.
+    known = {number for number, file in enumerate(files) if redoing.before.made_from(file) is not None}
+    asked = [file for number, file in enumerate(files) if number not in known and matched.get(file.key, True)]
+    selection = select_rows(attempt, asked, condition)
+    matched.update((file.key, number in selection.counts) for number, file in enumerate(asked))
+    found = known | {number for number, file in enumerate(files) if number not in known and matched[file.key]}
+    kept = redoing.claimed_and_kept(files, found, {})
+    removed = remove_rows(attempt, selection)
+    lost = [files[number] for number in sorted(known - kept.files.keys())]
+    if lost:
+        removed += remove_rows(attempt, select_rows(attempt, lost, condition))
+    return Written(redoing.note(files, removed, kept, {}))
+
+
+def remove_rows(attempt: Attempt, selection: Selection) -> tuple[WriteStat, ...]:
+    """Rewrite the file groups that have selected rows, without those rows. The groups must be claimed."""
+    if not selection.counts:
+        return ()
+    files = selection.files
+    counts = {(files[number].partition, number): count for number, count in selection.counts.items()}
+    targets = [FileTarget(file.partition, file.size_bytes, 0) for file in files]
+    routes = plan_routes(counts, targets, tasks=2 * attempt.tasks, target_rows=1, task_rows=10_000_000)
+    plan = RemovePlan(attempt.context(), files)
+    stage = reporting(REPORT_SCHEMA, partial(remove_stage, plan))
+    packed = selection.positions().repartition(routes.packs, pack_of(routes, ROUTE))
+    what = f"rewriting {counted(len(counts), 'file group')}"
+    return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), what, rows=sum(counts.values()))
+
+
+@dataclass(frozen=True)
+class RemovePlan:
+    """What a task that removes rows needs."""
+
+    context: WriteContext
+    files: tuple[DataFile, ...]
+
+
+def remove_stage(plan: RemovePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+    """On an executor: rewrite each file group whose positions came to this task."""
+    packed: dict[int, list[bytes]] = {}
+    for batch in batches:
+        columns = batch.select([ROUTE, POSITIONS]).to_pydict()
+        for number, positions in zip(columns[ROUTE], columns[POSITIONS], strict=True):
+            packed.setdefault(number, []).append(positions)
+    task = this_task()
+    masks = {number: AtPositions(np.frombuffer(b"".join(parts), "<i8")) for number, parts in sorted(packed.items())}
+    written = (rewrite_group(plan.context, plan.files[number], task, delete_mask=mask) for number, mask in masks.items())
+    yield from while_wanted(plan.context, written)

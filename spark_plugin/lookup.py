@@ -1,0 +1,353 @@
+"""The driver's part in looking up keys: rows with the number of the file that holds their key, before anything is written.
+
+The keys that were looked up become a question about the files of other writers: does one of them hold such a key?
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+from lakelock.clock import Runtime, SystemRuntime
+from lakelock.errors import LakelockError, StorageError
+from lakelock.occ.committed import Phase
+from lakelock.occ.footprint import ReadKind
+from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin import lookup_stages
+from lakelock.spark_plugin.lookup_stages import (
+    CHUNK_ROWS,
+    FileKeys,
+    KeysByPartition,
+    LookedUpKeys,
+    LookPlan,
+    PackReport,
+    TagPlan,
+    TagReport,
+    joined_keys,
+    keys_by_partition,
+    look_stage,
+    pack_stage,
+    tag_stage,
+)
+from lakelock.spark_plugin.spark_jobs import in_task_text
+from lakelock.spark_plugin.spark_session import spark_schema
+from lakelock.spark_plugin.write_attempt import Attempt, Memory, Staged
+from lakelock.spark_plugin.write_stages import (
+    KEYS,
+    NEW_ROUTES,
+    PARCELS,
+    REPORT,
+    REPORT_SCHEMA,
+    REPORTS_ONLY,
+    ROUTE,
+    SLOTS,
+    Batches,
+    Parcels,
+    Routes,
+    family_of,
+    pack_of,
+    received,
+    reporting,
+    values_for,
+)
+from lakelock.storage import Storage
+from lakelock.table.base_files import BaseFile
+from lakelock.table.key_search import LocatedKeys, held
+from lakelock.table.pruning import StatisticsOf
+from lakelock.table.snapshot import DataFile
+from lakelock.texts import counted
+
+
+@dataclass(frozen=True)
+class LookedUp:
+    """The key and partition columns of the rows that a write looked up, packed in a persisted frame, and how many they are."""
+
+    frame: DataFrame
+    parcels: Parcels
+    context: WriteContext
+    count: int
+
+    def keys(self) -> KeysByPartition:
+        """The record keys, collected on the driver."""
+        stage = reporting(REPORT_SCHEMA, partial(_keys_stage, self.context, self.parcels))
+        found: dict[str, list[pa.Array]] = {}
+        for report in self._reports(stage):
+            assert isinstance(report, tuple)
+            found.setdefault(report[0], []).append(report[1])
+        return {partition: pa.concat_arrays(parts) for partition, parts in found.items()}
+
+    def first_in(self, files: Sequence[DataFile], *, anywhere: bool = False) -> str | None:
+        """The first match, found by the executors; `anywhere` also in files of other partitions than the key's."""
+        search = partial(_search_stage, self.context, self.parcels, tuple(files), anywhere=anywhere)
+        stage = reporting(REPORT_SCHEMA, search)
+        return next((str(report) for report in self._reports(stage)), None)
+
+    def _reports(self, stage: Callable[[Batches], Batches]) -> list[object]:
+        return received(self.frame.mapInArrow(stage, REPORTS_ONLY).select(REPORT).collect())
+
+
+class KeysRead:
+    """The keys that a write looked up, found or not."""
+
+    kind = ReadKind.KEYS
+
+    def __init__(
+        self,
+        description: str,
+        partitions: frozenset[str] | None,
+        attempt: Attempt,
+        looked_up: LookedUp,
+        keys: KeysByPartition | None = None,
+    ) -> None:
+        """In these partitions; None: each key in all of them. `keys`: the same keys, if the driver has them already."""
+        self.description = description
+        self._partitions, self._looked_up, self._keys = partitions, looked_up, keys
+        self._storage, self._runtime = attempt.storage, attempt.runtime
+
+    def concerns(self, partition: str) -> bool:
+        return self._partitions is None or partition in self._partitions
+
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return files
+
+    def matches(self, files: Sequence[DataFile]) -> str | None:
+        mine, anywhere = [file for file in files if self.concerns(file.partition)], self._partitions is None
+        if not mine:
+            return None
+        try:
+            if self._keys is None:
+                return self._looked_up.first_in(mine, anywhere=anywhere)
+            parallel = self._looked_up.context.settings.listing.parallel_requests
+            keys = in_every_partition(self._keys, mine) if anywhere else self._keys
+            return first_held(keys, mine, self._storage, self._runtime, parallel)
+        except StorageError as error:
+            return error.message
+
+
+def in_every_partition(keys: KeysByPartition, files: Iterable[DataFile]) -> KeysByPartition:
+    """All of the keys, for each partition of the files."""
+    together = pa.concat_arrays(list(keys.values()))
+    return dict.fromkeys((file.partition for file in files), together)
+
+
+def first_held(
+    keys: KeysByPartition, files: Iterable[DataFile], storage: Storage, runtime: Runtime, parallel: int
+) -> str | None:
+    """The first of `keys` that a file of its partition holds, as text for people. Several files are read at a time."""
+    concerned = [file for file in files if file.partition in keys]
+    for start in range(0, len(concerned), parallel):
+        looks = [partial(_held_in, keys[file.partition], file, storage) for file in concerned[start : start + parallel]]
+        found = next((text for text in runtime.gather(looks, limit=parallel) if text is not None), None)
+        if found is not None:
+            return found
+    return None
+
+
+def _held_in(keys: pa.Array, file: DataFile, storage: Storage) -> str | None:
+    with BaseFile(storage.open_input(file.key), file.key) as base:
+        found = np.flatnonzero(held(keys, base))
+    if not len(found):
+        return None
+    key = keys[int(found[0])].as_py()
+    return f"{file.partition}: {key}" if file.partition else str(key)
+
+
+def _keys_stage(context: WriteContext, parcels: Parcels, batches: Iterator[pa.RecordBatch]) -> Iterator[object]:
+    for rows in parcels.unpacked_keys(batches, CHUNK_ROWS):
+        yield from keys_by_partition(context, rows).items()
+
+
+def _search_stage(
+    context: WriteContext, parcels: Parcels, files: Sequence[DataFile], batches: Iterator[pa.RecordBatch], *, anywhere: bool
+) -> Iterator[object]:
+    storage, parallel = context.location.open(), context.settings.listing.parallel_requests
+    for rows in parcels.unpacked_keys(batches, CHUNK_ROWS):
+        keys = keys_by_partition(context, rows)
+        found = first_held(in_every_partition(keys, files) if anywhere else keys, files, storage, SystemRuntime(), parallel)
+        if found is not None:
+            yield found
+            return
+
+
+@dataclass(frozen=True)
+class Tagged:
+    """Rows in parcels by route, how many take each route, the number of rows of the files that hold some of their keys, and
+    what a row takes in memory.
+
+    `keys` are the keys that were looked up, unless they are too many for the driver. `new` has, for each partition with rows
+    whose keys no file holds, a value that is equal in two attempts only if these are the same rows.
+    """
+
+    plan: TagPlan
+    frame: DataFrame
+    counts: Mapping[tuple[str, int], int]
+    file_rows: Mapping[int, int]
+    row_bytes: int
+    looked_up: LookedUp
+    keys: KeysByPartition | None = None
+    new: Mapping[str, object] = field(default_factory=dict)
+
+
+def look_up(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -> Tagged | None:
+    """Find which file holds the key of each row of `frame`; None if it has no row. Its rows are computed once.
+
+    What the `memory` has of an earlier attempt is not done again: neither packing the rows, nor looking into the same files.
+    """
+    snapshot = attempt.tx.current()
+    staged = memory.staged or _packed(attempt, frame, plan, memory)
+    if not staged.counts:
+        return None
+    plan = replace(plan, files=tuple(file for partition in sorted(staged.counts) for file in snapshot.in_partition(partition)))
+    rows, count = staged.frame.where(F.col(REPORT).isNull()), sum(staged.counts.values())
+    if count > lookup_stages.FEW_KEYS:
+        return _by_rows(attempt, rows, plan, staged, memory)
+    looked_up = LookedUp(rows.select(KEYS), plan.parcels, plan.context, count)
+    if staged.keys is None:
+        with attempt.jobs("fetching the keys"):
+            staged.keys = looked_up.keys()
+    return _by_files(attempt, rows, plan, looked_up, staged, memory)
+
+
+@dataclass(frozen=True)
+class FoundAnywhere:
+    """Keys that were looked up in all partitions: how many, and the files that hold some of them, or, of too many keys for the
+    driver, may. `keys` are under the empty partition, None if they are too many."""
+
+    count: int
+    files: tuple[DataFile, ...]
+    looked_up: LookedUp
+    keys: KeysByPartition | None = None
+
+
+def look_up_anywhere(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -> FoundAnywhere | None:
+    """Find which files hold the keys of `frame`, in whatever partition; None if it has no row.
+
+    The plan's context is that of a table without partitions.
+    """
+    files = attempt.tx.current().files
+    staged = memory.staged or _packed(attempt, frame, plan, memory)
+    if not staged.counts:
+        return None
+    rows, count = staged.frame.where(F.col(REPORT).isNull()), sum(staged.counts.values())
+    looked_up = LookedUp(rows.select(KEYS), plan.parcels, plan.context, count)
+    if count > lookup_stages.FEW_KEYS:
+        return FoundAnywhere(count, files, looked_up)
+    if staged.keys is None:
+        with attempt.jobs("fetching the keys"):
+            staged.keys = looked_up.keys()
+    distinct = in_every_partition({"": staged.keys[""].unique()}, files)
+    found = _looked_into(attempt, replace(plan, files=files), distinct, memory) if files else []
+    holders = tuple(files[number] for number in sorted({each.file for each in found}))
+    return FoundAnywhere(count, holders, looked_up, staged.keys)
+
+
+def _packed(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -> Staged:
+    """Compute the rows, once."""
+    packed = frame.mapInArrow(reporting(PARCELS, partial(pack_stage, plan)), spark_schema(PARCELS))
+    memory.keep(packed)
+    with attempt.jobs("packing the rows", Phase.SHUFFLE):
+        reports = [report for report in attempt.collected(packed) if isinstance(report, PackReport)]
+    counts: Counter[str] = sum((report.counts for report in reports), Counter())
+    told = [report.keys for report in reports if report.keys is not None]
+    keys = joined_keys(*told) if len(told) == len(reports) else None
+    memory.staged = Staged(packed, counts, keys, sum(report.size_bytes for report in reports))
+    return memory.staged
+
+
+def _by_files(attempt: Attempt, rows: DataFrame, plan: TagPlan, looked_up: LookedUp, staged: Staged, memory: Memory) -> Tagged:
+    """Send the keys to the files."""
+    assert staged.keys is not None, "the driver has fetched them"
+    keys = staged.keys
+    distinct = {partition: found.unique() for partition, found in keys.items()}
+    found = _looked_into(attempt, plan, distinct, memory)
+    holdings: dict[str, list[FileKeys]] = {partition: [] for partition in keys}
+    for each in found:
+        holdings[plan.files[each.file].partition].append(each)
+    held = {p: LocatedKeys.of(distinct[p], ((each.file, each.positions) for each in of)) for p, of in holdings.items()}
+    counts: Counter[tuple[str, int]] = Counter()
+    new: dict[str, object] = {}
+    unheld: list[pa.Array] = []
+    for partition, given in keys.items():
+        _, files, missing = held[partition].tagged(given)
+        unheld.append(given.take(pa.array(missing)))
+        slots = lookup_stages.slots_of(partition, unheld[-1], len(plan.files))
+        counts.update(lookup_stages.rows_by_route(partition, files, slots))
+        if len(missing):
+            new[partition] = missing.tobytes()
+    plan = replace(plan, held=held, no_file=LookedUpKeys.of(unheld))
+    tagged = rows.mapInArrow(partial(_rows_of, partial(tag_stage, plan)), spark_schema(PARCELS))
+    return Tagged(plan, tagged, counts, {each.file: each.rows for each in found}, staged.row_bytes, looked_up, distinct, new)
+
+
+def _looked_into(attempt: Attempt, plan: TagPlan, distinct: KeysByPartition, memory: Memory) -> list[FileKeys]:
+    """What the files hold of the keys, each of which may be looked into once in all attempts."""
+    possible = lookup_stages.possible_files(plan.files, distinct, attempt.tx.current().stats_of)
+    fresh = [number for number in possible if plan.files[number].key not in memory.held]
+    if fresh:
+        look = LookPlan(plan.context, distinct, plan.files, lookup_stages.shares(plan.files, fresh, 2 * attempt.tasks))
+        stage = reporting(REPORT_SCHEMA, partial(look_stage, look))
+        numbers = attempt.spark.range(0, len(look.shares), 1, len(look.shares))
+        keys = sum(len(each) for each in {id(each): each for each in distinct.values()}.values())
+        with attempt.jobs(f"looking up keys in {counted(len(fresh), 'file')}", rows=keys):
+            found = [each for part in attempt.collected(numbers.mapInArrow(stage, REPORTS_ONLY)) for each in _file_keys(part)]
+        memory.held.update(dict.fromkeys((plan.files[number].key for number in fresh), None))
+        memory.held.update((plan.files[each.file].key, each) for each in found)
+    known = ((number, memory.held[plan.files[number].key]) for number in possible)
+    return [replace(held, file=number) for number, held in known if held is not None]
+
+
+def _file_keys(report: object) -> list[FileKeys]:
+    assert isinstance(report, list)
+    return report
+
+
+def _rows_of(stage: Callable[[Batches], Iterator[object]], batches: Batches) -> Batches:
+    """A stage without its reports: nobody collects them, so any error in it is raised."""
+    try:
+        yield from (item for item in stage(batches) if isinstance(item, pa.RecordBatch))
+    except LakelockError as error:
+        raise RuntimeError(in_task_text(error)) from error
+
+
+def _by_rows(attempt: Attempt, rows: DataFrame, plan: TagPlan, staged: Staged, memory: Memory) -> Tagged:
+    """Gather the rows of each partition in as few tasks as can hold them, and look into its files from there."""
+    together = rows.repartition((packs := _packs(staged.counts)).packs, pack_of(packs, ROUTE))
+    tagged = together.mapInArrow(reporting(PARCELS, partial(tag_stage, plan)), spark_schema(PARCELS))
+    attempt.keep(tagged)
+    with attempt.jobs("looking up keys", rows=sum(staged.counts.values())):
+        reports = [report for report in attempt.collected(tagged) if isinstance(report, TagReport)]
+    if memory is not attempt.memory or not attempt.tx.redo.keeps_files:
+        memory.unstage()  # the tagged rows are all that the rest of the write needs
+    routes: Counter[tuple[str, int]] = sum((report.counts for report in reports), Counter())
+    file_rows = {number: count for report in reports for number, count in report.file_rows.items()}
+    frame = tagged.where(F.col(REPORT).isNull())
+    looked_up = LookedUp(frame.select(KEYS), plan.parcels, plan.context, sum(staged.counts.values()))
+    in_partition: dict[str, frozenset[str]] = {
+        partition: frozenset(file.key for file in attempt.tx.current().in_partition(partition)) for partition in staged.counts
+    }
+    new = {partition: in_partition[partition] for partition, route in routes if route >= len(plan.files)}
+    return Tagged(plan, frame, routes, file_rows, staged.row_bytes, looked_up, new=new)
+
+
+def _packs(counts: Mapping[str, int]) -> Routes:
+    """The task that gets the rows of each slot of a partition's family: several tasks only for many rows."""
+    families: Counter[int] = Counter()
+    for partition, rows in counts.items():
+        families[family_of(partition)] += rows
+    first, tasks_of = 0, {}
+    for family, rows in sorted(families.items()):
+        tasks_of[family] = first, min(SLOTS, -(-rows // lookup_stages.CHUNK_ROWS))
+        first += tasks_of[family][1]
+    values = values_for(first)
+    pack_values = [values[0]] * NEW_ROUTES
+    for family, (start, tasks) in tasks_of.items():
+        for slot in range(SLOTS):
+            pack_values[family * SLOTS + slot] = values[start + slot * tasks // SLOTS]
+    return Routes(first, tuple(pack_values), frozenset())

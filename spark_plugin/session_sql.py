@@ -1,0 +1,282 @@
+"""SQL for a whole session, `sql(spark, "...")`: statements about lake tables run here, and every other one is Spark's.
+
+Temporary views of `format("lakelock")` that a statement reads are made again before. Spark keeps what it planned for the first
+query over such a view, so later ones would see the table as it was then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime, timedelta, timezone
+from itertools import count
+from pathlib import Path
+
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
+
+from lakelock.checked_calls import checked
+from lakelock.errors import InputError
+from lakelock.occ.results import WriteResult
+from lakelock.spark_plugin.lake_table import LakeTable
+from lakelock.spark_plugin.spark_session import require_classic
+from lakelock.spark_plugin.sql_operations import (
+    Alter,
+    By,
+    Change,
+    ColumnChange,
+    Command,
+    Describe,
+    Moment,
+    Name,
+    Optimize,
+    Query,
+    Relation,
+    Restore,
+    Unreadable,
+    Vacuum,
+    is_path,
+    quoted,
+)
+from lakelock.spark_plugin.sql_planning import path_of_view, relation_of_view
+from lakelock.spark_plugin.sql_refusals import no_version
+
+
+def read_afresh(spark: SparkSession, names: Iterable[Name]) -> None:
+    """Have those of the names that are such views show their tables as they are now; all others stay as they are.
+
+    A view that somebody cached, or that shows a table as of a time, stays, too.
+    """
+    for name in dict.fromkeys(names):
+        is_global = _is_global(spark, name)
+        relation = relation_of_view(spark, name) if is_global is not None else None
+        if relation is None or relation.options().containsKey("as_of") or spark.catalog.isCached(quoted(name)):
+            continue
+        options = dict(relation.options().asCaseSensitiveMap())
+        frame = spark.read.format("lakelock").options(**options).load()
+        named = _named_by_the_view(spark.table(quoted(name)).schema, frame.schema)
+        if named is not None:
+            frame = spark.read.format("lakelock").options(**options).schema(named).load()
+        if is_global:
+            frame.createOrReplaceGlobalTempView(name[1])
+        else:
+            frame.createOrReplaceTempView(name[0])
+
+
+def _is_global(spark: SparkSession, name: Name) -> bool | None:
+    """Whether a temporary view is one of all sessions; None for what is no temporary view. No metastore is asked."""
+    catalog = spark._jsparkSession.sessionState().catalog()
+    if len(name) == 1:
+        return False if catalog.getTempView(name[0]).isDefined() else None
+    if len(name) == 2 and name[0].lower() == str(spark.conf.get("spark.sql.globalTempDatabase", "global_temp")).lower():
+        return True if catalog.getGlobalTempView(name[1]).isDefined() else None
+    return None
+
+
+def _named_by_the_view(shown: StructType, now: StructType) -> StructType | None:
+    """The columns for a view that was made with some of the table's; None for one of them all, which new ones come behind."""
+    if not set(shown.names) < set(now.names) or now.names[: len(shown)] == shown.names:
+        return None
+    return StructType([now[name] for name in shown.names])
+
+
+DONE = "operation string, instant string, rows_inserted long, rows_updated long, rows_deleted long, summary string"
+"""The columns of the one row that tells what a statement did."""
+_EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_numbers = count(1)
+
+
+@checked
+def sql(
+    spark: SparkSession,
+    statement: str,
+    args: Mapping[str, object] | None = None,
+    *,
+    config: str | Path | None = None,
+    options: Mapping[str, object] | None = None,
+) -> DataFrame:
+    """Run a statement that may name lake tables, by path or by the name of a temporary view; any other one is `spark.sql`'s.
+
+    >>> sql(spark, "UPDATE lakelock.`s3://lake/goods` SET price = price * 2 WHERE shop = 'berlin'")      # doctest: +SKIP
+    >>> sql(spark, "SELECT * FROM lakelock.`s3://lake/goods` TIMESTAMP AS OF '2026-11-20 12:00'")        # doctest: +SKIP
+    >>> sql(spark, "CREATE TEMPORARY VIEW goods USING lakelock OPTIONS (path 's3://lake/goods')")        # doctest: +SKIP
+    >>> sql(spark, "DESCRIBE HISTORY goods")                                                             # doctest: +SKIP
+
+    It takes `UPDATE`, `DELETE FROM`, `MERGE INTO` and `INSERT` as `LakeTable.sql` does; `SELECT` with `TIMESTAMP AS OF` (a time
+    in the session's zone) and `VERSION AS OF` (an instant); `DESCRIBE HISTORY` and `DESCRIBE DETAIL`; `VACUUM … RETAIN n HOURS
+    DRY RUN`; `OPTIMIZE … WHERE … ZORDER BY (…)`, which sorts; `RESTORE TABLE … TO …`; `ALTER TABLE` with `ADD`,
+    `RENAME`, `DROP` and `ALTER COLUMN`. What changes the table returns one row that tells what was done. `args` are values for
+    markers such as `:shop`. `config` and `options` are those of `LakeTable.for_path`.
+
+    A temporary view of `format("lakelock")` that the statement reads by its name is made again first, so that it shows the
+    table as it is now: Spark by itself goes on with what it planned for the first query over the view.
+
+    `InputError` before any work for what cannot be run. Needs sqlglot: `pip install 'lakelock[sql]'`.
+    """
+    try:
+        from lakelock.spark_plugin.sql_commands import command_of, names_in
+    except ModuleNotFoundError as error:
+        if error.name != "sqlglot":
+            raise
+        raise InputError("sql() needs sqlglot, which is not installed", hint="pip install 'lakelock[sql]'") from error
+    if not str(statement).strip():
+        raise InputError("sql() takes the text of one statement", hint='sql(spark, "DESCRIBE HISTORY lakelock.`/lake/goods`")')
+    require_classic(spark)
+    command = command_of(statement)
+    read_afresh(spark, names_in(statement))
+    return _Session(spark, statement, args, lambda path: LakeTable.for_path(spark, path, config=config, options=options)).run(
+        command
+    )
+
+
+@dataclass(frozen=True)
+class _Session:
+    spark: SparkSession
+    text: str
+    args: Mapping[str, object] | None
+    open: Callable[[str], LakeTable]
+
+    def run(self, command: Command | None) -> DataFrame:
+        if command is None:
+            return self._sparks(self.text)
+        if isinstance(command, Query):
+            return self._query(command)
+        path = self._path(command.target)
+        if path is None:
+            return self._sparks(self.text)
+        with self.open(path) as table:
+            match command:
+                case Unreadable():
+                    raise command.error
+                case Describe():
+                    if not command.history:
+                        return table.detail()
+                    return table.history() if command.limit is None else table.history(command.limit)
+                case Vacuum():
+                    return self._done("VACUUM", table.vacuum(command.keep_hours, dry_run=command.dry_run))
+                case Optimize():
+                    return self._done("OPTIMIZE", table.optimize(command.where, sort_by=command.sort_by).execute())
+                case Restore():
+                    return self._done("RESTORE", table.restore(self._moment(command.moment, restores=True)))
+                case Alter():
+                    return self._done("ALTER", _altered(table, command))
+                case Change():
+                    return self._change(table, command)
+
+    def _change(self, table: LakeTable, command: Change) -> DataFrame:
+        target = self.text[command.target.start : command.target.stop]
+        if command.target.path is None:
+            target = f"lakelock.{quoted((table.path,))}"
+            target += "" if command.alias_follows else f" AS {quoted((command.target.name[-1],))}"
+        with self._views(command.sources) as views:
+            text = _replaced(self.text, [(command.target, target), *views])
+            return self._done(text.split(maxsplit=1)[0].upper(), table.sql(text, self.args))
+
+    def _query(self, command: Query) -> DataFrame:
+        with self._views(command.relations) as views:
+            return self._sparks(_replaced(self.text, views))
+
+    @contextmanager
+    def _views(self, relations: tuple[Relation, ...]) -> Iterator[list[tuple[Relation, str]]]:
+        """Temporary views of these tables as of now, or of their moments, while a statement that names them is analysed."""
+        names: list[str] = []
+        found: list[tuple[Relation, str]] = []
+        try:
+            for relation in relations:
+                path = self._path(relation)
+                if path is None:
+                    continue
+                with self.open(path) as table:
+                    frame = table.read(as_of=None if relation.moment is None else self._moment(relation.moment))
+                names.append(f"_lakelock_{next(_numbers)}")
+                frame.createOrReplaceTempView(names[-1])
+                found.append((relation, names[-1]))
+            yield found
+        finally:
+            for name in names:
+                self.spark.catalog.dropTempView(name)
+
+    def _path(self, relation: Relation) -> str | None:
+        return relation.path if is_path(relation.name) else path_of_view(self.spark, relation.name)
+
+    def _moment(self, moment: Moment, *, restores: bool = False) -> str | datetime:
+        """A time as Spark understands it in the session's zone, or an instant."""
+        if moment.by is By.INSTANT:
+            text = moment.value.strip("()'\" ")
+            if (not restores and not re.fullmatch(r"\d{14}(\d{3})?", text)) or (text.isdigit() and len(text) < 14):
+                raise no_version(moment.value)
+            return text
+        try:
+            row = self._sparks(f"SELECT unix_micros(CAST({moment.value} AS TIMESTAMP))").head()
+        except (PySparkException, Py4JError) as error:
+            raise _no_time(moment.value) from error
+        if row is None or row[0] is None:
+            raise _no_time(moment.value)
+        return _EPOCH + timedelta(microseconds=row[0])
+
+    def _sparks(self, text: str) -> DataFrame:
+        return self.spark.sql(text) if self.args is None else self.spark.sql(text, dict(self.args))
+
+    def _done(self, operation: str, result: object) -> DataFrame:
+        counts: tuple[object, ...] = (None, None, None, None)
+        if isinstance(result, WriteResult):
+            operation = str(result.operation)
+            counts = (result.instant, result.rows_inserted, result.rows_updated, result.rows_deleted)
+        return self.spark.createDataFrame([(operation, *counts, repr(result))], DONE)
+
+
+def _altered(table: LakeTable, command: Alter) -> WriteResult:
+    columns, names = dict(command.columns), [name for name, _ in command.columns]
+    match command.change:
+        case ColumnChange.ADD:
+            return table.columns.add(columns)
+        case ColumnChange.WIDEN:
+            return table.columns.widen(columns)
+        case ColumnChange.RELAX:
+            return table.columns.relax(names)
+        case ColumnChange.RENAME:
+            return table.columns.rename(columns)
+        case ColumnChange.DROP:
+            return table.columns.drop(names)
+        case ColumnChange.PLACE:
+            ((name, before),) = command.columns
+            parent, dot, leaf = name.rpartition(".")
+            first = [*_up_to(_names_in(table.schema, parent), before.rpartition(".")[2], but=leaf), leaf]
+            return table.columns.reorder([f"{parent}{dot}{each}" for each in first])
+
+
+def _names_in(schema: StructType, parent: str) -> list[str]:
+    """The names of the columns, or of the fields of the struct at a path; none where there is no struct."""
+    found: DataType = schema
+    for part in parent.split(".") if parent else ():
+        if isinstance(found, ArrayType):
+            found = found.elementType
+        elif isinstance(found, MapType):
+            found = found.valueType
+        else:
+            inside = list(found) if isinstance(found, StructType) else []
+            found = next((field.dataType for field in inside if field.name.lower() == part.lower()), NullType())
+    return found.names if isinstance(found, StructType) else []
+
+
+def _up_to(names: list[str], last: str, *, but: str) -> list[str]:
+    """The names up to one, without another; none for no name."""
+    if not last:
+        return []
+    lower = [name.lower() for name in names]
+    end = lower.index(last.lower()) + 1 if last.lower() in lower else 0
+    return [name for name in names[:end] if name.lower() != but.lower()] or [last]
+
+
+def _replaced(text: str, pieces: list[tuple[Relation, str]]) -> str:
+    for relation, other in sorted(pieces, key=lambda piece: -piece[0].start):
+        text = text[: relation.start] + other + text[relation.stop :]
+    return text
+
+
+def _no_time(value: str) -> InputError:
+    return InputError(f"TIMESTAMP AS OF {value} is no time", hint="write TIMESTAMP AS OF '2026-11-20 12:00', or with a zone")

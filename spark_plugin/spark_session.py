@@ -1,0 +1,366 @@
+"""What the plugin asks of a Spark session: its classes, versions and types, frames that stay persisted, and whether it is gone.
+
+When Spark goes away during a write, the user learns what became of the transaction, not only that a connection broke. Storage
+and locks are reached without the JVM, so this process can roll its transaction back after Spark has ended.
+
+Micro-batches of Structured Streaming are numbered, which makes replaying one harmless.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import cache, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+
+import pyarrow as pa
+from py4j.protocol import Py4JError
+from pyspark import StorageLevel
+from pyspark.errors import PySparkException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from lakelock.errors import InputError, LakelockError, SchemaError, SparkGone
+from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.ending import TransactionState
+from lakelock.occ.transaction import Transaction
+from lakelock.spark_plugin.supported import has_data_sources, require_supported_spark
+from lakelock.texts import command
+
+PYTHON_UTILS = "org.apache.spark.api.python.PythonUtils"
+
+
+def java_class(spark: SparkSession, name: str) -> Any:
+    """A class of the JVM; where it has none of this name, something that cannot be called (`TypeError`).
+
+    In `spark._jvm.org.apache.spark` the JVM searches all of Spark's jars at each dot for a class of that name, and for a name
+    without dots it searches them again and again.
+    """
+    return getattr(spark._jvm, name)
+
+
+def scala_object(spark: SparkSession, name: str) -> Any:
+    """A Scala object by its name; where there is none, something that cannot be called."""
+    return getattr(java_class(spark, f"{name}$"), "MODULE$")
+
+
+_NULL_STRUCTS = "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing"
+
+
+def is_older(spark: SparkSession) -> bool:
+    """Whether this session is one of Spark 3.5."""
+    return not has_data_sources(spark.version)
+
+
+def session_confs(spark: SparkSession) -> dict[str, str]:
+    """The confs of the session, those of its application among them."""
+    if is_older(spark):
+        converters = java_class(spark, "scala.collection.JavaConverters")
+        return dict(converters.mapAsJavaMapConverter(spark._jsparkSession.conf().getAll()).asJava())  # type: ignore[attr-defined]
+    found = spark.conf.getAll
+    values: Mapping[str, str] = found() if callable(found) else found
+    return dict(values)
+
+
+def takes_structs_for_null(spark: SparkSession) -> bool:
+    """Whether a struct is null to Spark where a Parquet file has none of the fields that a query names: always before 4.1."""
+    return not spark.conf.isModifiable(_NULL_STRUCTS) or spark.conf.get(_NULL_STRUCTS) == "true"
+
+
+def file_place(rows: DataFrame) -> Column:
+    """Where a row of files lies: a struct with `file_name` and `row_index`, even where the frame has a column of that name."""
+    jdf: Any = rows._jdf
+    return Column(jdf.metadataColumn("_metadata"))
+
+
+def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> DataFrame:
+    """A few rows as a frame that Spark keeps in its plan."""
+    if not is_older(spark):
+        return spark.createDataFrame(rows, schema)
+    from pyspark.sql.pandas.serializers import ArrowStreamSerializer
+
+    context, jvm = spark.sparkContext, spark._jvm  # type: Any, Any
+    batches = context._serialize_to_jvm(
+        rows.combine_chunks().to_batches(),
+        ArrowStreamSerializer(),
+        jvm.PythonSQLUtils.readArrowStreamFromFile,
+        jvm.ArrowIteratorServer,
+    )
+    return DataFrame(jvm.PythonSQLUtils.toDataFrame(batches, schema.json(), spark._jsparkSession), spark)
+
+
+def rebalanced(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:
+    """The rows of each value of these columns close together, in partitions of about the same size."""
+    spark = frame.sparkSession
+    if not is_older(spark):
+        return frame.hint("rebalance", *columns)
+    jdf, given = frame._jdf, columns  # type: Any, Any
+    expressions = java_class(spark, PYTHON_UTILS).toSeq([column._jc.expr() for column in given])
+    return DataFrame(jdf.hint("rebalance", expressions), spark)
+
+
+def column_of(spark: SparkSession, expression: Any) -> Column:
+    """An expression of an analysed plan as a Column."""
+    if is_older(spark):
+        return Column(java_class(spark, "org.apache.spark.sql.Column")(expression))
+    return Column(scala_object(spark, "org.apache.spark.sql.classic.ExpressionUtils").column(expression))
+
+
+def try_cast(spark: SparkSession, expression: Any, wanted: Any) -> Column:
+    """An expression of an analysed plan in another of Spark's types; null where its value has none of that type."""
+    if not is_older(spark):
+        column: Column = column_of(spark, expression)
+        return column.try_cast(wanted.simpleString())
+    expressions = "org.apache.spark.sql.catalyst.expressions"
+    null_otherwise = scala_object(spark, f"{expressions}.EvalMode").TRY()
+    no_zone = java_class(spark, "scala.Option").apply(None)
+    return column_of(spark, java_class(spark, f"{expressions}.Cast")(expression, wanted, no_zone, null_otherwise))
+
+
+def condition_of(error: PySparkException) -> str | None:
+    """The name of what is wrong, such as `PATH_NOT_FOUND`."""
+    return error.getCondition() if hasattr(error, "getCondition") else error.getErrorClass()
+
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Self = TypeVar("Self")
+
+
+def why_gone(spark: SparkSession) -> str:
+    """Why this session can no longer run anything; `""` if it can. One call into the JVM."""
+    try:
+        context = spark.sparkContext._jsc
+        stopped = context is None or context.sc().isStopped()
+    except (Py4JError, OSError):
+        return "Spark's JVM does not answer: it has ended or was killed"
+    except AttributeError:  # stopped by another thread just now
+        stopped = True
+    return "the Spark session was stopped" if stopped else ""
+
+
+def require_running(spark: SparkSession) -> None:
+    """Raise `SparkGone` if nothing can run in this session."""
+    if problem := why_gone(spark):
+        raise _gone(problem)
+
+
+def needs_spark(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatenate[Self, P], T]:
+    """A method that fails with `SparkGone`, rather than a broken connection, when Spark goes away during the call.
+
+    For methods of objects that keep their session in `_spark`.
+    """
+
+    @wraps(method)
+    def call(self: Any, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return method(self, *args, **kwargs)
+        except LakelockError:
+            raise
+        except Exception as error:
+            if problem := why_gone(self._spark):
+                raise _gone(problem) from error
+            raise
+
+    return cast(Callable[Concatenate[Self, P], T], call)
+
+
+@contextmanager
+def outcome_told(spark: SparkSession, tx: Transaction, path: str) -> Iterator[None]:
+    """End the transaction if Spark goes away in the block, or the user interrupts it, and say what became of it.
+
+    Raises `SparkGone`, or the user's own `KeyboardInterrupt` with a note.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if gone := ended_by(error, spark, tx, path):
+            raise gone from error
+        raise
+
+
+def ended_by(error: BaseException, spark: SparkSession, tx: Transaction, path: str) -> SparkGone | None:
+    """The error to raise instead of one that Spark's end caused; the transaction has then ended.
+
+    An interruption also ends the transaction, and gets a note that says what became of it.
+    """
+    if isinstance(error, LakelockError):
+        return None
+    if not isinstance(error, Exception):
+        tx.abort(type(error).__name__)
+        _note(error, f"lakelock: {outcome_of(tx, path)}")
+        return None
+    problem = why_gone(spark)
+    if not problem:
+        return None
+    tx.abort(problem)
+    return _gone(f"{problem}; {outcome_of(tx, path)}", instant=tx.instant, outcome=tx.state.value)
+
+
+def outcome_of(tx: Transaction, path: str) -> str:
+    """What became of a transaction that has ended, as a sentence."""
+    name = f"{tx.operation} {tx.instant}"
+    if tx.state is TransactionState.COMMITTED:
+        return f"{name} is committed"
+    if tx.state is TransactionState.REJECTED:
+        return f"{name} was rolled back, nothing of it is in the table"
+    look = command("commits", "show", path, tx.instant)
+    return f"whether {name} is committed is not known yet, nothing was cleaned up: {look}"
+
+
+def _gone(message: str, **details: object) -> SparkGone:
+    return SparkGone(
+        message,
+        hint="start a new Spark session (if the JVM died, in a new Python process), open the table in it, "
+        "and run the operation again",
+        **details,
+    )
+
+
+def _note(error: BaseException, text: str) -> None:
+    if hasattr(error, "add_note"):
+        error.add_note(text)
+    elif not error.args:  # Python 3.10 has no notes
+        error.args = (text,)
+
+
+CONF_PREFIX = "spark.lakelock."
+_MAY_JOIN_PARTITIONS = "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning"
+
+
+@cache
+def _to_arrow_arguments() -> Mapping[str, Any]:
+    """Spark 4.3 requires the time zone of timestamps; earlier versions use UTC by themselves."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return {"timezone": "UTC"} if "timezone" in inspect.signature(to_arrow_schema).parameters else {}
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """The Arrow schema of a Spark schema, timestamps in UTC; `SchemaError` for a type that Arrow cannot carry."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    try:
+        return to_arrow_schema(schema, **_to_arrow_arguments())
+    except PySparkException as error:
+        raise SchemaError(
+            f"a column has a type that a table cannot hold: {error}", hint="cast it, for example to string, before writing"
+        ) from error
+
+
+def spark_schema(schema: pa.Schema) -> StructType:
+    """The Spark schema of an Arrow schema, all columns nullable. Timestamps without a zone are TIMESTAMP_NTZ."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    nullable = pa.schema([field.with_nullable(True) for field in schema])
+    found: StructType = from_arrow_schema(nullable, prefer_timestamp_ntz=True)
+    return found
+
+
+def spark_conf(spark: SparkSession) -> dict[str, str]:
+    """The session's confs under `spark.lakelock.`, with that prefix."""
+    return {key: str(value) for key, value in session_confs(spark).items() if key.startswith(CONF_PREFIX)}
+
+
+def require_batch(df: object, verb: str) -> DataFrame:
+    """`df` if it can be written in one go, otherwise an error that says what to use instead."""
+    from pyspark.sql import DataFrame as AnyFrame
+
+    if not isinstance(df, AnyFrame):
+        raise InputError(
+            f"{verb} needs a Spark DataFrame, not {type(df).__name__}", hint="make one with spark.createDataFrame(...)"
+        )
+    if df.isStreaming:
+        raise InputError(
+            f"{verb} was given a streaming DataFrame",
+            hint="use df.writeStream.foreachBatch(table.upsert_batch) or table.insert_batch",
+        )
+    return df
+
+
+def alias_of(df: DataFrame, otherwise: str = "source") -> str:
+    """The alias that a frame was given last, by `df.alias(...)`."""
+    plan = df._jdf.queryExecution().logical()
+    return str(plan.alias()) if plan.nodeName() == "SubqueryAlias" else otherwise
+
+
+class KeptFrames:
+    """Frames that are persisted, in memory and on the disks of the executors, until `close`."""
+
+    def __init__(self) -> None:
+        self._frames: list[DataFrame] = []
+
+    def keep(self, frame: DataFrame) -> None:
+        """Persist a frame, unless that was done before: its rows must not change."""
+        if not any(other is frame for other in self._frames):
+            _persist(frame)
+            self._frames.append(frame)
+
+    def drop(self, frame: DataFrame) -> None:
+        """Unpersist a frame that is not needed any more. If Spark is gone, nothing is left to free."""
+        self._frames = [other for other in self._frames if other is not frame]
+        with suppress(Py4JError, OSError, AttributeError):
+            frame.unpersist()
+
+    def close(self) -> None:
+        """Unpersist everything."""
+        for frame in self._frames:
+            self.drop(frame)
+
+
+def _persist(frame: DataFrame) -> None:
+    """Persist a frame in as few tasks as suit its bytes, not in the `spark.sql.shuffle.partitions` of the session.
+
+    Spark joins small partitions after a shuffle, but those of a persisted frame only where a conf allows it. The frame is
+    persisted by a copy of the session that has this conf; the session itself stays as it is. Spark 3.5 cannot do it.
+    """
+    spark, level = frame.sparkSession, StorageLevel.MEMORY_AND_DISK
+    if is_older(spark):
+        frame.persist(level)
+        return
+    session: Any = spark._jsparkSession
+    other = session.cloneSession()
+    other.conf().set(_MAY_JOIN_PARTITIONS, "true")
+    plan = frame._jdf.queryExecution().logical()
+    scala_object(spark, "org.apache.spark.sql.classic.Dataset").ofRows(other, plan).persist(
+        spark.sparkContext._getJavaStorageLevel(level)
+    )
+
+
+def parallelism(spark: SparkSession) -> int:
+    """How many tasks the cluster can run at once, as far as Spark reports it."""
+    return max(1, spark.sparkContext.defaultParallelism)
+
+
+def require_classic(spark: SparkSession) -> None:
+    """`InputError` on Spark Connect, which has neither the job tags that lakelock needs nor a driver process to commit in.
+
+    `SparkGone` for a session that was stopped, `UnsupportedSpark` for a JVM with an older Spark than PySpark's.
+    """
+    if not hasattr(spark, "_jsparkSession"):
+        raise InputError(
+            "LakeTable needs the driver's own Spark session, this one is a Spark Connect client",
+            hint='run in the driver, or append through df.write.format("lakelock"), which works with Connect',
+        )
+    require_running(spark)
+    require_supported_spark(spark.version)
+
+
+QUERY_ID = "sql.streaming.queryId"
+
+
+def micro_batch(df: DataFrame, batch_id: int) -> AppTransaction:
+    """The application transaction of a micro-batch: the query's id, which its checkpoint keeps, and the batch's number."""
+    query = df.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+    if not query:
+        raise InputError(
+            "this is not running inside foreachBatch: Spark does not say which streaming query this is",
+            hint="use it as df.writeStream.foreachBatch(table.upsert_batch); elsewhere call table.upsert(df)",
+        )
+    return application_of(query, batch_id)
+
+
+def application_of(query: str, batch_id: int) -> AppTransaction:
+    return AppTransaction(f"spark-stream:{query}", batch_id)

@@ -1,0 +1,298 @@
+"""From the text of a session's statement to a command about lake tables, or None for a statement that is Spark's alone.
+
+Words are sqlglot's. The text around the names of tables is left to the reader that runs the statement: `table.sql`, or Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from sqlglot import Token
+
+from lakelock.errors import InputError
+from lakelock.spark_plugin.sql_operations import (
+    Alter,
+    By,
+    Change,
+    ColumnChange,
+    Command,
+    Describe,
+    Moment,
+    Name,
+    Optimize,
+    Query,
+    Relation,
+    Restore,
+    Unreadable,
+    Vacuum,
+    is_path,
+)
+from lakelock.spark_plugin.sql_refusals import BEFORE_TABLE, refuse_alteration, refuse_catalog, refused_command, unreadable
+from lakelock.spark_plugin.sql_words import Unclear, Words
+
+FORM = (
+    "ALTER TABLE the table ADD COLUMNS (name type, …), RENAME COLUMN name TO name, DROP COLUMNS (name, …), or ALTER COLUMN name"
+    " and then TYPE type, DROP NOT NULL, FIRST or AFTER name"
+)
+
+
+def alter(words: Words, text: str, target: Relation, at: int) -> Alter:
+    """The change that begins at a word; `InputError` for any other."""
+    verb = words[at]
+    refuse_alteration(words, at)
+    column = at + 1 + (words[at + 1] in ("COLUMN", "COLUMNS"))
+    try:
+        if verb == "ADD":
+            return Alter(target, ColumnChange.ADD, tuple(_defined(words, *_list_range(words, column))))
+        if verb == "DROP" and column > at + 1:
+            names = (_name(words, *part) for part in words.parts(*_list_range(words, column)))
+            return Alter(target, ColumnChange.DROP, tuple((name, "") for name in names))
+        if verb == "RENAME" and column > at + 1:
+            to = words.find(column, len(words), "TO")
+            return Alter(target, ColumnChange.RENAME, ((_name(words, column, to), _name(words, to + 1, len(words))),))
+        if verb in ("ALTER", "CHANGE"):
+            return _changed(words, target, column)
+    except Unclear:
+        pass
+    raise unreadable(FORM, verb)
+
+
+def _changed(words: Words, target: Relation, start: int) -> Alter:
+    """What `ALTER COLUMN` says after it."""
+    end = next(iter(words.every(start, len(words), "TYPE", "FIRST", "AFTER", "DROP")), len(words))
+    name = _name(words, start, end)
+    if words[end] == "TYPE":
+        return Alter(target, ColumnChange.WIDEN, ((name, words.piece(end + 1, len(words))),))
+    if words[end] == "AFTER":
+        return Alter(target, ColumnChange.PLACE, ((name, _name(words, end + 1, len(words))),))
+    if words[end] == "FIRST" and end + 1 == len(words):
+        return Alter(target, ColumnChange.PLACE, ((name, ""),))
+    if tuple(words[at] for at in range(end, len(words))) == ("DROP", "NOT", "NULL"):
+        return Alter(target, ColumnChange.RELAX, ((name, ""),))
+    raise Unclear(end)
+
+
+def _list_range(words: Words, at: int) -> tuple[int, int]:
+    """The range of a list, with parentheses around it or without."""
+    if words[at] != "(":
+        return at, len(words)
+    start, end = words.group(at)
+    if end + 1 < len(words):
+        raise Unclear(end + 1)
+    return start, end
+
+
+def _definitions(words: Words, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The ranges between commas, except those within the angle brackets of a type."""
+    begin = start
+    for _, last in words.parts(start, stop):
+        text = words.piece(begin, last)
+        if text.count("<") == text.count(">"):
+            yield begin, last
+            begin = last + 1
+    if begin <= stop - 1:
+        raise Unclear(begin)
+
+
+def _defined(words: Words, start: int, stop: int) -> Iterator[tuple[str, str]]:
+    """Names and types; what may follow a type (COMMENT, FIRST, NOT NULL, DEFAULT) is Unclear, for nobody would heed it."""
+    for first, last in _definitions(words, start, stop):
+        after = first + 1
+        while words[after] == "." and after + 1 < last:
+            after += 2
+        if next(iter(words.every(after, last, "COMMENT", "FIRST", "AFTER", "NOT", "DEFAULT")), None) is not None:
+            raise Unclear(after)
+        yield _name(words, first, after), words.piece(after, last)
+
+
+def _name(words: Words, start: int, stop: int) -> str:
+    """A name of words and points only."""
+    if not start < stop or any(words[at] != "." for at in range(start + 1, stop, 2)) or (stop - start) % 2 == 0:
+        raise Unclear(start)
+    return ".".join(unquoted(words.piece(at, at + 1)) for at in range(start, stop, 2))
+
+
+def unquoted(name: str) -> str:
+    """A name without the quotes around it."""
+    return name[1:-1].replace("``", "`") if name.startswith("`") and name.endswith("`") and len(name) > 1 else name
+
+
+_WHOLE = ("VACUUM", "OPTIMIZE", "EXPLAIN", "SHOW")
+_READS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "EXPLAIN", "DESCRIBE", "DESC", "(")
+_BEFORE_SOURCES = ("FROM", "JOIN", ",", "TABLE", "USING", "(")
+_CHANGES = {"UPDATE": ((),), "DELETE": (("FROM",),), "MERGE": (("INTO",),), "INSERT": (("INTO",), ("OVERWRITE",))}
+
+
+def command_of(text: str) -> Command | None:
+    """The command; `InputError` for one about lake tables that cannot be read, or that nobody could run."""
+    words = _words(text)
+    first = words[0]
+    if first in _CHANGES and (change := _change(words, text)):
+        return change
+    if first in ("DESCRIBE", "DESC") and words[1] in ("HISTORY", "DETAIL"):
+        return _about(words, text, 2, _describe)
+    if first in _ABOUT and (first != "ALTER" or words[1] == "TABLE"):
+        return _about(words, text, 1 + (words[1] == "TABLE"), _ABOUT[first])
+    refuse_catalog(words)
+    named = next((at for at in range(1, len(words)) if words[at - 1] in BEFORE_TABLE.get(first, ())), 0)
+    if named:
+        return Unreadable(_relation(words, text, named)[0], refused_command(first))
+    relations = tuple(_relations(words, text, 0))
+    if not relations:
+        return None
+    if first not in _READS or any(words[at] in _CHANGES and words.depths[at] == 0 for at in range(1, len(words))):
+        if any(relation.path for relation in relations):
+            raise refused_command(first)
+        return None
+    return Query(relations)
+
+
+def names_in(text: str) -> tuple[Name, ...]:
+    """The names that stand where a statement may name what it reads. A column may be among them."""
+    words = _words(text)
+    places = (at for at in range(len(words)) if words[at - 1] in _BEFORE_SOURCES)
+    return tuple(_relation(words, text, at)[0].name for at in places)
+
+
+def _words(text: str) -> Words:
+    words = Words.of(text)
+    if words[0] in _WHOLE:
+        # sqlglot keeps what follows such a word in one piece, so the word is hidden from it.
+        first = words.tokens[0]
+        hidden = Words.of(text[: first.start] + "x" * len(words[0]) + text[first.end + 1 :])
+        words = Words(text, hidden.tokens, hidden.depths)
+    end = len(words)
+    while end and words[end - 1] == ";":
+        end -= 1
+    return Words(text, words.tokens[:end], words.depths[:end])
+
+
+def _change(words: Words, text: str) -> Change | None:
+    at = next((1 + len(after) for after in _CHANGES[words[0]] if all(words[1 + n] == word for n, word in enumerate(after))), 0)
+    if not at:
+        return None
+    at += words[at] == "TABLE"
+    target, after = _relation(words, text, at)
+    alias = words[0] == "INSERT" or words[after] not in ("SET", "WHERE", "USING", "")
+    sources = tuple(relation for relation in _relations(words, text, after) if relation.path)
+    return Change(target, alias, sources)
+
+
+def _about(words: Words, text: str, at: int, read: Callable[[Words, str, Relation, int], Command]) -> Command:
+    target, after = _relation(words, text, at)
+    try:
+        return read(words, text, target, after)
+    except InputError as error:
+        return Unreadable(target, error)
+
+
+def _describe(words: Words, text: str, target: Relation, at: int) -> Describe:
+    history, limit = words[1] == "HISTORY", None
+    if history and words[at] == "LIMIT" and words[at + 1].isdigit():
+        limit, at = int(words[at + 1]), at + 2
+    _require_end(words, at, f"DESCRIBE {words[1]} the table" + (" LIMIT 10" if history else ""))
+    return Describe(target, history, limit)
+
+
+def _vacuum(words: Words, text: str, target: Relation, at: int) -> Vacuum:
+    hours, dry = None, False
+    if words[at] == "RETAIN" and words[at + 2] in ("HOURS", "HOUR") and re.fullmatch(r"\d+(\.\d+)?", words[at + 1]):
+        hours, at = float(words[at + 1]), at + 3
+    if (words[at], words[at + 1]) == ("DRY", "RUN"):
+        dry, at = True, at + 2
+    _require_end(words, at, "VACUUM the table RETAIN 24 HOURS DRY RUN")
+    return Vacuum(target, hours, dry)
+
+
+def _optimize(words: Words, text: str, target: Relation, at: int) -> Optimize:
+    where: str | None = None
+    columns: tuple[str, ...] = ()
+    zorder = words.find(at, len(words), "ZORDER") if at < len(words) else at
+    if words[at] == "WHERE":
+        where, at = _piece(words, text, at + 1, zorder), zorder
+    if (words[at], words[at + 1]) == ("ZORDER", "BY"):
+        start, end = words.group(at + 2) if words[at + 2] == "(" else (at + 2, len(words))
+        columns = tuple(_named(words.tokens[part]) for part, stop in words.parts(start, end) if stop == part + 1)
+        at = end + (words[at + 2] == "(") if columns else at
+    _require_end(words, at, "OPTIMIZE the table WHERE condition ZORDER BY (columns)")
+    return Optimize(target, where, columns)
+
+
+def _restore(words: Words, text: str, target: Relation, at: int) -> Restore:
+    at += words[at] == "TO"
+    found = _moment(words, text, at)
+    if found is None:
+        raise unreadable("RESTORE TABLE the table TO VERSION AS OF 'instant', or TO TIMESTAMP AS OF 'time'")
+    _require_end(words, found[1], "RESTORE TABLE the table TO TIMESTAMP AS OF (time)")
+    return Restore(target, found[0])
+
+
+_ABOUT: dict[str, Callable[[Words, str, Relation, int], Command]] = {
+    "ALTER": alter,
+    "VACUUM": _vacuum,
+    "OPTIMIZE": _optimize,
+    "RESTORE": _restore,
+}
+
+
+def _relation(words: Words, text: str, at: int) -> tuple[Relation, int]:
+    """The table whose name begins at a word, and the word after it."""
+    start = at
+    if not words[at]:
+        raise unreadable("the name of a table, or lakelock.`/its/path`")
+    while words[at + 1] == "." and words[at + 2]:
+        at += 2
+    name = tuple(_named(words.tokens[part]) for part in range(start, at + 1, 2))
+    return Relation(name, words.tokens[start].start, words.tokens[at].end + 1), at + 1
+
+
+def _relations(words: Words, text: str, at: int) -> Iterator[Relation]:
+    """The paths, and the names with a moment, from a word on."""
+    while at < len(words):
+        name, after = _relation(words, text, at)
+        try:
+            moment = None if words[at] in (",", "(", ")") else _moment(words, text, after)
+        except InputError:
+            if is_path(name.name):
+                raise
+            moment = None
+        if moment is not None and (is_path(name.name) or words[at - 1] in ("FROM", "JOIN", ",", "TABLE", "USING")):
+            yield Relation(name.name, name.start, words.tokens[moment[1] - 1].end + 1, moment[0])
+            after = moment[1]
+        elif is_path(name.name):
+            yield name
+        at = after
+
+
+def _moment(words: Words, text: str, at: int) -> tuple[Moment, int] | None:
+    """The moment that begins at a word, and the word after it."""
+    kinds = {"TIMESTAMP": By.TIME, "SYSTEM_TIME": By.TIME, "VERSION": By.INSTANT, "SYSTEM_VERSION": By.INSTANT}
+    at += words[at] == "FOR"
+    if words[at] not in kinds or (words[at + 1], words[at + 2]) != ("AS", "OF"):
+        return None
+    start = at + 3
+    if words[start] == "(":
+        end = words.group(start)[1] + 1
+    else:
+        end = start + 1
+        if words[end] == "(":
+            end = words.group(end)[1] + 1
+    if not words[start] or words[end] in ("+", "-", "*", "/", "||"):
+        raise InputError(f"the statement's {words[at]} AS OF has no plain value", hint="put parentheses around the expression")
+    return Moment(kinds[words[at]], _piece(words, text, start, end)), end
+
+
+def _piece(words: Words, text: str, start: int, stop: int) -> str:
+    if not start < stop:
+        raise unreadable("a condition after WHERE")
+    return text[words.tokens[start].start : words.tokens[stop - 1].end + 1]
+
+
+def _named(token: Token) -> str:
+    return str(token.text)
+
+
+def _require_end(words: Words, at: int, form: str) -> None:
+    if at < len(words):
+        raise unreadable(form, words[at])

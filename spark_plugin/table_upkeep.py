@@ -1,0 +1,437 @@
+"""The upkeep of a `LakeTable`: cleaning old files, joining small ones, savepoints, and undoing mistakes.
+
+An optimize is described first, as in Delta: nothing is done before `execute`. Executors join the files: each task writes one
+join, from files that it reads itself or from sorted rows. They also restore: the rows of old slices are written again, a batch
+at a time.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from itertools import groupby, islice
+from typing import TYPE_CHECKING, NoReturn
+
+import pyarrow as pa
+from pyspark.errors import AnalysisException
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakelock.checked_calls import checked, checked_calls
+from lakelock.engine.file_tasks import move_rows, rewrite_group
+from lakelock.errors import InputError, WriteFailed
+from lakelock.occ.clean import Cleaned, asked_retention
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.optimize import Join, Optimized, optimize
+from lakelock.occ.restore import Copy, Repaired, moment_of, repair, restore
+from lakelock.occ.results import WriteResult
+from lakelock.occ.savepoints import Savepoint
+from lakelock.occ.targets import Targets, resources_of, within
+from lakelock.occ.transaction import Transaction
+from lakelock.occ.upkeep import Upkept
+from lakelock.occ.write_context import WriteContext
+from lakelock.spark_plugin.arguments import delta_arguments, instant_of, names
+from lakelock.spark_plugin.conditions import Condition
+from lakelock.spark_plugin.spark_session import file_place, needs_spark, outcome_told, require_running, spark_schema
+from lakelock.spark_plugin.write_attempt import Attempt, column
+from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task, values_for, while_wanted
+from lakelock.storage import Storage
+from lakelock.table.base_files import CONSTANT, BaseFile
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.partitions import partition_values
+from lakelock.table.rewriting import ARROW
+from lakelock.table.rows import conform
+from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
+from lakelock.table.snapshot import DataFile
+from lakelock.texts import counted
+
+_NEXT = "call .execute(), or Delta's .executeCompaction() or .executeZOrderBy(...)"
+
+
+@dataclass(frozen=True)
+class OptimizeSpec:
+    """What an optimize is to join, and by which columns it sorts the rows of the joined files."""
+
+    where: str | Column | None = None
+    partition: Targets = None
+    sort_by: tuple[str, ...] = ()
+    small_file_bytes: int | None = None
+    target_file_bytes: int | None = None
+    tag: str = ""
+
+
+@dataclass
+class _Use:
+    """Whether somebody has gone on with a builder, so that it need not warn."""
+
+    used: bool = False
+
+
+@checked_calls
+@dataclass(frozen=True, repr=False)
+class OptimizeBuilder:
+    """`table.optimize(...)`: joins nothing until `.execute()`. A builder that is dropped before warns.
+
+    >>> table.optimize().where("day < '2026-11-21'").executeCompaction()          # doctest: +SKIP
+    """
+
+    spec: OptimizeSpec
+    run: Callable[[OptimizeSpec], Optimized]
+    _use: _Use = field(default_factory=_Use)
+
+    def where(self, condition: str | Column) -> OptimizeBuilder:
+        """Only partitions that satisfy a condition on the partition columns."""
+        if self.spec.where is not None:
+            raise InputError("this optimize has a condition already", hint="join the two with AND")
+        self._use.used = True
+        return OptimizeBuilder(replace(self.spec, where=condition), self.run)
+
+    def execute(self) -> Optimized:
+        """Join the small files, and say what was joined."""
+        self._use.used = True
+        return self.run(self.spec)
+
+    def executeCompaction(self) -> Optimized:  # noqa: N802 - Delta's name
+        return self.execute()
+
+    def executeZOrderBy(self, *columns: str | Sequence[str]) -> Optimized:  # noqa: N802 - Delta's name
+        """Join the small files, and sort the rows of those by these columns, in their order."""
+        self._use.used = True
+        sort_by = tuple(name for each in columns for name in names(each))
+        if not sort_by or not all(sort_by):
+            raise InputError(
+                f"executeZOrderBy takes names of columns, not {sort_by}", hint='.executeZOrderBy("customer", "day")'
+            )
+        if self.spec.sort_by:
+            raise InputError(f"this optimize sorts by {', '.join(self.spec.sort_by)} already", hint="name the columns once")
+        return self.run(replace(self.spec, sort_by=sort_by))
+
+    def __repr__(self) -> str:
+        return f"OPTIMIZE: nothing is done yet; next: {_NEXT}"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            raise AttributeError(f"an optimize that was not executed has no {name!r}; next: {_NEXT}", name=name, obj=self)
+
+    def __del__(self) -> None:
+        if not self._use.used:
+            warnings.warn(f"table.optimize() was never executed, so no file was joined: {_NEXT}", RuntimeWarning, stacklevel=2)
+
+
+_FILE, _JOIN = "_lakelock_file", "_lakelock_join"
+
+
+@dataclass(frozen=True)
+class JoinPlan:
+    """What a task needs; the numbers of its joins arrive as rows. `rows` are those of each join, where they are sorted."""
+
+    context: WriteContext
+    joins: tuple[Join, ...]
+    rows: tuple[int, ...] = ()
+
+
+def join_files(
+    attempt: Attempt, joins: Sequence[Join], sort_by: Sequence[str], check: Callable[[], None]
+) -> tuple[WriteStat, ...]:
+    """Write these joins, one task for each. `check` is called now and then, and raises to stop. `WriteFailed` if Spark gave
+    other rows than the old files have, which must not be committed."""
+    what = f"joining {counted(sum(len(join.sources) for join in joins), 'file')}"
+    plan = JoinPlan(attempt.context(), tuple(joins))
+    if not sort_by:
+        numbers = attempt.spark.range(0, len(joins), 1, len(joins))
+        frame = numbers.mapInArrow(reporting(REPORT_SCHEMA, partial(join_stage, plan)), REPORTS_ONLY)
+        return attempt.written(frame, what, check=check)
+    plan = replace(plan, rows=_stored_rows(attempt, joins))
+    stage = reporting(REPORT_SCHEMA, partial(sorted_stage, plan))
+    stats = attempt.written(_in_order(attempt, joins, sort_by).mapInArrow(stage, REPORTS_ONLY), what, check=check)
+    ensure_all_written(sum(plan.rows), stats)
+    return stats
+
+
+def ensure_all_written(rows: int, stats: Sequence[WriteStat]) -> None:
+    """`WriteFailed` unless so many rows were written."""
+    written = sum(stat.num_writes or 0 for stat in stats)
+    if written != rows:
+        raise WriteFailed(
+            f"the files to join have {rows:,} rows, and Spark gave {written:,} of them: nothing was committed",
+            hint="look for a setting of the session that makes Spark leave rows out, such as spark.sql.files.ignore*",
+        )
+
+
+def _stored_rows(attempt: Attempt, joins: Sequence[Join]) -> tuple[int, ...]:
+    """How many rows the files of each join have, by their footers."""
+    reads = [partial(_footer_rows, attempt.storage, file) for join in joins for file in join.sources]
+    counts = iter(attempt.runtime.gather(reads, limit=attempt.context().requests_at_once))
+    return tuple(sum(islice(counts, len(join.sources))) for join in joins)
+
+
+def _footer_rows(storage: Storage, file: DataFile) -> int:
+    with BaseFile(storage.open_input(file.key, size_bytes=file.size_bytes), file.key) as base:
+        return base.rows
+
+
+def _in_order(attempt: Attempt, joins: Sequence[Join], sort_by: Sequence[str]) -> DataFrame:
+    """The rows of all joins with Hudi's columns and the number of their join, each join in a partition of its own, sorted."""
+    rows = attempt.read([file for join in joins for file in join.sources], meta=True)
+    rows = rows.withColumn(_FILE, file_place(rows)["file_name"])
+    names = [(file.name, number) for number, join in enumerate(joins) for file in join.sources]
+    numbers = attempt.spark.createDataFrame(names, f"{_FILE} string, {_JOIN} int")
+    packs = ",".join(map(str, values_for(len(joins))))
+    pack = F.expr(f"element_at(cast(split('{packs}', ',') as array<int>), {_JOIN} + 1)")
+    rows = rows.join(F.broadcast(numbers), _FILE).drop(_FILE).repartition(len(joins), pack)
+    return rows.sortWithinPartitions(_JOIN, *(column(name).asc_nulls_last() for name in sort_by))
+
+
+def join_stage(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+    """On an executor: write the joins whose numbers came to this task, a batch of rows at a time."""
+    numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+    yield from while_wanted(plan.context, _joined(plan, numbers))
+
+
+def _joined(plan: JoinPlan, numbers: Sequence[int]) -> Iterator[WriteStat]:
+    storage, task = plan.context.location.open(holds_table=True), this_task()
+    for number in numbers:
+        join = plan.joins[number]
+        rows = ARROW.stored(join.sources, plan.context.schema, storage)
+        yield from move_rows(plan.context, join.partition, rows, task)
+
+
+def sorted_stage(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+    """On an executor: write the sorted rows of a join into as many files as planned."""
+    yield from while_wanted(plan.context, _sorted(plan, batches))
+
+
+def _sorted(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+    task = this_task()
+    pieces = (piece for batch in batches for piece in _by_join(batch))
+    for number, rows in groupby(pieces, key=lambda piece: piece[0]):
+        join = plan.joins[number]
+        stored = (_stamped(plan, batch) for _, batch in rows)
+        yield from move_rows(plan.context, join.partition, stored, task, file_rows=max(1, -(-plan.rows[number] // join.files)))
+
+
+def _by_join(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+    """Joins may share a task: the rows come join by join."""
+    start = 0
+    for number, same in groupby(batch.column(_JOIN).to_pylist()):
+        count = sum(1 for _ in same)
+        yield number, batch.slice(start, count)
+        start += count
+
+
+def _stamped(plan: JoinPlan, batch: pa.RecordBatch) -> pa.Table:
+    """Spark's rows as stored rows."""
+    schema = plan.context.schema.arrow
+    rows = conform(batch.select(schema.names), schema)
+    times = pa.chunked_array([batch.column(COMMIT_TIME).dictionary_encode().cast(CONSTANT)])
+    seqnos, keys = (pa.chunked_array([batch.column(name)]) for name in (COMMIT_SEQNO, RECORD_KEY))
+    stamps = pa.schema([(COMMIT_TIME, CONSTANT), (COMMIT_SEQNO, pa.string()), (RECORD_KEY, pa.string())])
+    return pa.table([times, seqnos, keys, *rows.columns], schema=pa.schema([*stamps, *schema]))
+
+
+MOST_TASKS = 1_000
+
+
+@dataclass(frozen=True)
+class CopyPlan:
+    """What a task needs; the numbers of its copies arrive as rows."""
+
+    context: WriteContext
+    copies: tuple[Copy, ...]
+
+
+def copy_slices(attempt: Attempt, copies: Sequence[Copy]) -> tuple[WriteStat, ...]:
+    """Write all copies."""
+    if not copies:
+        return ()
+    plan = CopyPlan(attempt.context(), tuple(copies))
+    numbers = attempt.spark.range(0, len(copies), 1, min(len(copies), MOST_TASKS))
+    stage = reporting(REPORT_SCHEMA, partial(copy_stage, plan))
+    return attempt.written(numbers.mapInArrow(stage, REPORTS_ONLY), f"restoring {counted(len(copies), 'file group')}")
+
+
+def copy_stage(plan: CopyPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+    """On an executor: write the copies whose numbers came to this task."""
+    numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
+    yield from while_wanted(plan.context, _copied(plan, numbers))
+
+
+def _copied(plan: CopyPlan, numbers: Sequence[int]) -> Iterator[WriteStat | None]:
+    storage, task = plan.context.location.open(holds_table=True), this_task()
+    for number in numbers:
+        copy = plan.copies[number]
+        if copy.base is not None:
+            yield rewrite_group(plan.context, copy.base, task, content=copy.source)
+        else:
+            rows = ARROW.stored([copy.source], plan.context.schema, storage)
+            bucket = copy.bucket(plan.context.properties)
+            yield from move_rows(plan.context, copy.source.partition, rows, task, bucket=bucket)
+
+
+LOOK_EACH = 10
+"""One in this many checks of a running job asks the log whether the transaction is still wanted."""
+
+
+@checked_calls
+class Upkeep:
+    """`table.upkeep`: what keeps a `LakeTable` small and in shape. Live writers and readers are not disturbed."""
+
+    def __init__(self, spark: SparkSession, coordinator: Coordinator, attempt: Callable[[Transaction], Attempt]) -> None:
+        self._spark, self._coordinator, self._attempt = spark, coordinator, attempt
+
+    @checked
+    def __call__(self, *, dry_run: bool = False) -> Upkept:
+        """Finish dead writers, delete old files, archive old instants and collect old decisions.
+
+        Begins new work for at most `upkeep.budget_s`; the next run does the rest. With `dry_run` nothing is changed, and
+        the result says what would be done. The result's `problems` list what could not be done.
+        """
+        return self._coordinator.upkeep(dry_run=dry_run)
+
+    @delta_arguments(retentionHours="keep_hours")
+    def clean(
+        self,
+        keep_hours: float | None = None,
+        *,
+        keep_commits: int | None = None,
+        keep_versions: int | None = None,
+        dry_run: bool = False,
+    ) -> Cleaned:
+        """Delete the old files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`.
+
+        Files that running transactions, readers (`clean.readers_s`) or savepoints need stay, whatever the settings say. One of
+        `keep_hours`, `keep_commits` and `keep_versions` is kept instead of what the settings say: `InputError` before any
+        work, which names who needs them, if not all the other files can go.
+        """
+        asked = asked_retention(
+            self._coordinator.table.settings.clean,
+            keep_hours=keep_hours,
+            keep_commits=keep_commits,
+            keep_versions=keep_versions,
+        )
+        return self._coordinator.clean(dry_run=dry_run, asked=asked)
+
+    def savepoint(self, name: str, *, as_of: str | datetime | None = None) -> Savepoint:
+        """Keep the table as of its newest commit, or of the commit `as_of`, readable until the savepoint is deleted.
+
+        `InputError` when there is no such commit, its files were cleaned, or the name or the commit already has a savepoint.
+        """
+        zone = self._coordinator.properties.timezone
+        return self._coordinator.savepoint(name, None if as_of is None else instant_of(as_of, zone))
+
+    def savepoints(self) -> list[Savepoint]:
+        """The savepoints, oldest commit first."""
+        return self._coordinator.savepoints()
+
+    def delete_savepoint(self, name: str) -> Savepoint:
+        """Delete a savepoint, given by name or instant; cleaning may then delete its files. `InputError` if there is none."""
+        return self._coordinator.delete_savepoint(name)
+
+    def optimize(
+        self,
+        where: str | Column | None = None,
+        *,
+        partition: Targets = None,
+        sort_by: str | Sequence[str] = (),
+        small_file_bytes: int | None = None,
+        target_file_bytes: int | None = None,
+        tag: str = "",
+    ) -> OptimizeBuilder:
+        """Describe the joining of small files of each partition into bigger ones; `.execute()` runs it.
+
+        No row changes, and `read(as_of=...)` works as before.
+        `where`: a condition on the partition columns; `partition` names partitions or prefixes, such as `"month=1"`.
+        `sort_by`: columns by which the rows of the joined files are sorted, so that each new file has a range of its own.
+        The sizes are those of the settings `optimize.*`.
+        Delta's `.where(...)`, `.executeCompaction()` and `.executeZOrderBy(...)` work, too.
+
+        It disturbs neither appends nor reads. It yields to upserts, deletes and overwrites of the same files: the
+        result says how many files were left, and the next run picks them up.
+        """
+        spec = OptimizeSpec(where, partition, names(sort_by), small_file_bytes, target_file_bytes, tag)
+        return OptimizeBuilder(spec, self._optimize)
+
+    @needs_spark
+    def _optimize(self, spec: OptimizeSpec) -> Optimized:
+        require_running(self._spark)
+        given = {name: getattr(spec, name) for name in ("small_file_bytes", "target_file_bytes")}
+        settings = self._coordinator.table.settings.optimize
+        sizes = replace(settings, **{name: value for name, value in given.items() if value is not None})
+
+        def write(tx: Transaction, joins: Sequence[Join], ensure_wanted: Callable[[], None]) -> Sequence[WriteStat]:
+            told = outcome_told(self._spark, tx, self._coordinator.table.storage.uri)
+            with told, closing(self._attempt(tx)) as attempt:
+                return join_files(attempt, joins, spec.sort_by, now_and_then(ensure_wanted))
+
+        chosen = self._chosen_partitions(spec.where, spec.partition)
+        return optimize(self._coordinator, write, partitions=chosen, sort_by=spec.sort_by, sizes=sizes, tag=spec.tag)
+
+    @needs_spark
+    def restore(self, as_of: str | datetime, *, tag: str = "") -> WriteResult:
+        """Restore the table as of `as_of` (a savepoint, an instant or a time): a new commit undoes what came after it.
+
+        The undone state stays readable by `read(as_of=...)`, and `restore` brings it back, until it is cleaned. Columns that
+        were added since stay, and are null in the old rows. A change that is committed meanwhile makes it start over, and is
+        undone, too. `StorageError` if files of that time are cleaned, `InputError` if the table had no commit then.
+        """
+        require_running(self._spark)
+        zone = self._coordinator.properties.timezone
+        moment = moment_of(self._coordinator, as_of) if isinstance(as_of, str) else instant_of(as_of, zone)
+        return WriteResult.of(restore(self._coordinator, moment, self._write_copies, tag=tag))
+
+    @needs_spark
+    def repair(self, *, tag: str = "") -> Repaired:
+        """Take commits out of the table that another engine has undone by removing their files, so that it can be read again.
+
+        That engine took no lock: `lakelock audit` names these commits, and the settings that it lacks. File groups that they
+        had rewritten show their older rows again. Rows of these commits are lost: write them again.
+        """
+        require_running(self._spark)
+        return repair(self._coordinator, self._write_copies, tag=tag)
+
+    def _write_copies(self, tx: Transaction, copies: Sequence[Copy]) -> Sequence[WriteStat]:
+        told = outcome_told(self._spark, tx, self._coordinator.table.storage.uri)
+        with told, closing(self._attempt(tx)) as attempt:
+            return copy_slices(attempt, copies)
+
+    def _chosen_partitions(self, where: str | Column | None, partition: Targets) -> Callable[[str], bool]:
+        coordinator = self._coordinator
+        targets = resources_of(partition, coordinator.properties)
+        if where is None:
+            return lambda path: not targets or within(path, targets)
+        paths = coordinator.snapshot().partitions
+        values = partition_values(paths, coordinator.schema().arrow, coordinator.properties)
+        try:
+            condition = Condition.of(self._spark, spark_schema(values.schema), where)
+        except AnalysisException as error:
+            raise InputError(
+                f"the condition {where} cannot choose partitions: {str(error).splitlines()[0]}",
+                hint=f"use the partition columns only: {', '.join(values.column_names) or 'there are none'}",
+            ) from error
+        values = values.append_column(_PATH, pa.array(paths, pa.string()))
+        rows = [tuple(row.values()) for row in values.to_pylist()]
+        frame = self._spark.createDataFrame(rows, spark_schema(values.schema))
+        chosen = frozenset(row[0] for row in frame.where(condition.on(frame)).select(frame.columns[-1]).collect())
+        return lambda path: path in chosen and (not targets or within(path, targets))
+
+
+_PATH = "path of the partition"
+"""With spaces, as no column of a table has."""
+
+
+def now_and_then(check: Callable[[], None]) -> Callable[[], None]:
+    """The check, run only once in `LOOK_EACH` calls."""
+    calls = 0
+
+    def checked() -> None:
+        nonlocal calls
+        calls += 1
+        if calls % LOOK_EACH == 0:
+            check()
+
+    return checked

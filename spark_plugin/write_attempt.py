@@ -1,0 +1,426 @@
+"""One attempt of a write by Spark: the transaction, the session, the files stored so far, and what the next attempt reuses.
+
+A write remembers from attempt to attempt what would come out the same (ADR 19). The rows that the call brought stay packed
+where the first attempt has put them: in the memory and on the disks of the executors. An attempt persists them anyway, so that
+they are computed once; they only stay until the call has ended. What is known about keys and files is on the driver. In a redo
+the files that did not collide are copied by tasks of their own, the others are written again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import chain
+from types import MappingProxyType
+
+import pyarrow as pa
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import functions as F
+
+from lakelock.clock import Runtime
+from lakelock.engine.file_tasks import EarlierFiles, Files, Target, copy_file
+from lakelock.occ.committed import Phase
+from lakelock.occ.transaction import Transaction
+from lakelock.occ.write_context import WriteContext
+from lakelock.settings import MissingColumns, WriteSettings
+from lakelock.spark_plugin.conditions import Condition
+from lakelock.spark_plugin.lookup_stages import FileKeys, KeysByPartition, rows_changed
+from lakelock.spark_plugin.reading import read_files
+from lakelock.spark_plugin.spark_jobs import Step, job_group, progress_line
+from lakelock.spark_plugin.spark_session import KeptFrames, arrow_schema, parallelism, spark_schema
+from lakelock.spark_plugin.table_definition import with_generated
+from lakelock.spark_plugin.write_stages import REPORT, REPORT_SCHEMA, REPORTS_ONLY, received, reporting, this_task, while_wanted
+from lakelock.storage import Storage
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.index import bucket_of, bucket_of_group
+from lakelock.table.layout import FileGroupId
+from lakelock.table.partitions import PartitionValues
+from lakelock.table.properties import TableProperties
+from lakelock.table.pruning import Pruning
+from lakelock.table.rows import missing_since, spelled
+from lakelock.table.schema import TableSchema, check_write, require_columns
+from lakelock.table.snapshot import DataFile
+from lakelock.texts import counted
+
+
+@dataclass
+class Staged:
+    """The rows of a call, complete: a persisted frame of parcels, how many are in each partition, and their size in memory.
+
+    `keys` are those of the rows, in a fixed order, unless they are too many for the driver.
+    """
+
+    frame: DataFrame
+    counts: Mapping[str, int] = field(default_factory=dict)
+    keys: KeysByPartition | None = None
+    size_bytes: int = 0
+
+    @property
+    def row_bytes(self) -> int:
+        """What a row takes, on average."""
+        return self.size_bytes // max(1, sum(self.counts.values()))
+
+
+class Memory(EarlierFiles):
+    """Belongs to one call, whose rows or condition are the same in each attempt. Whoever makes `frames` closes them."""
+
+    def __init__(self, frames: KeptFrames | None = None) -> None:
+        super().__init__()
+        self._frames = frames or KeptFrames()
+        self.staged: Staged | None = None
+        self.held: dict[str, FileKeys | None] = {}
+        """By the key of a file that was looked into: which of the staged keys it holds, if any."""
+        self._rows: DataFrame | None = None
+        self.matched: dict[str, bool] = {}
+        """By the key of a file that was looked into: whether the call changes rows of it."""
+
+    def keep(self, frame: DataFrame) -> None:
+        """Persist a frame until the call has ended."""
+        self._frames.keep(frame)
+
+    def kept_rows(self, compute: Callable[[], DataFrame]) -> DataFrame:
+        """The rows that the call brought, as the first attempt has computed them."""
+        if self._rows is None:
+            self._rows = compute()
+            self.keep(self._rows)
+        return self._rows
+
+    def unstage(self) -> None:
+        """Let the rows go."""
+        if self.staged is not None:
+            self._frames.drop(self.staged.frame)
+            self.staged = None
+
+    def forget(self) -> None:
+        super().forget()
+        self.unstage()
+        if self._rows is not None:
+            self._frames.drop(self._rows)
+            self._rows = None
+        self.held, self.matched = {}, {}
+
+    def close(self) -> None:
+        """Free what is persisted."""
+        self._frames.close()
+
+    def has_files_of(self, instant: str) -> bool:
+        """Whether the next attempt may take over files of this one."""
+        files = self._files.get(instant)
+        return files is not None and bool(files.rewritten or files.new)
+
+
+@dataclass(frozen=True)
+class Written:
+    """What a write has stored, to be committed or removed. `schema` is the table's schema after it."""
+
+    stats: tuple[WriteStat, ...] = ()
+    schema: TableSchema | None = None
+    replaced: Mapping[str, tuple[str, ...]] | None = None
+
+    def __add__(self, other: Written) -> Written:
+        replaced: dict[str, tuple[str, ...]] = dict(self.replaced or {})
+        for partition, ids in (other.replaced or {}).items():
+            replaced[partition] = tuple(sorted({*replaced.get(partition, ()), *ids}))
+        none = self.replaced is None and other.replaced is None
+        return Written(self.stats + other.stats, other.schema or self.schema, None if none else replaced)
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A transaction, and everything that Spark needs to write for it. `root` is the table's path as Spark knows it.
+
+    `known` tells the columns that the table's handle can know. `memory` is that of the call, whose attempts share it.
+    """
+
+    spark: SparkSession
+    tx: Transaction
+    storage: Storage
+    root: str
+    runtime: Runtime
+    settings: WriteSettings
+    known: Callable[[Transaction], Iterable[pa.Schema]]
+    earlier: Written = field(default_factory=Written)
+    kept: KeptFrames = field(default_factory=KeptFrames)
+    memory: Memory = field(default_factory=Memory)
+
+    @property
+    def properties(self) -> TableProperties:
+        return self.tx.baseline.properties
+
+    @property
+    def schema(self) -> TableSchema:
+        """The table's schema as this write finds it, with what earlier writes of the transaction added."""
+        return self.earlier.schema or self.tx.schema
+
+    def context(self, schema: TableSchema | None = None) -> WriteContext:
+        """What tasks need; with this write's own settings."""
+        context = self.tx.write_context(schema or self.schema)
+        return replace(context, settings=replace(context.settings, write=self.settings))
+
+    @contextmanager
+    def jobs(
+        self, what: str, phase: Phase = Phase.LOOK_UP, *, rows: int = 0, check: Callable[[], None] | None = None
+    ) -> Iterator[None]:
+        """Spark jobs in the block fail with one readable error, and are cancelled as soon as the transaction is lost.
+
+        `check` is called as well, and raises to cancel them. On a terminal a line shows how far they are; `rows`, if known, are
+        those that they handle.
+        """
+        description = f"{self.tx.operation.lower()} {self.tx.instant}: {what}"
+
+        def ensure_wanted() -> None:
+            self.tx.check_alive()
+            if check is not None:
+                check()
+
+        step, wanted = Step(description, rows), self.settings.progress
+        with (
+            self.tx.phase(phase, what),
+            progress_line(step, self.runtime, self.tx.took_s(), wanted=wanted) as line,
+            job_group(self.spark, description, self.runtime, ensure_wanted, line),
+        ):
+            yield
+
+    def collected(self, frame: DataFrame) -> list[object]:
+        """The reports in a frame."""
+        return received(frame.select(REPORT).where(F.col(REPORT).isNotNull()).collect())
+
+    def written(
+        self, frame: DataFrame, what: str, *, rows: int = 0, check: Callable[[], None] | None = None
+    ) -> tuple[WriteStat, ...]:
+        """Run a stage that writes files, and return their stats; one file per file group."""
+        with self.jobs(what, Phase.WRITE, rows=rows, check=check):
+            stats = [report for report in self.collected(frame) if isinstance(report, WriteStat)]
+        in_buckets = self.properties.bucket_index is not None
+        groups = Counter(bucket_of_group(stat.group) if in_buckets else stat.group for stat in stats)
+        twice = [group for group, count in groups.items() if count > 1]
+        if twice:
+            raise rows_changed(f"two tasks wrote the file group {twice[0]}")
+        return tuple(stats)
+
+    def keep(self, frame: DataFrame) -> None:
+        """Persist a frame until the transaction has ended: its rows must not change, and its reads may be checked again."""
+        self.kept.keep(frame)
+
+    def forgetful(self) -> Attempt:
+        """This attempt, which takes nothing over and leaves nothing to the next: what it computes would be different there."""
+        return replace(self, memory=Memory(self.kept))
+
+    def growing(self, schema: TableSchema) -> Attempt:
+        """This attempt of a write by which the table gets this schema: rows of old files are null in what they lack."""
+        return self if schema == self.schema else replace(self, earlier=replace(self.earlier, schema=schema))
+
+    def close(self) -> None:
+        """Unpersist what was kept."""
+        self.kept.close()
+
+    def read(self, files: Sequence[DataFile], *, meta: bool = False, pruned: bool = False) -> DataFrame:
+        """The rows of these files, with the table's columns, or with Hudi's five before them. There is a column `_metadata`,
+        unless the frame is to be `pruned` by Spark when it is filtered further."""
+        columns = self.schema.file_schema if meta else self.schema.arrow
+        by = PartitionValues.of(self.properties, columns) if pruned else None
+        return read_files(self.spark, self.root, files, spark_schema(columns), by)
+
+    def pruning(self, condition: Condition) -> Pruning:
+        """Which files a condition rules out."""
+        return Pruning(condition.predicate, PartitionValues.of(self.properties, self.schema.arrow))
+
+    def condition(self, given: str | Column) -> Condition:
+        """A condition on the table's rows, with the time fixed now."""
+        return Condition.of(self.spark, spark_schema(self.schema.arrow), given)
+
+    def missing_in(self, df: DataFrame) -> MissingColumns:
+        """What becomes of the stored values of columns that the rows of an upsert lack."""
+        given = arrow_schema(with_generated(df, self.properties).schema)
+        return missing_since(self.schema.arrow, given, self.settings.missing_columns, partial(self.known, self.tx))
+
+    @property
+    def tasks(self) -> int:
+        return parallelism(self.spark)
+
+
+def prepared(attempt: Attempt, df: DataFrame, *, missing: MissingColumns = "null") -> tuple[DataFrame, TableSchema]:
+    """The columns of `df` that the table has, under its names, and the table's schema after the write; `SchemaError` if they
+    do not fit.
+
+    Key, partition and ordering columns must be there. For an upsert, `missing` says what happens to other columns that are not.
+    """
+    df = with_generated(df, attempt.properties)
+    require_columns(df.columns, attempt.properties.needed_columns)
+    schema = check_write(attempt.schema, arrow_schema(df.schema), attempt.settings.merge_schema, missing)
+    return _named(df, schema.names), schema
+
+
+def prepared_keys(attempt: Attempt, df: DataFrame, *, partition: bool = True) -> tuple[DataFrame, TableSchema]:
+    """The key and, unless told otherwise, `partition` columns of `df`, and these columns of the table; `SchemaError` if one is
+    missing or misfits."""
+    roles = ("key", "partition") if partition else ("key",)
+    df = with_generated(df, attempt.properties) if partition else df
+    needed = [(name, role) for name, role in attempt.properties.needed_columns if role in roles]
+    require_columns(df.columns, needed)
+    df = _named(df, list(dict.fromkeys(name for name, _ in needed)))
+    columns = _only(attempt.schema, df.columns)
+    check_write(columns, arrow_schema(df.schema))
+    return df, columns
+
+
+def _named(df: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Those of these columns that the frame has, in whatever case, under these names."""
+    there = {name: spelled(name, df.columns) for name in names}
+    return df.select(*[column(given).alias(name) for name, given in there.items() if given is not None])
+
+
+def _only(schema: TableSchema, names: Sequence[str]) -> TableSchema:
+    return TableSchema(pa.schema([field for field in schema.arrow if field.name in names]))
+
+
+def column(name: str) -> Column:
+    """The column of exactly this name, whatever characters the name has."""
+    return F.col("`" + name.replace("`", "``") + "`")
+
+
+Write = Callable[[Attempt], Written]
+
+NOTHING: Mapping[int, object] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class KeptFiles:
+    """What an attempt took over: a copy for some of the base files, by their number, and for the new rows of some targets.
+
+    The new rows of a target may be in one of the copies for a base file: then the target has no file here.
+    """
+
+    files: Mapping[int, WriteStat] = field(default_factory=dict)
+    new: Mapping[Target, Sequence[WriteStat]] = field(default_factory=dict)
+
+    @property
+    def stats(self) -> tuple[WriteStat, ...]:
+        """All copies."""
+        return (*self.files.values(), *chain.from_iterable(self.new.values()))
+
+
+@dataclass(frozen=True)
+class Redoing:
+    """One attempt's part in a redo: what it may take over, and what the next may take over from it."""
+
+    attempt: Attempt
+    schema: TableSchema
+    before: Files
+    mine: Files
+
+    @classmethod
+    def of(cls, attempt: Attempt, schema: TableSchema) -> Redoing:
+        """Of an attempt that writes files with this schema."""
+        tx = attempt.tx
+        before, mine = attempt.memory.begin(tx.instant, tx.redo.earlier, schema, attempt.properties)
+        return cls(attempt, schema, before, mine)
+
+    @property
+    def context(self) -> WriteContext:
+        """What tasks need. To ask for it is to begin to write."""
+        return self.attempt.context(self.schema)
+
+    def claimed_and_kept(
+        self,
+        files: Sequence[DataFile],
+        numbers: Iterable[int],
+        new: Mapping[Target, object],
+        new_buckets: Iterable[FileGroupId] = (),
+        joined: Mapping[int, object] = NOTHING,
+    ) -> KeptFiles:
+        """Claim the base files of these numbers and the new buckets, then copy what the attempt before made of the same rows.
+
+        `new` has something that tells the keys of each target's new rows, to compare. A base file never changes, and the rows
+        of the call that go into it follow from its keys; only new rows may have come with it. Where also others do not follow
+        from the keys, `joined` tells them, by the number of the file.
+        """
+        numbers, there = sorted(numbers), {file.key for file in files}
+        same = {target: made for target, keys in new.items() if (made := self._made_of(target, keys, there)) is not None}
+        self.attempt.tx.writes_to(partition for partition, _ in new)
+        likely = (number for number in numbers if self.before.joined.get(files[number].key) == joined.get(number))
+        known = {number: stat for number in likely if (stat := self._made_from(files[number], same)) is not None}
+        self._claim(files, numbers, known, new_buckets)
+        copies = self._copies([*known.values(), *chain.from_iterable(same.values())])
+        kept = {number: copies[stat.path] for number, stat in known.items() if stat.path in copies}
+        there = {files[number].key for number in kept}
+        whole = {
+            target: [copies[stat.path] for stat in made]
+            for target, made in same.items()
+            if self._adopter_in(there, target) and all(stat.path in copies for stat in made)
+        }
+        return KeptFiles(kept, whole)
+
+    def _adopter_in(self, keys: Set[str], target: Target) -> bool:
+        adopter = self.before.adopted.get(target[0])
+        return adopter is None or adopter in keys
+
+    def _made_of(self, target: Target, keys: object, there: Set[str]) -> Sequence[WriteStat] | None:
+        return self.before.made_of(target, keys) if self._adopter_in(there, target) else None
+
+    def _made_from(self, base: DataFile, same: Mapping[Target, object]) -> WriteStat | None:
+        adopts = self.before.adopted.get(base.partition) == base.key
+        return None if adopts and (base.partition, None) not in same else self.before.made_from(base)
+
+    def _claim(
+        self, files: Sequence[DataFile], numbers: Sequence[int], known: Mapping[int, object], new: Iterable[FileGroupId]
+    ) -> None:
+        """Without early conflict detection a redo claims only what collided, so redos queue for it before they copy."""
+        tx = self.attempt.tx
+        again = tx.redo.earlier is not None
+        collided = (files[number].group for number in numbers if again and number not in known)
+        tx.claim((files[number].group for number in numbers), new, always=collided)
+
+    def _copies(self, files: Sequence[WriteStat]) -> dict[str | None, WriteStat]:
+        """The copies of these files that could be made, by the path of the original."""
+        if not files:
+            return {}
+        attempt, tasks = self.attempt, min(len(files), 2 * self.attempt.tasks)
+        stage = reporting(REPORT_SCHEMA, partial(copy_stage, self.context, tuple(files)))
+        numbers = attempt.spark.range(0, len(files), 1, tasks)
+        what = f"keeping {counted(len(files), 'file')} of the attempt before"
+        copies = attempt.written(numbers.mapInArrow(stage, REPORTS_ONLY), what)
+        by_group = {copy.group: copy for copy in copies}
+        return {file.path: by_group[file.group] for file in files if file.group in by_group}
+
+    def note(
+        self,
+        files: Sequence[DataFile],
+        written: Iterable[WriteStat],
+        kept: KeptFiles,
+        new: Mapping[Target, object],
+        adopted: Mapping[str, int] | None = None,
+        joined: Mapping[int, object] = NOTHING,
+    ) -> tuple[WriteStat, ...]:
+        """Note what this attempt has written, for the next one; all its files.
+
+        `adopted`: by partition, the number of the base file whose next slice has the partition's new rows, too.
+        """
+        mine, bases, in_buckets = self.mine, {file.group: file for file in files}, self.attempt.properties.bucket_index
+        written, made = tuple(written), {target: [*stats] for target, stats in kept.new.items()}
+        for stat in written:
+            if (base := bases.get(stat.group)) is not None:
+                mine.rewritten[base.key] = stat
+            else:
+                bucket = bucket_of(stat.file_id or "") if in_buckets is not None else None
+                made.setdefault((stat.partition_path or "", bucket), []).append(stat)
+        mine.rewritten.update((files[number].key, stat) for number, stat in kept.files.items())
+        mine.joined.update((files[number].key, rows) for number, rows in joined.items())
+        mine.adopted.update((p, key) for p, key in self.before.adopted.items() if (p, None) in kept.new)
+        for partition, number in (adopted or {}).items():
+            mine.adopted[partition] = files[number].key
+            made[partition, None] = []
+        mine.new.update((target, (new.get(target), stats)) for target, stats in made.items())
+        self.attempt.tx.redo.kept = len(kept.stats)
+        return (*kept.stats, *written)
+
+
+def copy_stage(context: WriteContext, files: Sequence[WriteStat], batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+    """On an executor: copy the files whose numbers came to this task, and report the copies of those that can be copied."""
+    task = this_task()
+    numbers = (number for batch in batches for number in batch.column(0).to_pylist())
+    copies = (copy_file(context, files[number], task) for number in numbers)
+    yield from while_wanted(context, (copy for copy in copies if copy is not None))

@@ -1,1 +1,0 @@
-"""Writes in the user's Spark session: insert, upsert, delete and overwrite, stage by stage."""
