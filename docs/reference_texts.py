@@ -225,6 +225,8 @@ EVENTS: dict[EventKind, str] = {
     EventKind.WAITING_FOR_LOCK: "once a second while waiting; says for whom",
     EventKind.LOCKED: "the table's lock is held; says after how long",
     EventKind.LOCK_TIMED_OUT: "the table's lock was not to be had within `lock.wait_s`; says who holds it",
+    EventKind.SLOW_READS: "this Spark's internal classes are not the known ones: reads list the folders again, and do not "
+    "prune partitions; once per session's JVM, in the log only",
     EventKind.LEASE_LOST: "a held lock was lost; says why",
     EventKind.PREPARED: "a transaction over several tables has its prepare in the table's log; its outcome decides about it",
     EventKind.DECIDED: "the decision is made: the transaction is committed, and will be visible",

@@ -68,10 +68,10 @@ def predicate_of(spark: SparkSession, analysed: Any, names: Iterable[str]) -> Pr
     try:
         for name in _PLAIN_FORM_RULES:
             # A rule that this version of Spark lacks, or that rejects this plan, only leaves more parts unrecognised.
-            with suppress(Py4JError, TypeError):
+            with suppress(Py4JError):
                 analysed = scala_object(spark, f"org.apache.spark.sql.catalyst.optimizer.{name}").apply(analysed)
         return _Walk(names).predicate(analysed.condition()) if analysed.nodeName() == "Filter" else Anything()
-    except (Py4JError, TypeError):
+    except Py4JError:
         return Anything()
 
 

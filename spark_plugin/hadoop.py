@@ -26,7 +26,7 @@ from lakelock.clock import Repeating, Runtime, SystemRuntime
 from lakelock.errors import SettingsError, TableError
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
-from lakelock.spark_plugin.spark_session import java_class
+from lakelock.spark_plugin.spark_session import MissingClass, java_class
 from lakelock.storage.hadoop import (
     PREFIXES,
     AnyPath,
@@ -141,7 +141,7 @@ def hadoop_settings(spark: SparkSession) -> Mapping[str, str]:
 
 def _configuration(spark: SparkSession) -> Any:
     """Spark's conf `spark.hadoop.*`, the session's own, core-site.xml and hdfs-site.xml, as Spark's readers get them."""
-    with suppress(TypeError):  # a Spark without HDFS's client has no such class to call
+    with suppress(MissingClass):  # a Spark without HDFS's client has no such class
         java_class(spark, "org.apache.hadoop.hdfs.HdfsConfiguration").init()
     return _own_configuration(spark)
 

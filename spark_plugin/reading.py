@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import reduce
 from importlib.resources import files as resources
 from typing import Any
-from weakref import WeakKeyDictionary
+from weakref import WeakKeyDictionary, WeakSet
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -27,6 +27,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from lakelock.errors import CorruptTableError, StorageError
+from lakelock.events import Event, EventKind, Events
 from lakelock.spark_plugin.spark_session import (
     PYTHON_UTILS,
     column_of,
@@ -54,6 +55,8 @@ A file whose footer names the Spark that wrote it, as those of Java Hudi's row w
 and Spark goes by that. No other writer of Hudi's files uses the calendar of before 1582.
 """
 _CLASSES = ("SnapshotFiles", "ParquetReader")
+_told_slow: WeakSet[Any] = WeakSet()
+"""The JVMs whose slow reads were told."""
 _compiled: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
 """An object of each compiled class, by its name, for each JVM that this process has talked to."""
 
@@ -69,7 +72,7 @@ class Partitioned:
 def relation_over(
     spark: SparkSession, root: str, files: Sequence[DataFile], schema: StructType, by: Partitioned | None = None
 ) -> DataFrame:
-    """A frame over at least one file. `Py4JError` or `TypeError` if this Spark's internal classes differ from the known ones.
+    """A frame over at least one file. `Py4JError` if this Spark's internal classes differ from the known ones.
 
     The values of the columns of `by` come from there, all others from the files. No request goes to storage: a file that
     is gone or damaged fails the job that reads it, even if the session ignores such files.
@@ -248,10 +251,21 @@ def read_files(
         return spark.createDataFrame([], schema)
     try:
         frame = _frame(spark, root, files, schema, partitions)
-    except (Py4JError, TypeError):
+    except Py4JError as error:
         # This Spark has different internal classes: use the way that works on every Spark, slower but correct.
+        _tell_slow_reads(spark, root, error)
         frame = read_files_by_name(spark, root, files, schema)
     return _with_whole_structs(frame) if takes_structs_for_null(spark) else frame
+
+
+def _tell_slow_reads(spark: SparkSession, root: str, error: Py4JError) -> None:
+    """One event for each JVM that this process talks to, with the reason."""
+    gateway = spark.sparkContext._gateway
+    if gateway in _told_slow:
+        return
+    _told_slow.add(gateway)
+    facts = {"spark": spark.version, "problem": (str(error) or type(error).__name__).splitlines()[0]}
+    Events().emit(Event(EventKind.SLOW_READS, root, operation="READ", facts=facts))
 
 
 def _with_whole_structs(frame: DataFrame) -> DataFrame:

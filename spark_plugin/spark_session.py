@@ -15,6 +15,7 @@ from functools import cache, wraps
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import pyarrow as pa
+from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JError
 from pyspark import StorageLevel
 from pyspark.errors import PySparkException
@@ -31,17 +32,24 @@ from lakelock.texts import command
 PYTHON_UTILS = "org.apache.spark.api.python.PythonUtils"
 
 
+class MissingClass(Py4JError):  # type: ignore[misc]
+    """The JVM has no class of a name: this Spark is another one than expected, or lacks a library."""
+
+
 def java_class(spark: SparkSession, name: str) -> Any:
-    """A class of the JVM; where it has none of this name, something that cannot be called (`TypeError`).
+    """A class of the JVM; `MissingClass` where it has none of this name.
 
     In `spark._jvm.org.apache.spark` the JVM searches all of Spark's jars at each dot for a class of that name, and for a name
     without dots it searches them again and again.
     """
-    return getattr(spark._jvm, name)
+    found = getattr(spark._jvm, name)
+    if isinstance(found, JavaPackage):  # py4j takes every unknown name for a package
+        raise MissingClass(f"the JVM has no class {name}")
+    return found
 
 
 def scala_object(spark: SparkSession, name: str) -> Any:
-    """A Scala object by its name; where there is none, something that cannot be called."""
+    """A Scala object by its name; `MissingClass` where there is none."""
     return getattr(java_class(spark, f"{name}$"), "MODULE$")
 
 

@@ -44,6 +44,7 @@ class EventKind(StrEnum):
     PHASE_DONE = "phase-done"
     NAMED = "named"
     LOCK_TIMED_OUT = "lock-timed-out"
+    SLOW_READS = "slow-reads"
 
 
 @dataclass(frozen=True)
@@ -70,6 +71,7 @@ _WARNINGS = {
     EventKind.EARLY_CONFLICT,
     EventKind.CONFLICT,
     EventKind.ALERT,
+    EventKind.SLOW_READS,
 }
 _INFOS = {
     EventKind.BEGAN,

@@ -8,6 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 from tests.spark.reading.test_session_settings import configured
 
 from lakelock.spark_plugin import LakeTable, reading
+from lakelock.spark_plugin.spark_session import java_class, scala_object
 
 COLUMNS = "id long, x double, f float, p struct<x:double>, l array<double>"
 ZERO = [
@@ -35,6 +36,18 @@ def ids(frame: DataFrame) -> list[int]:
     return sorted(row.id for row in frame.select("id").collect())
 
 
+# The first test of this file: those after it read slowly, too, and the session says so once.
+def test_a_spark_with_other_classes_is_read_slower_and_that_is_told_once(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    table = LakeTable.create(spark, path, schema=COLUMNS, key="id")
+    table.insert(numbers(spark, 0.0, 1.0))
+    monkeypatch.setattr(reading, "relation_over", _unknown_classes)
+    with caplog.at_level("WARNING", "lakelock"):
+        assert ids(table.read()) == ids(table.read()) == list(range(8))
+    assert len([line for line in caplog.messages if "slow-reads" in line]) == 1
+
+
 @pytest.mark.parametrize("zero", [-0.0, 0.0])
 @pytest.mark.parametrize("listed_again", [False, pytest.param(True, marks=pytest.mark.in_ci)])
 def test_both_zeros_are_one_number_and_so_is_nan(
@@ -49,6 +62,23 @@ def test_both_zeros_are_one_number_and_so_is_nan(
         expected = ids(rows.where(condition))
         assert ids(table.read(condition)) == ids(table.read().where(condition)) == expected, condition
         assert expected, condition
+
+
+def test_a_mistake_of_the_readers_own_is_not_taken_for_another_spark(
+    spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table = LakeTable.create(spark, path, schema=COLUMNS, key="id")
+    table.insert(numbers(spark, 0.0, 1.0))
+    monkeypatch.setattr(reading, "relation_over", lambda: None)
+    with pytest.raises(TypeError):
+        table.read()
+
+
+def test_a_class_that_a_spark_lacks_is_an_error_of_the_jvm(spark: SparkSession) -> None:
+    with pytest.raises(Py4JError, match="no class org.example.Missing"):
+        java_class(spark, "org.example.Missing")
+    with pytest.raises(Py4JError, match="no class org.example.Missing"):
+        scala_object(spark, "org.example.Missing")
 
 
 def _unknown_classes(*_: object) -> DataFrame:
