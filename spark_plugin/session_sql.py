@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -44,6 +45,9 @@ from lakelock.spark_plugin.sql_operations import (
 )
 from lakelock.spark_plugin.sql_planning import path_of_view, relation_of_view
 from lakelock.spark_plugin.sql_refusals import no_version
+
+if TYPE_CHECKING:
+    from lakelock.spark_plugin.sql_words import Words
 
 
 def read_afresh(spark: SparkSession, names: Iterable[Name]) -> None:
@@ -119,6 +123,7 @@ def sql(
     """
     try:
         from lakelock.spark_plugin.sql_commands import command_of, names_in
+        from lakelock.spark_plugin.sql_words import Words
     except ModuleNotFoundError as error:
         if error.name != "sqlglot":
             raise
@@ -126,9 +131,10 @@ def sql(
     if not str(statement).strip():
         raise InputError("sql() takes the text of one statement", hint='sql(spark, "DESCRIBE HISTORY lakelock.`/lake/goods`")')
     require_classic(spark)
-    command = command_of(statement)
-    read_afresh(spark, names_in(statement))
-    return _Session(spark, statement, args, lambda path: LakeTable.for_path(spark, path, config=config, options=options)).run(
+    words = Words.of(statement)
+    command = command_of(words)
+    read_afresh(spark, names_in(words))
+    return _Session(spark, words, args, lambda path: LakeTable.for_path(spark, path, config=config, options=options)).run(
         command
     )
 
@@ -136,18 +142,18 @@ def sql(
 @dataclass(frozen=True)
 class _Session:
     spark: SparkSession
-    text: str
+    words: Words
     args: Mapping[str, object] | None
     open: Callable[[str], LakeTable]
 
     def run(self, command: Command | None) -> DataFrame:
         if command is None:
-            return self._sparks(self.text)
+            return self._sparks(self.words.text)
         if isinstance(command, Query):
             return self._query(command)
         path = self._path(command.target)
         if path is None:
-            return self._sparks(self.text)
+            return self._sparks(self.words.text)
         with self.open(path) as table:
             match command:
                 case Unreadable():
@@ -168,23 +174,22 @@ class _Session:
                     return self._change(table, command)
 
     def _change(self, table: LakeTable, command: Change) -> DataFrame:
-        target = self.text[command.target.start : command.target.stop]
-        if command.target.path is None:
-            target = f"lakelock.{quoted((table.path,))}"
-            target += "" if command.alias_follows else f" AS {quoted((command.target.name[-1],))}"
         with self._views(command.sources) as views:
-            text = _replaced(self.text, [(command.target, target), *views])
-            return self._done(text.split(maxsplit=1)[0].upper(), table.sql(text, self.args))
+            statement = self.words.replaced(views) if views else self.words
+            return self._done(self.words[0], table._run_statement(statement, self.args, own=command.target.name))
 
     def _query(self, command: Query) -> DataFrame:
         with self._views(command.relations) as views:
-            return self._sparks(_replaced(self.text, views))
+            return self._sparks(self.words.replaced(views))
 
     @contextmanager
-    def _views(self, relations: tuple[Relation, ...]) -> Iterator[list[tuple[Relation, str]]]:
-        """Temporary views of these tables as of now, or of their moments, while a statement that names them is analysed."""
+    def _views(self, relations: tuple[Relation, ...]) -> Iterator[list[tuple[int, int, str]]]:
+        """Where the statement names these tables, and the names of temporary views of them, which are there during the block.
+
+        The views show the tables as of now, or as of their moments.
+        """
         names: list[str] = []
-        found: list[tuple[Relation, str]] = []
+        found: list[tuple[int, int, str]] = []
         try:
             for relation in relations:
                 path = self._path(relation)
@@ -194,7 +199,7 @@ class _Session:
                     frame = table.read(as_of=None if relation.moment is None else self._moment(relation.moment))
                 names.append(f"_lakelock_{next(_numbers)}")
                 frame.createOrReplaceTempView(names[-1])
-                found.append((relation, names[-1]))
+                found.append((relation.start, relation.stop, names[-1]))
             yield found
         finally:
             for name in names:
@@ -270,12 +275,6 @@ def _up_to(names: list[str], last: str, *, but: str) -> list[str]:
     lower = [name.lower() for name in names]
     end = lower.index(last.lower()) + 1 if last.lower() in lower else 0
     return [name for name in names[:end] if name.lower() != but.lower()] or [last]
-
-
-def _replaced(text: str, pieces: list[tuple[Relation, str]]) -> str:
-    for relation, other in sorted(pieces, key=lambda piece: -piece[0].start):
-        text = text[: relation.start] + other + text[relation.stop :]
-    return text
 
 
 def _no_time(value: str) -> InputError:

@@ -211,14 +211,16 @@ LONGEST = 1 << 20
 _STARTS_QUERY = ("SELECT", "WITH", "VALUES", "FROM", "TABLE")
 
 
-def statement_of(text: object) -> Statement:
+def statement_of(statement: object) -> Statement:
     """The operation that a statement asks for; `InputError` names what it has that `sql` does not take, and what to type."""
+    text = statement.text if isinstance(statement, Words) else statement
     if not isinstance(text, str) or not text.strip() or len(text) > LONGEST:
         raise InputError(
             f"a statement in SQL is a text of 1 to {LONGEST:,} characters, not {shown(repr(text))}",
             hint="put many rows into a data frame, and use table.insert(df) or table.merge(df, on)",
         )
-    words = _one_statement(Words.of(text))
+    words = statement if isinstance(statement, Words) else Words.of(text)
+    _require_one(words)
     if words[0] not in _READERS:
         raise refused_statement(words[0])
     kind, read = _READERS[words[0]]
@@ -235,16 +237,11 @@ def statement_of(text: object) -> Statement:
         ) from None
 
 
-def _one_statement(words: Words) -> Words:
-    end = len(words)
-    while end and words[end - 1] == ";":
-        end -= 1
-    if not end:
+def _require_one(words: Words) -> None:
+    if not len(words):
         raise InputError("the statement is empty", hint="it takes UPDATE, DELETE FROM, MERGE INTO and INSERT")
-    kept = Words(words.text, words.tokens[:end], words.depths[:end])
-    if any(kept[at] == ";" for at in range(end)):
+    if any(words[at] == ";" for at in range(len(words))):
         raise refused("several statements", "call it for each; as one: with table.transaction() as tx: tx.sql(...)")
-    return kept
 
 
 def _tree(words: Words) -> object:

@@ -1,6 +1,7 @@
 """From the text of a session's statement to a command about lake tables, or None for a statement that is Spark's alone.
 
-Words are sqlglot's. The text around the names of tables is left to the reader that runs the statement: `table.sql`, or Spark.
+Of an UPDATE, DELETE, MERGE or INSERT only the names of tables are read here; `sql_changes.py` reads the same words as a whole.
+A query is Spark's, around the names of tables.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ FORM = (
 )
 
 
-def alter(words: Words, text: str, target: Relation, at: int) -> Alter:
+def alter(words: Words, target: Relation, at: int) -> Alter:
     """The change that begins at a word; `InputError` for any other."""
     verb = words[at]
     refuse_alteration(words, at)
@@ -118,27 +119,26 @@ def unquoted(name: str) -> str:
     return name[1:-1].replace("``", "`") if name.startswith("`") and name.endswith("`") and len(name) > 1 else name
 
 
-_WHOLE = ("VACUUM", "OPTIMIZE", "EXPLAIN", "SHOW")
 _READS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE", "EXPLAIN", "DESCRIBE", "DESC", "(")
 _BEFORE_SOURCES = ("FROM", "JOIN", ",", "TABLE", "USING", "(")
 _CHANGES = {"UPDATE": ((),), "DELETE": (("FROM",),), "MERGE": (("INTO",),), "INSERT": (("INTO",), ("OVERWRITE",))}
 
 
-def command_of(text: str) -> Command | None:
-    """The command; `InputError` for one about lake tables that cannot be read, or that nobody could run."""
-    words = _words(text)
+def command_of(statement: str | Words) -> Command | None:
+    """The command; `InputError` for one about lake tables that cannot be read, or that neither `sql` nor Spark could run."""
+    words = Words.of(statement)
     first = words[0]
-    if first in _CHANGES and (change := _change(words, text)):
+    if first in _CHANGES and (change := _change(words)):
         return change
     if first in ("DESCRIBE", "DESC") and words[1] in ("HISTORY", "DETAIL"):
-        return _about(words, text, 2, _describe)
+        return _about(words, 2, _describe)
     if first in _ABOUT and (first != "ALTER" or words[1] == "TABLE"):
-        return _about(words, text, 1 + (words[1] == "TABLE"), _ABOUT[first])
+        return _about(words, 1 + (words[1] == "TABLE"), _ABOUT[first])
     refuse_catalog(words)
     named = next((at for at in range(1, len(words)) if words[at - 1] in BEFORE_TABLE.get(first, ())), 0)
     if named:
-        return Unreadable(_relation(words, text, named)[0], refused_command(first))
-    relations = tuple(_relations(words, text, 0))
+        return Unreadable(_relation(words, named)[0], refused_command(first))
+    relations = tuple(_relations(words, 0))
     if not relations:
         return None
     if first not in _READS or any(words[at] in _CHANGES and words.depths[at] == 0 for at in range(1, len(words))):
@@ -148,46 +148,30 @@ def command_of(text: str) -> Command | None:
     return Query(relations)
 
 
-def names_in(text: str) -> tuple[Name, ...]:
+def names_in(words: Words) -> tuple[Name, ...]:
     """The names that stand where a statement may name what it reads. A column may be among them."""
-    words = _words(text)
     places = (at for at in range(len(words)) if words[at - 1] in _BEFORE_SOURCES)
-    return tuple(_relation(words, text, at)[0].name for at in places)
+    return tuple(_relation(words, at)[0].name for at in places)
 
 
-def _words(text: str) -> Words:
-    words = Words.of(text)
-    if words[0] in _WHOLE:
-        # sqlglot keeps what follows such a word in one piece, so the word is hidden from it.
-        first = words.tokens[0]
-        hidden = Words.of(text[: first.start] + "x" * len(words[0]) + text[first.end + 1 :])
-        words = Words(text, hidden.tokens, hidden.depths)
-    end = len(words)
-    while end and words[end - 1] == ";":
-        end -= 1
-    return Words(text, words.tokens[:end], words.depths[:end])
-
-
-def _change(words: Words, text: str) -> Change | None:
+def _change(words: Words) -> Change | None:
     at = next((1 + len(after) for after in _CHANGES[words[0]] if all(words[1 + n] == word for n, word in enumerate(after))), 0)
     if not at:
         return None
     at += words[at] == "TABLE"
-    target, after = _relation(words, text, at)
-    alias = words[0] == "INSERT" or words[after] not in ("SET", "WHERE", "USING", "")
-    sources = tuple(relation for relation in _relations(words, text, after) if relation.path)
-    return Change(target, alias, sources)
+    target, after = _relation(words, at)
+    return Change(target, tuple(relation for relation in _relations(words, after) if relation.path))
 
 
-def _about(words: Words, text: str, at: int, read: Callable[[Words, str, Relation, int], Command]) -> Command:
-    target, after = _relation(words, text, at)
+def _about(words: Words, at: int, read: Callable[[Words, Relation, int], Command]) -> Command:
+    target, after = _relation(words, at)
     try:
-        return read(words, text, target, after)
+        return read(words, target, after)
     except InputError as error:
         return Unreadable(target, error)
 
 
-def _describe(words: Words, text: str, target: Relation, at: int) -> Describe:
+def _describe(words: Words, target: Relation, at: int) -> Describe:
     history, limit = words[1] == "HISTORY", None
     if history and words[at] == "LIMIT" and words[at + 1].isdigit():
         limit, at = int(words[at + 1]), at + 2
@@ -195,7 +179,7 @@ def _describe(words: Words, text: str, target: Relation, at: int) -> Describe:
     return Describe(target, history, limit)
 
 
-def _vacuum(words: Words, text: str, target: Relation, at: int) -> Vacuum:
+def _vacuum(words: Words, target: Relation, at: int) -> Vacuum:
     hours, dry = None, False
     if words[at] == "RETAIN" and words[at + 2] in ("HOURS", "HOUR") and re.fullmatch(r"\d+(\.\d+)?", words[at + 1]):
         hours, at = float(words[at + 1]), at + 3
@@ -205,12 +189,12 @@ def _vacuum(words: Words, text: str, target: Relation, at: int) -> Vacuum:
     return Vacuum(target, hours, dry)
 
 
-def _optimize(words: Words, text: str, target: Relation, at: int) -> Optimize:
+def _optimize(words: Words, target: Relation, at: int) -> Optimize:
     where: str | None = None
     columns: tuple[str, ...] = ()
     zorder = words.find(at, len(words), "ZORDER") if at < len(words) else at
     if words[at] == "WHERE":
-        where, at = _piece(words, text, at + 1, zorder), zorder
+        where, at = _piece(words, at + 1, zorder), zorder
     if (words[at], words[at + 1]) == ("ZORDER", "BY"):
         start, end = words.group(at + 2) if words[at + 2] == "(" else (at + 2, len(words))
         columns = tuple(_named(words.tokens[part]) for part, stop in words.parts(start, end) if stop == part + 1)
@@ -219,16 +203,16 @@ def _optimize(words: Words, text: str, target: Relation, at: int) -> Optimize:
     return Optimize(target, where, columns)
 
 
-def _restore(words: Words, text: str, target: Relation, at: int) -> Restore:
+def _restore(words: Words, target: Relation, at: int) -> Restore:
     at += words[at] == "TO"
-    found = _moment(words, text, at)
+    found = _moment(words, at)
     if found is None:
         raise unreadable("RESTORE TABLE the table TO VERSION AS OF 'instant', or TO TIMESTAMP AS OF 'time'")
     _require_end(words, found[1], "RESTORE TABLE the table TO TIMESTAMP AS OF (time)")
     return Restore(target, found[0])
 
 
-_ABOUT: dict[str, Callable[[Words, str, Relation, int], Command]] = {
+_ABOUT: dict[str, Callable[[Words, Relation, int], Command]] = {
     "ALTER": alter,
     "VACUUM": _vacuum,
     "OPTIMIZE": _optimize,
@@ -236,7 +220,7 @@ _ABOUT: dict[str, Callable[[Words, str, Relation, int], Command]] = {
 }
 
 
-def _relation(words: Words, text: str, at: int) -> tuple[Relation, int]:
+def _relation(words: Words, at: int) -> tuple[Relation, int]:
     """The table whose name begins at a word, and the word after it."""
     start = at
     if not words[at]:
@@ -247,12 +231,12 @@ def _relation(words: Words, text: str, at: int) -> tuple[Relation, int]:
     return Relation(name, words.tokens[start].start, words.tokens[at].end + 1), at + 1
 
 
-def _relations(words: Words, text: str, at: int) -> Iterator[Relation]:
+def _relations(words: Words, at: int) -> Iterator[Relation]:
     """The paths, and the names with a moment, from a word on."""
     while at < len(words):
-        name, after = _relation(words, text, at)
+        name, after = _relation(words, at)
         try:
-            moment = None if words[at] in (",", "(", ")") else _moment(words, text, after)
+            moment = None if words[at] in (",", "(", ")") else _moment(words, after)
         except InputError:
             if is_path(name.name):
                 raise
@@ -265,7 +249,7 @@ def _relations(words: Words, text: str, at: int) -> Iterator[Relation]:
         at = after
 
 
-def _moment(words: Words, text: str, at: int) -> tuple[Moment, int] | None:
+def _moment(words: Words, at: int) -> tuple[Moment, int] | None:
     """The moment that begins at a word, and the word after it."""
     kinds = {"TIMESTAMP": By.TIME, "SYSTEM_TIME": By.TIME, "VERSION": By.INSTANT, "SYSTEM_VERSION": By.INSTANT}
     at += words[at] == "FOR"
@@ -280,13 +264,13 @@ def _moment(words: Words, text: str, at: int) -> tuple[Moment, int] | None:
             end = words.group(end)[1] + 1
     if not words[start] or words[end] in ("+", "-", "*", "/", "||"):
         raise InputError(f"the statement's {words[at]} AS OF has no plain value", hint="put parentheses around the expression")
-    return Moment(kinds[words[at]], _piece(words, text, start, end)), end
+    return Moment(kinds[words[at]], _piece(words, start, end)), end
 
 
-def _piece(words: Words, text: str, start: int, stop: int) -> str:
+def _piece(words: Words, start: int, stop: int) -> str:
     if not start < stop:
         raise unreadable("a condition after WHERE")
-    return text[words.tokens[start].start : words.tokens[stop - 1].end + 1]
+    return words.piece(start, stop)
 
 
 def _named(token: Token) -> str:

@@ -271,10 +271,9 @@ class Alter:
 
 @dataclass(frozen=True)
 class Change:
-    """`UPDATE`, `DELETE`, `MERGE` or `INSERT`. `alias_follows`: the statement gives the target an alias, or may not."""
+    """`UPDATE`, `DELETE`, `MERGE` or `INSERT`; `sources` are the paths that it reads."""
 
     target: Relation
-    alias_follows: bool
     sources: tuple[Relation, ...] = ()
 
 

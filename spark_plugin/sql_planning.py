@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -41,6 +41,9 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.rows import KnownSchemas
 from lakelock.table.schema import TableSchema
 from lakelock.texts import column_hint
+
+if TYPE_CHECKING:
+    from lakelock.spark_plugin.sql_words import Words
 
 IN_A_TRANSACTION = (
     "read it in a transaction, which watches what it reads: with table.transaction() as tx: "
@@ -127,10 +130,14 @@ class StatementPlanner:
     in_transaction: bool = False
     merge_schema: bool = False
 
-    def plan(self, text: str, args: Mapping[str, object] | None = None) -> PlannedWrite:
-        """Everything that can be known before any work is checked: `InputError`, `SchemaError` or Spark's AnalysisException."""
+    def plan(self, text: str | Words, args: Mapping[str, object] | None = None, *, own: Name | None = None) -> PlannedWrite:
+        """Everything that can be known before any work is checked: `InputError`, `SchemaError` or Spark's AnalysisException.
+
+        `own` is a name that is known to mean this table, such as that of a view.
+        """
         statement = _read(self.spark, text, args)
-        self._require_target(statement.target)
+        if statement.target.name != own:
+            self._require_target(statement.target)
         match statement:
             case Update():
                 return self._update(statement)
@@ -299,18 +306,18 @@ class StatementPlanner:
         return ColumnNames.of(self.spark, self.schema)
 
 
-def _read(spark: SparkSession, text: str, args: Mapping[str, object] | None) -> Statement:
+def _read(spark: SparkSession, text: str | Words, args: Mapping[str, object] | None) -> Statement:
     try:
         from lakelock.spark_plugin.sql_changes import require_same_reading, statement_of
-        from lakelock.spark_plugin.sql_words import filled_in, literals_of
+        from lakelock.spark_plugin.sql_words import Words, filled_in, literals_of
     except ModuleNotFoundError as error:
         if error.name != "sqlglot":
             raise
         raise InputError("sql() needs sqlglot, which is not installed", hint="pip install 'lakelock[sql]'") from error
-    if args is not None and isinstance(text, str):
+    if args is not None and isinstance(text, str | Words):
         text = filled_in(text, literals_of(spark, args))
     statement = statement_of(text)
-    require_same_reading(spark, text, statement)
+    require_same_reading(spark, text.text if isinstance(text, Words) else text, statement)
     return statement
 
 

@@ -17,19 +17,23 @@ _FROM_FRAME = (
 _INSTEAD = {
     "CREATE": _FROM_FRAME,
     "CACHE": "lakelock.spark_plugin.sql(spark, 'SELECT ...').cache()",
-    "DROP": "DELETE FROM removes the rows; a table ends with its folder",
-    "TRUNCATE": "DELETE FROM the table, without a condition",
+    "DROP": "drop rows with DELETE FROM; a table ends with its folder",
+    "TRUNCATE": "write DELETE FROM the table, without a condition",
     "REFRESH": "leave it out: each read sees the newest commit",
     "ANALYZE": "leave it out: each commit records the statistics of its files",
-    "WITH": "put WITH into the source: INSERT INTO ... WITH ... SELECT, or USING (WITH ... SELECT ...) AS s",
+    "WITH": "put WITH into the source: INSERT INTO … WITH … SELECT …, or USING (WITH … SELECT …) AS s",
     "FROM": "write INSERT INTO ... SELECT ... FROM",
     "SHOW": "DESCRIBE DETAIL, DESCRIBE HISTORY, or SELECT DISTINCT and the partition columns",
     "GENERATE": "leave it out: engines that read Hudi read this table as it is",
     "CONVERT": "LakeTable.from_parquet(spark, path, folder=..., key=...)",
     "FSCK": "lakelock doctor PATH checks the table and its files",
     "REORG": "OPTIMIZE the table",
-    "COPY": "read the files with Spark, and table.insert(df)",
+    **dict.fromkeys(("COPY", "LOAD"), "read the files with Spark, and table.insert(df)"),
+    "REPLACE": "write INSERT OVERWRITE, or table.overwrite(df)",
+    "CALL": "the procedures of Hudi have counterparts: table.optimize().execute(), table.vacuum(), table.savepoint(name)",
+    "BEGIN": "run several statements as one with table.transaction() as tx: tx.sql(...)",
 }
+"""Statements that neither `table.sql` nor the `sql` of a session runs for a lake table, and what to type."""
 BEFORE_TABLE = {
     "ANALYZE": ("TABLE",),
     "CONVERT": ("DELTA",),
@@ -49,7 +53,7 @@ _TAKES = (
 
 
 def refused_command(first: str) -> InputError:
-    """The error for a statement about a lake table that begins with this word."""
+    """The error for a statement about a lake table that begins with this word, and that a session is to run."""
     return InputError(f"sql() runs no {first} of a lake table", hint=_INSTEAD.get(first, _TAKES))
 
 
@@ -108,29 +112,19 @@ METHODS = "table.update, table.delete, table.merge and table.insert take the sam
 _MERGE_UPDATE = "write MERGE INTO … USING … ON … WHEN MATCHED THEN UPDATE SET …"
 _MERGE_DELETE = "write MERGE INTO … USING … ON … WHEN MATCHED THEN DELETE"
 _CHOOSE = "choose the rows by a condition, or by a MERGE whose source has the LIMIT"
-_WITHIN = "put it into the source: USING (WITH … SELECT …) AS s, or INSERT INTO … WITH … SELECT …"
 _AS_IT_IS = "an older state cannot be changed: leave that out, or see table.restore"
 
-_STATEMENTS = {
+_BY_METHODS = {
     **dict.fromkeys(("SELECT", "VALUES", "FROM", "TABLE", "("), READ),
-    "WITH": f"{_WITHIN}; or {READ}",
-    "TRUNCATE": "write DELETE FROM the table, without a condition",
     "CREATE": "make a table with LakeTable.create(spark, path, schema=..., key=...)",
-    "REPLACE": "write INSERT OVERWRITE, or table.overwrite(df)",
-    "COPY": "read the files with Spark, and table.insert(df)",
-    "LOAD": "read the files with Spark, and table.insert(df)",
     "ALTER": "table.add_columns({...}) and table.widen_columns({...}); otherwise table.overwrite(df, overwrite_schema=True)",
-    "DROP": "drop rows with DELETE FROM; a table ends with its folder",
     "OPTIMIZE": "table.optimize().execute()",
     "VACUUM": "table.vacuum()",
     "RESTORE": "table.restore(as_of)",
-    "DESCRIBE": "table.schema, table.history()",
-    "DESC": "table.schema, table.history()",
-    "SHOW": "table.schema, table.history()",
-    "CALL": "the procedures of Hudi have counterparts: table.optimize().execute(), table.vacuum(), table.savepoint(name)",
-    "BEGIN": "run several statements as one with table.transaction() as tx: tx.sql(...)",
+    **dict.fromkeys(("DESCRIBE", "DESC", "SHOW"), "table.schema, table.history()"),
     "EXPLAIN": "run the statement; its result says what it did",
 }
+"""Statements that are methods of one table, or that the `sql` of a session runs."""
 
 _PARTS = {
     ("Update", "from_"): ("UPDATE … FROM", _MERGE_UPDATE),
@@ -153,8 +147,8 @@ _PARTS = {
     ("Star", "except"): ("* EXCEPT", "name the columns to set"),
 }
 _ANYWHERE = {
-    "with_": ("WITH before the statement", _WITHIN),
-    "with": ("WITH before the statement", _WITHIN),
+    "with_": ("WITH before the statement", _INSTEAD["WITH"]),
+    "with": ("WITH before the statement", _INSTEAD["WITH"]),
     "returning": ("RETURNING", "read what has changed with table.changes(since=result.instant)"),
     "limit": ("LIMIT", _CHOOSE),
     "order": ("ORDER BY", _CHOOSE),
@@ -176,8 +170,8 @@ def refused(what: str, instead: str) -> InputError:
 
 
 def refused_statement(first: str) -> InputError:
-    """The error for a statement that begins with this word."""
-    instead = _STATEMENTS.get(first, "it takes UPDATE, DELETE FROM, MERGE INTO and INSERT")
+    """The error for a statement that begins with this word, and that one table is to run."""
+    instead = _BY_METHODS.get(first) or _INSTEAD.get(first, "it takes UPDATE, DELETE FROM, MERGE INTO and INSERT")
     return InputError(f"sql() runs UPDATE, DELETE, MERGE and INSERT, not {first}", hint=instead)
 
 

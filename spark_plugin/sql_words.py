@@ -1,12 +1,14 @@
 """The words of a statement, by sqlglot's tokenizer, the pieces of its text between them, and values for its markers.
 
+`table.sql` and the session's `sql` read the same words. Both cut names, conditions and values out of the text by them.
+
 Markers such as `:price` are replaced in the text, before it is read, by literals of Spark's SQL. Spark 4.1 binds markers in
 the same way. Here it makes every piece of the statement complete for any reader.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
@@ -23,20 +25,27 @@ from lakelock.texts import nearest
 
 DIALECT = "databricks"
 """Spark's own SQL, and the few clauses more that only this dialect of sqlglot has."""
+_WHOLE = ("VACUUM", "OPTIMIZE", "EXPLAIN", "SHOW")
+"""sqlglot keeps what follows such a word in one piece, unless the word is hidden from it."""
 _OPENING = {"(": ")", "[": "]", "{": "}", "CASE": "END"}
 
 
 @dataclass(frozen=True)
 class Words:
-    """A text and its words, without comments. `depths` says within how many parentheses and CASEs a word is."""
+    """A text and its words, without comments and without semicolons at the end.
+
+    `depths` says within how many parentheses and CASEs a word is.
+    """
 
     text: str
     tokens: tuple[Token, ...]
     depths: tuple[int, ...]
 
     @classmethod
-    def of(cls, text: str) -> Words:
-        """`InputError` for a text that has no words, such as one with an open quote."""
+    def of(cls, text: str | Words) -> Words:
+        """The words of a text; `InputError` for a text that has none, such as one with an open quote."""
+        if isinstance(text, Words):
+            return text
         try:
             tokens = tuple(Dialect.get_or_raise(DIALECT).tokenize(text))
         except TokenError as error:
@@ -44,7 +53,20 @@ class Words:
                 f"this is no statement in SQL, a quote or comment is not closed: {shown(text)}",
                 hint=r"end each text in quotes; a quote within it is \'",
             ) from error
+        first = _written(text, tokens[0]) if tokens else ""
+        if first in _WHOLE:
+            hidden = cls.of(text[: tokens[0].start] + "x" * len(first) + text[tokens[0].end + 1 :])
+            return cls(text, hidden.tokens, hidden.depths)
+        while tokens and _written(text, tokens[-1]) == ";":
+            tokens = tokens[:-1]
         return cls(text, tokens, tuple(_depths(_written(text, token) for token in tokens)))
+
+    def replaced(self, pieces: Iterable[tuple[int, int, str]]) -> str:
+        """The text with another text in place of each of these ranges of its characters."""
+        text = self.text
+        for start, stop, other in sorted(pieces, reverse=True):
+            text = text[:start] + other + text[stop:]
+        return text
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -117,18 +139,17 @@ def _depths(words: Iterator[str]) -> Iterator[int]:
 
 def marked(text: str) -> tuple[str, ...]:
     """The names of the markers in a statement."""
-    return tuple(dict.fromkeys(name for _, _, name in _markers(text)))
+    return tuple(dict.fromkeys(name for _, _, name in _markers(Words.of(text))))
 
 
-def filled_in(text: str, values: Mapping[str, str]) -> str:
+def filled_in(statement: str | Words, values: Mapping[str, str]) -> str:
     """The statement with a literal in SQL for every marker; `InputError` for a marker without one."""
-    pieces, end = [], 0
-    for start, stop, name in _markers(text):
+    words = Words.of(statement)
+    found = list(_markers(words))
+    for _, _, name in found:
         if name not in values:
             raise InputError(f"the statement has no value for :{name}", hint=_hint(name, values))
-        pieces += [text[end:start], values[name]]
-        end = stop
-    return "".join([*pieces, text[end:]])
+    return words.replaced((start, stop, values[name]) for start, stop, name in found)
 
 
 def _hint(name: str, values: Mapping[str, str]) -> str:
@@ -136,9 +157,9 @@ def _hint(name: str, values: Mapping[str, str]) -> str:
     return f"did you mean {near!r}? Names are case-sensitive" if near else f'pass args={{"{name}": ...}}'
 
 
-def _markers(text: str) -> Iterator[tuple[int, int, str]]:
+def _markers(words: Words) -> Iterator[tuple[int, int, str]]:
     """Where each marker begins and ends, and its name. A colon right after a name or a value leads into JSON: `data:price`."""
-    tokens = Words.of(text).tokens
+    text, tokens = words.text, words.tokens
     for at, token in enumerate(tokens[:-1]):
         start, after = token.start, tokens[at + 1]
         if text[start : token.end + 1] != ":" or after.start != start + 1:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -41,11 +42,15 @@ from lakelock.spark_plugin.inserting import rename_columns
 from lakelock.spark_plugin.merge_builder import TARGET, MergeBuilder, MergeSpec, with_columns_equated
 from lakelock.spark_plugin.merging import MergePlan
 from lakelock.spark_plugin.spark_session import arrow_schema, needs_spark, require_batch, spark_schema
+from lakelock.spark_plugin.sql_operations import Name
 from lakelock.spark_plugin.sql_planning import StatementPlanner
 from lakelock.spark_plugin.transactions import TableTransactions
 from lakelock.spark_plugin.write_attempt import Write
 from lakelock.table.record_keys import require_key
 from lakelock.table.schema_changes import Alteration, renamed
+
+if TYPE_CHECKING:
+    from lakelock.spark_plugin.sql_words import Words
 
 
 @checked_calls
@@ -268,12 +273,26 @@ class TableWrites(TableTransactions):
         are values for its markers. What has no exact counterpart is an `InputError` before any work, which says what to type
         instead. Needs sqlglot: `pip install 'lakelock[sql]'`.
         """
-        coordinator, txn = self._coordinator, numbered(txn_app_id, txn_version)
+        return self._run_statement(statement, args, partition=partition, tag=tag, txn=numbered(txn_app_id, txn_version))
+
+    @needs_spark
+    def _run_statement(
+        self,
+        statement: str | Words,
+        args: Mapping[str, object] | None,
+        *,
+        own: Name | None = None,
+        partition: Targets = None,
+        tag: str = "",
+        txn: AppTransaction | None = None,
+    ) -> WriteResult:
+        """As `sql`, for a text or its words; `own` is a name that means this table there."""
+        coordinator = self._coordinator
         planner = StatementPlanner(
             self._spark, coordinator.schema(), coordinator.properties, coordinator.table.storage.uri,
             coordinator.known_schemas, merge_schema=self._settings.merge_schema,
         )  # fmt: skip
-        planned = planner.plan(statement, args)
+        planned = planner.plan(statement, args, own=own)
         if planned.operation == "INSERT_OVERWRITE_TABLE":
             _require_whole(partition)
         return self._write(WriteRequest(planned.operation, partition, tag, txn), planned.write, where=planned.where)

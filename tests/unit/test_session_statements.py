@@ -64,13 +64,13 @@ KNOWN = [
     (f"ALTER TABLE {P} CHANGE COLUMN a FIRST", lambda t: Alter(at(t), ColumnChange.PLACE, (("a", ""),))),
     (f"ALTER TABLE {P} ALTER COLUMN a AFTER b", lambda t: Alter(at(t), ColumnChange.PLACE, (("a", "b"),))),
     (f"ALTER TABLE {P} ALTER a DROP NOT NULL", lambda t: Alter(at(t), ColumnChange.RELAX, (("a", ""),))),
-    (f"UPDATE {P} SET v = 1", lambda t: Change(at(t), False)),
-    (f"DELETE FROM {P} AS g WHERE g.v = 1", lambda t: Change(at(t), True)),
-    (f"INSERT INTO {P} SELECT * FROM news", lambda t: Change(at(t), True)),
-    (f"INSERT OVERWRITE TABLE {P} VALUES (1)", lambda t: Change(at(t), True)),
+    (f"UPDATE {P} SET v = 1", lambda t: Change(at(t))),
+    (f"DELETE FROM {P} AS g WHERE g.v = 1", lambda t: Change(at(t))),
+    (f"INSERT INTO {P} SELECT * FROM news", lambda t: Change(at(t))),
+    (f"INSERT OVERWRITE TABLE {P} VALUES (1)", lambda t: Change(at(t))),
     (
         f"MERGE INTO goods USING {P} s ON goods.id = s.id WHEN MATCHED THEN DELETE",
-        lambda t: Change(at(t, "goods"), False, (at(t),)),
+        lambda t: Change(at(t, "goods"), (at(t),)),
     ),
     (f"SELECT * FROM {P}", lambda t: Query((at(t),))),
     (
