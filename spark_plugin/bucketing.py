@@ -274,9 +274,9 @@ def _buckets_written(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Ite
             keyed = dedupe(keyed, context.properties.ordering_field, take_any=any_of)
         if isinstance(target, int):
             positions = gone.get(target)
-            doomed = None if positions is None else AtPositions(np.frombuffer(b"".join(positions), "<i8"))
+            deleted = None if positions is None else AtPositions(np.frombuffer(b"".join(positions), "<i8"))
             upserts, added = (keyed, None) if plan.how == "upsert" else (None, keyed)
-            yield rewrite_group(context, plan.files[target], task, upserts=upserts, added=added, delete_mask=doomed)
+            yield rewrite_group(context, plan.files[target], task, upserts=upserts, added=added, delete_mask=deleted)
         elif keyed is not None:
             yield from write_new_files(context, target[0], [keyed.rows], task, bucket=target[1])
 

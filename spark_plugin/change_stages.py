@@ -143,7 +143,7 @@ class NewPlaces:
     """The places for new rows beside `files`, whose numbers are routes. `routes`, once they are planned, say which file takes
     the new rows of a partition, if any does. The new rows of `settled` partitions and buckets are in files that were kept.
     `looked_up`: the only keys that new rows may have, if it is known. `equated`: no stored row has the key of a new one in
-    which none of these columns is null; without one, nothing is known of their keys, and with None nobody asks."""
+    which none of these columns is null; without one, nothing is known of their keys, and with None no task looks."""
 
     context: WriteContext
     files: tuple[DataFile, ...]
@@ -176,7 +176,7 @@ class NewPlaces:
         return routes, counts, NewRows.of(rows_of)
 
     def _can_match(self, rows: pa.Table) -> pa.ChunkedArray:
-        """Whether each row has no null where its key is looked up: one that has equals no stored row, so nobody looks."""
+        """Whether each row has no null where its key is looked up; a row with one equals no stored row, so none is sought."""
         properties = self.context.properties
         names = (*properties.record_keys, *(() if properties.keys_span_partitions else properties.partition_fields))
         return reduce(pc.and_, [rows.column(name).is_valid() for name in names])
@@ -261,7 +261,7 @@ class ChangePlan:
 
     @property
     def parcels(self) -> Parcels:
-        """How changes are packed: nobody looks up their keys, so all columns go together."""
+        """How changes are packed: their keys are not looked up, so all columns go together."""
         return Parcels(pa.schema([]), pa.schema([*self.carried, (PLACE, pa.int64())]))
 
 

@@ -275,7 +275,7 @@ def _routes(attempt: Attempt, files: Sequence[DataFile], counts: Counter[tuple[s
 
 
 def _targets(attempt: Attempt, files: Sequence[DataFile]) -> list[FileTarget]:
-    """A file of which nobody knows how many rows it has counts as full, so that new rows do not join it."""
+    """A file whose number of rows is unknown counts as full, so that new rows do not join it."""
     stats_of, full = attempt.tx.current().stats_of, attempt.settings.target_file_rows
     known = [(file, stats_of(file).rows) for file in files]
     return [FileTarget(file.partition, file.size_bytes, full if rows is None else rows) for file, rows in known]
@@ -451,7 +451,10 @@ def _all_equal(names: Sequence[str]) -> Column:
 
 
 def update_where(attempt: Attempt, values: Assignments, condition: Condition | None, alias: str = "") -> Written:
-    """Give the rows that satisfy the condition new values, computed from the old ones. Nobody may add such a row meanwhile."""
+    """Give the rows that satisfy the condition new values, computed from the old ones.
+
+    No other writer may add such a row meanwhile.
+    """
     before = attempt.schema
     if attempt.settings.merge_schema:
         rows = attempt.read(())

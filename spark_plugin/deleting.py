@@ -155,7 +155,7 @@ class RowsRead:
 
 
 def delete_where(attempt: Attempt, condition: Condition) -> Written:
-    """Delete the rows that satisfy the condition. Nobody may add such a row meanwhile."""
+    """Delete the rows that satisfy the condition. No other writer may add such a row meanwhile."""
     if not condition.repeatable:
         attempt = attempt.forgetful()
     pruning = attempt.pruning(condition)

@@ -137,7 +137,7 @@ def overwrite_partitions(attempt: Attempt, df: DataFrame) -> Written:
 
 
 def overwrite_table(attempt: Attempt, df: DataFrame, *, overwrite_schema: bool = False) -> Written:
-    """Replace the whole table, with `overwrite_schema` its columns, too. Nobody may add anything meanwhile."""
+    """Replace the whole table, with `overwrite_schema` its columns, too. No other writer may add rows meanwhile."""
     if overwrite_schema:
         df = with_generated(df, attempt.properties)
         attempt = replace(
@@ -157,7 +157,10 @@ def delete_partitions(attempt: Attempt, targets: Sequence[Resource]) -> Written:
 
 
 def rename_columns(attempt: Attempt, *, rename: Mapping[str, str], drop: Sequence[str]) -> Written:
-    """Write the whole table again, with other names for some columns and without others. Nobody may add anything meanwhile."""
+    """Write the whole table again, with other names for some columns and without others.
+
+    No other writer may add rows meanwhile.
+    """
     kept = renamed(attempt.schema, attempt.properties, rename, drop)
     rows = attempt.read(attempt.tx.current().files)
     left = [_left(column(each.old), rows.schema[each.old].dataType, each.inside).alias(each.new) for each in kept]

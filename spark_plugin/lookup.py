@@ -309,7 +309,7 @@ def _file_keys(report: object) -> list[FileKeys]:
 
 
 def _rows_of(stage: Callable[[Batches], Iterator[object]], batches: Batches) -> Batches:
-    """A stage without its reports: nobody collects them, so any error in it is raised."""
+    """A stage without its reports: they are not collected, so any error in it is raised."""
     try:
         yield from (item for item in stage(batches) if isinstance(item, pa.RecordBatch))
     except LakelockError as error:

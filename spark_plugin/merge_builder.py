@@ -89,7 +89,7 @@ Test = str | Column | None
 """A condition: SQL text, a Column, or None for every row."""
 
 TARGET, SOURCE = "target", "source"
-"""What the two sides are called where nobody gives them another name."""
+"""The names of the two sides unless the user gives others."""
 
 
 @dataclass(frozen=True)

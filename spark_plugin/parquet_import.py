@@ -68,11 +68,11 @@ class Source:
         """`SchemaError` for rows without a key and, if each key is to be there `once`, `DuplicateKeyError` for the others.
 
         So a folder that cannot become a table is refused before there is one. `within`: the partition columns. Where one
-        of them is computed, whoever writes the rows sees whether a key is there twice.
+        of them is computed, the write of the rows finds out whether a key is there twice.
         """
         names, there = dict.fromkeys([*key, *within]), {name.lower() for name in self.frame.columns}
         if not all(name.lower() in there for name in key):
-            return  # whoever makes the table says which is missing
+            return  # making the table says which is missing
         once = once and all(name.lower() in there for name in names)
         keys = [column(name) for name in key]
         no_key = reduce(Column.__and__, (each.isNull() | (each.cast("string") == "") for each in keys))
@@ -98,7 +98,7 @@ class Source:
 
 
 def is_imported(coordinator: Coordinator, source: Source) -> bool:
-    """Whether the table has the rows of this import already; `TableError` if it has rows of somebody else."""
+    """Whether the table has the rows of this import already; `TableError` if it has other rows."""
     if coordinator.applied_by(source.number) is not None:
         return True
     if coordinator.table.timeline().commits:

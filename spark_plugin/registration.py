@@ -134,19 +134,19 @@ _VIEW = (
 )
 
 
-def teach_writers() -> None:
-    """Have the writers of this process look at the format first; once is enough."""
-    for writer, name, instead, where in _TAUGHT:
+def patch_writers() -> None:
+    """Make the writers of this process look at the format first; one call is enough."""
+    for writer, name, instead, where in _PATCHED:
         spark = getattr(writer, name)
         if not hasattr(spark, _SPARKS):
-            taught = wraps(spark)(_with(spark, instead, where) if where is not None else _before(spark, instead))
-            setattr(taught, _SPARKS, spark)
-            setattr(writer, name, taught)
+            patched = wraps(spark)(_with(spark, instead, where) if where is not None else _before(spark, instead))
+            setattr(patched, _SPARKS, spark)
+            setattr(writer, name, patched)
 
 
-def unteach_writers() -> None:
-    """Give the writers of this process Spark's own methods back, unless somebody else has replaced ours."""
-    for writer, name, *_ in _TAUGHT:
+def restore_writers() -> None:
+    """Give the writers of this process Spark's own methods back, unless other code has replaced ours."""
+    for writer, name, *_ in _PATCHED:
         spark = getattr(getattr(writer, name), _SPARKS, None)
         if spark is not None:
             setattr(writer, name, spark)
@@ -276,7 +276,7 @@ def _to_table(spark: Callable[..., Any], writer: Any, tableName: str, *args: Any
     raise _no_catalog(tableName, _VIEW.replace(".save", ".start"))
 
 
-_TAUGHT: tuple[tuple[type, str, Callable[..., Any], int | None], ...] = (
+_PATCHED: tuple[tuple[type, str, Callable[..., Any], int | None], ...] = (
     (SparkSession, "sql", _refuse_own_source, None),
     (DataFrameWriter, "save", _save, 1),
     (DataFrameWriter, "saveAsTable", _save_as_table, 1),
@@ -288,7 +288,7 @@ _TAUGHT: tuple[tuple[type, str, Callable[..., Any], int | None], ...] = (
 
 def _no_catalog(name: str, instead: str) -> InputError:
     return InputError(
-        f'Spark\'s catalog keeps no path for a table of format("{FORMAT}"), so nobody could read it as {name}',
+        f'Spark\'s catalog keeps no path for a table of format("{FORMAT}"), so it could not be read as {name}',
         hint=instead.format(name=name.rpartition(".")[2] if " " not in name else "t"),
     )
 
@@ -402,7 +402,7 @@ def register(spark: SparkSession) -> None:
     # The class is not an attribute of its module, so it is pickled by value, with the confs, for Spark's Python processes.
     known = {"conf": session_conf(spark), "drivers_writers": True}
     _offer(spark, type(LakelockDataSource.__name__, (LakelockDataSource,), known))
-    teach_writers()
+    patch_writers()
 
 
 def unregister(spark: SparkSession) -> None:
@@ -410,7 +410,7 @@ def unregister(spark: SparkSession) -> None:
 
     The writers are those of all sessions of this process; where another one needs `register`, call it there again.
     """
-    unteach_writers()
+    restore_writers()
     _offer(spark, LakelockDataSource)
 
 

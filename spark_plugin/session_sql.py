@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 def read_afresh(spark: SparkSession, names: Iterable[Name]) -> None:
     """Have those of the names that are such views show their tables as they are now; all others stay as they are.
 
-    A view that somebody cached, or that shows a table as of a time, stays, too.
+    A view that is cached, or that shows a table as of a time, stays, too.
     """
     for name in dict.fromkeys(names):
         is_global = _is_global(spark, name)

@@ -29,8 +29,9 @@ class TablesTransaction:
     """`with transaction(orders, stock) as tx:` reads and writes `tx[orders]` and `tx[stock]`, each as in `table.transaction()`.
 
     When the block ends, everything becomes visible in all tables, or nothing in any. It is serializable with every other
-    transaction of each table: a `ConflictError` names the table in which somebody came between. An exception in the block rolls
-    everything back. The block is never run again automatically. After it, `results` says what was committed, table by table.
+    transaction of each table: a `ConflictError` names the table in which another writer came between. An exception in the block
+    rolls everything back. The block is never run again automatically. After it, `results` says what was committed,
+    table by table.
     """
 
     def __init__(self, tables: Sequence[LakeTable]) -> None:
@@ -61,7 +62,7 @@ class TablesTransaction:
         return self
 
     def _join(self, tx: MultiTableTransaction) -> TablesTransaction:
-        """Work in a transaction that somebody else has begun, and ends."""
+        """Work in a transaction that the caller has begun, and ends."""
         self._tx = tx
         pairs = zip(self._tables, tx.parts, strict=True)
         self._blocks = tuple(LakeTransaction(GivenTransaction(part, table._attempt)).__enter__() for table, part in pairs)

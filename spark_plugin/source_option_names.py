@@ -255,7 +255,7 @@ _BY_PREFIX = {name[:-1]: spelling for name, spelling in _BY_NAME.items() if name
 
 
 def spelling_of(name: str) -> Spelling | None:
-    """The spelling with this name, in any case; None for a name that is nobody's."""
+    """The spelling with this name, in any case; None for a name that no engine has."""
     name = name.lower()
     return _BY_NAME.get(name) or next((found for prefix, found in _BY_PREFIX.items() if name.startswith(prefix)), None)
 
@@ -304,7 +304,7 @@ def translated(given: Mapping[str, str], uses: Iterable[Use] = ALL) -> Translate
     return found
 
 
-def spelled_as_here(given: Mapping[str, str], uses: Iterable[Use] = ALL) -> dict[str, str]:
+def normalised(given: Mapping[str, str], uses: Iterable[Use] = ALL) -> dict[str, str]:
     """Options in our spelling, with lower-case names; `SettingsError` that names all that mean something else here."""
     found = translated(given, uses)
     refuse(found.problems)

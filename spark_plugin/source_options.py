@@ -42,8 +42,8 @@ from lakelock.spark_plugin.source_option_names import (
     UPSERTS_BY_DEFAULT,
     WRITES,
     Use,
+    normalised,
     refuse,
-    spelled_as_here,
     translated,
     without_effect,
 )
@@ -497,7 +497,7 @@ class ReadOptions:
     @classmethod
     def parse(cls, options: Mapping[str, object]) -> ReadOptions:
         """An unknown option is a `SettingsError` that names the nearest known one."""
-        given = spelled_as_here({key: str(value) for key, value in options.items()}, READS)
+        given = normalised({key: str(value) for key, value in options.items()}, READS)
         refuse_empty(given)
         for key in given:
             if key in CHANGE_OPTIONS:
@@ -515,7 +515,7 @@ class ReadOptions:
 
 
 def query_type_of(text: str | None) -> QueryType:
-    """The type of a query that somebody named; `SettingsError` for one that there is not."""
+    """The type of query that the option names; `SettingsError` for an unknown one."""
     found: dict[str, QueryType] = {"snapshot": "snapshot", "read_optimized": "read_optimized"}
     given = "snapshot" if text is None else text.strip().lower()
     if given not in found:

@@ -281,8 +281,8 @@ class LakelockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: dict[str, Any] | None = None, limit: ReadLimit | None = None) -> dict[str, Any]:  # type: ignore[override]  # noqa: N802
         """The end of the next batch. Before Spark 4.2 the beginning is what this reader was last asked to plan.
 
-        Before it is asked that, nobody says whether the query is new or where its checkpoint is. Then the end is that of all
-        there is, whatever the limit: the end of a part would be a place that the query may have passed.
+        Before it is asked that, Spark does not say whether the query is new or where its checkpoint is. Then the end is that of
+        all there is, whatever the limit: the end of a part would be a place that the query may have passed.
         """
         self._at = self._at if start is None else StreamOffset.from_json(start)
         everything = self._at is None or (limit is not None and isinstance(limit, ReadAllAvailable))

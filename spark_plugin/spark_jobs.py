@@ -41,7 +41,7 @@ class Tasks:
 
 @dataclass(frozen=True)
 class Step:
-    """What a write is doing: `UPSERT 2026…: rewriting 12 file groups`, and how many rows it has for it, 0 if nobody knows."""
+    """What a write is doing: `UPSERT 2026…: rewriting 12 file groups`, and how many rows it has for it, 0 if unknown."""
 
     text: str
     rows: int = 0

@@ -97,7 +97,7 @@ def _definitions(words: Words, start: int, stop: int) -> Iterator[tuple[int, int
 
 
 def _defined(words: Words, start: int, stop: int) -> Iterator[tuple[str, str]]:
-    """Names and types; what may follow a type (COMMENT, FIRST, NOT NULL, DEFAULT) is Unclear, for nobody would heed it."""
+    """Names and types; what may follow a type (COMMENT, FIRST, NOT NULL, DEFAULT) is Unclear, for it would have no effect."""
     for first, last in _definitions(words, start, stop):
         after = first + 1
         while words[after] == "." and after + 1 < last:

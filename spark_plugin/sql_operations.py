@@ -98,9 +98,9 @@ Statement = Update | Delete | Insert | Merge
 
 
 def text_of(statement: Statement) -> str:
-    """The statement put together anew from its parts, with parentheses around each condition and value.
+    """The statement put together again from its parts, with parentheses around each condition and value.
 
-    Whoever parses it and the user's statement alike has proved that the pieces were cut where they end.
+    A parser that reads it and the user's statement alike has proved that the pieces were cut where they end.
     """
     return " ".join(_parts_of_text(statement))
 

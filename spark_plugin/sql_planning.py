@@ -17,7 +17,6 @@ from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError, SettingsError
 from lakelock.spark_plugin import changing, deleting, inserting, merging
-from lakelock.spark_plugin import inserting as overwriting
 from lakelock.spark_plugin.arguments import ColumnNames, checked_assignments, is_float_in_sql
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.hadoop import in_full
@@ -192,14 +191,12 @@ class StatementPlanner:
         if where is not None:
             condition = self._condition(where, statement.target)
             df = self._with_nulls(df)
-            return PlannedWrite(
-                "UPSERT", partial(overwriting.overwrite_where, df=df, condition=condition), where, replaces=True
-            )
+            return PlannedWrite("UPSERT", partial(inserting.overwrite_where, df=df, condition=condition), where, replaces=True)
         if not statement.overwrite:
             return PlannedWrite("INSERT", partial(inserting.insert, df=df))
         if by_rows:
-            return PlannedWrite("INSERT_OVERWRITE", partial(overwriting.overwrite_partitions, df=df), replaces=True)
-        return PlannedWrite("INSERT_OVERWRITE_TABLE", partial(overwriting.overwrite_table, df=df), replaces=True)
+            return PlannedWrite("INSERT_OVERWRITE", partial(inserting.overwrite_partitions, df=df), replaces=True)
+        return PlannedWrite("INSERT_OVERWRITE_TABLE", partial(inserting.overwrite_table, df=df), replaces=True)
 
     def _fixed(self, statement: Insert) -> dict[str, str]:
         """The partition columns that `PARTITION (…)` gives a value."""

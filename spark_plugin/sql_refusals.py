@@ -88,7 +88,7 @@ def refuse_catalog(words: Words) -> None:
         raise InputError("sql() makes no lake table", hint=hint)
     if makes_table and any((words[at], words[at + 1]) == ("USING", "LAKELOCK") for at in range(1, len(words))):
         raise InputError(
-            "Spark's catalog keeps no path for a table USING lakelock, so nobody could read it by its name",
+            "Spark's catalog keeps no path for a table USING lakelock, so it could not be read by its name",
             hint=f"LakeTable.create(spark, path, schema=..., key=...) makes a table; for a name, {_VIEW}",
         )
 

@@ -66,7 +66,7 @@ class OptimizeSpec:
 
 @dataclass
 class _Use:
-    """Whether somebody has gone on with a builder, so that it need not warn."""
+    """Whether the user has gone on with a builder, so that it need not warn."""
 
     used: bool = False
 
@@ -366,7 +366,7 @@ class Upkeep:
         def write(tx: Transaction, joins: Sequence[Join], ensure_wanted: Callable[[], None]) -> Sequence[WriteStat]:
             told = outcome_told(self._spark, tx, self._coordinator.table.storage.uri)
             with told, closing(self._attempt(tx)) as attempt:
-                return join_files(attempt, joins, spec.sort_by, now_and_then(ensure_wanted))
+                return join_files(attempt, joins, spec.sort_by, rarely_checked(ensure_wanted))
 
         chosen = self._chosen_partitions(spec.where, spec.partition)
         return optimize(self._coordinator, write, partitions=chosen, sort_by=spec.sort_by, sizes=sizes, tag=spec.tag)
@@ -424,7 +424,7 @@ _PATH = "path of the partition"
 """With spaces, as no column of a table has."""
 
 
-def now_and_then(check: Callable[[], None]) -> Callable[[], None]:
+def rarely_checked(check: Callable[[], None]) -> Callable[[], None]:
     """The check, run only once in `LOOK_EACH` calls."""
     calls = 0
 

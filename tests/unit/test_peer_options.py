@@ -11,7 +11,7 @@ pytest.importorskip("pyspark")
 
 from lakelock.errors import SettingsError
 from lakelock.settings import settings_reference
-from lakelock.spark_plugin.source_option_names import READS, SPELLINGS, UPSERTS_BY_DEFAULT, WRITES, Use, spelled_as_here
+from lakelock.spark_plugin.source_option_names import READS, SPELLINGS, UPSERTS_BY_DEFAULT, WRITES, Use, normalised
 from lakelock.spark_plugin.source_options import OWN, ReadOptions, SourceOptions
 
 OURS = {*OWN, *(row.key for row in settings_reference())}
@@ -138,7 +138,7 @@ def test_a_spelling_with_the_same_meaning_is_used_in_any_case() -> None:
 
 def test_a_value_that_asks_for_what_happens_anyway_is_accepted() -> None:
     hudis = {"hoodie.datasource.query.type": "snapshot", "hoodie.datasource.write.table.type": "COPY_ON_WRITE"}
-    assert spelled_as_here({"readChangeFeed": "false", "dataChange": "true", "overwriteSchema": "False", **hudis}) == {}
+    assert normalised({"readChangeFeed": "false", "dataChange": "true", "overwriteSchema": "False", **hudis}) == {}
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_hudis_options_of_a_write_say_what_the_table_is() -> None:
 )
 def test_one_option_in_two_spellings_is_refused(given: dict[str, str]) -> None:
     with pytest.raises(SettingsError, match="are the same option"):
-        spelled_as_here(given)
+        normalised(given)
 
 
 @pytest.mark.parametrize(

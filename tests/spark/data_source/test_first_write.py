@@ -12,7 +12,7 @@ from tests.sizes import in_ci
 
 from lakelock.errors import InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakeTable, unregister
-from lakelock.spark_plugin.registration import teach_writers
+from lakelock.spark_plugin.registration import patch_writers
 from lakelock.spark_plugin.source_sink import BatchSink
 
 COLUMNS = "id long, p string, v long"
@@ -149,7 +149,7 @@ def test_a_first_write_that_fails_leaves_an_empty_table(spark: SparkSession, pat
 
 @pytest.mark.parametrize("mode", ["append", *in_ci("overwrite", "ignore", "errorifexists")])
 def test_no_first_write_makes_a_table_among_the_files_of_something_else(spark: SparkSession, path: str, mode: str) -> None:
-    teach_writers()
+    patch_writers()
     spark.range(1).write.parquet(path)
     with pytest.raises(PySparkException, match="it has files of something else, such as part-"):
         spark.range(1).write.format("lakelock").option("key", "id").mode(mode).save(path)

@@ -129,7 +129,7 @@ def test_no_call_that_gives_a_table_a_name_in_sparks_catalog_leaves_one_that_nob
     ]
     for call in calls:
         with pytest.raises(
-            InputError, match=r"nobody could read it as (default\.)?goods(?s:.*)createOrReplaceTempView\('goods'\)"
+            InputError, match=r"it could not be read as (default\.)?goods(?s:.*)createOrReplaceTempView\('goods'\)"
         ):
             call()
         assert [table.name for table in spark.catalog.listTables() if not table.isTemporary] == []

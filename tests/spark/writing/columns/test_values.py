@@ -15,7 +15,6 @@ from tests.sizes import in_ci
 
 from lakelock.errors import SchemaError
 from lakelock.spark_plugin import LakeTable, reading
-from lakelock.spark_plugin import reading as by_name
 
 TYPES = """
     k string, bo boolean, b byte, s short, i int, l long, f float, d double, small decimal(9,2), big decimal(38,18), t string,
@@ -120,7 +119,7 @@ def test_every_partition_value_is_written_found_and_read(spark: SparkSession, tm
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(reading, "relation_over", unknown_classes)
         assert table.read().count() == 3 * len(expected)
-        patch.setattr(by_name, "FEW_FILES", 2)
+        patch.setattr(reading, "FEW_FILES", 2)
         assert table.read().count() == 3 * len(expected)
     assert table.delete("place is null").rows_deleted == 3
 
