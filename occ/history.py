@@ -88,8 +88,8 @@ class HistoryEntry:
 
     `transaction`: the id of the transaction over several tables that it is part of, which is the same in each; else empty.
 
-    What it cost is told as of its decision: seconds in all, seconds until it had the lock, and, of the time under the lock,
-    seconds and requests. `phases` has the seconds of each `lakelock.occ.committed.Phase`. The publication, some two requests, came
+    Its cost counts up to its decision: seconds in all, seconds until it had the lock, and, of the time under the lock,
+    seconds and requests. `phases` has the seconds of each `Phase`. The publication, some two requests, came
     after that.
     """
 
