@@ -27,11 +27,11 @@ from lakelock.table.layout import FileGroupId
 FORMAT = 1
 
 MOST_PLACES = 100
-"""More partitions than this are told as the whole table."""
+"""More partitions than this are recorded as the whole table."""
 
 
 def capped(places: frozenset[str] | None) -> frozenset[str] | None:
-    """The partitions as others are told of them; None for the whole table."""
+    """The partitions as a claim records them; None for the whole table."""
     return None if places is None or len(places) > MOST_PLACES else places
 
 
@@ -107,7 +107,7 @@ class TakenOver:
 
 @dataclass(frozen=True)
 class Held:
-    """Somebody alive is rewriting the group."""
+    """A live writer is rewriting the group."""
 
     group: FileGroupId
     by: Claim
@@ -116,7 +116,7 @@ class Held:
 
 @dataclass(frozen=True)
 class CommittedSince:
-    """Somebody rewrote the group and committed after my baseline."""
+    """Another rewrote the group and committed after my baseline."""
 
     group: FileGroupId
     by: Claim
@@ -137,7 +137,7 @@ def claim_group(storage: Storage, group: FileGroupId, claim: Claim, state_of: Ca
         return Claimed(group)
     found = storage.get(key)
     if found is None:
-        # Its owner released it a moment ago. Whoever owns it after the second try has only just come, and is alive.
+        # Its owner released it a moment ago. Its owner after the second try has only just come, and is alive.
         if _put(storage, key, data):
             return Claimed(group)
         return _claim_of_another(storage, key, group, claim) or Claimed(group)
@@ -150,7 +150,7 @@ def claim_group(storage: Storage, group: FileGroupId, claim: Claim, state_of: Ca
             return Held(group, other, owner.seen_ago_s)
         if owner.fate is OwnerFate.COMMITTED_SINCE:
             return CommittedSince(group, other, owner.completion)
-    # A stale claim that cannot be swapped any more was swept a moment ago, or somebody was faster.
+    # A stale claim that cannot be swapped any more was swept a moment ago, or another was faster.
     if _swap(storage, key, data, found.etag) or _put(storage, key, data):
         return TakenOver(group, other)
     return _claim_of_another(storage, key, group, claim) or TakenOver(group, other)
@@ -220,7 +220,7 @@ def _swap(storage: Storage, key: str, data: bytes, etag: str) -> bool:
 
 
 def _claim_of_another(storage: Storage, key: str, group: FileGroupId, mine: Claim) -> Held | None:
-    """The claim of whoever was faster; None when the group is free after all, or the claim is mine (a lost reply)."""
+    """The claim of the faster writer; None when the group is free after all, or the claim is mine (a lost reply)."""
     found = storage.get(key)
     other = Claim.from_bytes(found.data) if found else None
     return None if other is None or _same(other, mine) else Held(group, other)

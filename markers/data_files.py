@@ -191,7 +191,7 @@ def markers_of(markers: MarkerSet, files: Iterable[str]) -> tuple[str, ...]:
 
 
 def files_to_delete(markers: MarkerSet, stats: Iterable[Written]) -> tuple[str, ...]:
-    """Keys of the announced files that nobody reported. They may not exist; deleting them must precede the commit.
+    """Keys of the announced files that no task reported. They may not exist; deleting them must precede the commit.
 
     Raises `WriteFailed` when the reports cannot be right: a file that was never announced, or two for one file group; and
     `CorruptTableError` when there are entries among the markers that are not markers.

@@ -75,7 +75,7 @@ class HeartbeatRecord:
 
 
 def mark_lost(storage: Storage, record: HeartbeatRecord, beat: Stored) -> None:
-    """Take back a beat that came too late, or whoever looks next would find it fresh: others may have begun to roll back."""
+    """Take back a beat that came too late, or the next look would find it fresh: others may have begun to roll back."""
     with suppress(StorageUnavailable):
         storage.put_if_match(layout.heartbeat(record.instant), replace(record, write_id=LOST).to_bytes(), beat.etag)
 
@@ -97,7 +97,7 @@ class Heartbeat:
 
     @classmethod
     def start(cls, storage: Storage, record: HeartbeatRecord, runtime: Runtime, *, key: str = "") -> Heartbeat | None:
-        """Create the file and keep it fresh in the background; None when the instant is somebody else's.
+        """Create the file and keep it fresh in the background; None when the instant is another's.
 
         Call it before the requested file exists: an instant of ours is never seen without a heartbeat.
         `key`: the file, if it is not the heartbeat of a transaction.
@@ -115,7 +115,7 @@ class Heartbeat:
                 heartbeat = cls(storage, record, runtime, began_s, key)
                 try:
                     return heartbeat._run()
-                except BaseException:  # no thread could be started: nobody would ever beat
+                except BaseException:  # no thread could be started: it would never beat
                     heartbeat.stop(delete=True)
                     raise
         raise StorageUnavailable(

@@ -22,7 +22,7 @@ from lakelock.table.io import TableIO
 
 @dataclass(frozen=True)
 class Leftovers:
-    """The objects of one instant beside its timeline files. Delete `data_files` first and the heartbeat after all else.
+    """The objects of one instant besides its timeline files. Delete `data_files` first and the heartbeat after all else.
 
     `unreadable` are entries among its markers that announce no file of this instant; because of them the whole table was
     listed for its files.

@@ -43,7 +43,7 @@ class Liveness:
 
     `is_foreign`: another engine's, because its heartbeat is empty or missing; known even if the record is not read.
     `patience`: the multiple of the limit for which it is left to that engine. Java Hudi mostly rolls back without the lock,
-    and its commit fails if somebody else was faster.
+    and its commit fails if another was faster.
     """
 
     state: LivenessState

@@ -163,7 +163,7 @@ KEPT_VERSIONS = 3
 """How many versions keep all their files for readers, as in Java Hudi."""
 
 MERGED_BYTES = 16 * 1024 * 1024
-"""Files larger than this in total are not merged: some ten thousand commits, which whoever reads the history has in memory."""
+"""Files larger than this in total are not merged: some ten thousand commits, which each reader of the history has in memory."""
 
 MOST_LEVELS = 8
 
@@ -182,7 +182,7 @@ def extend(storage: Storage, history: History, files: Mapping[HistoryFile, bytes
     listed = manifest_bytes(sorted([file for file in history.files if file.name not in gone] + list(files)))
     version = history.version + 1
     while not put_once(storage, manifest_key(version), listed):
-        # Left by somebody who died before the version named it, or is about to name it: numbers may be skipped.
+        # Left by an archiver that died before the version named it, or is about to name it: numbers may be skipped.
         version += 1
         if version > history.version + 100:
             return False
@@ -193,7 +193,7 @@ def extend(storage: Storage, history: History, files: Mapping[HistoryFile, bytes
 
 
 def put_once(storage: Storage, key: str, data: bytes) -> bool:
-    """Whether the object is there with these bytes, created by this call or by somebody who stored the same."""
+    """Whether the object is there with these bytes, created by this call or by a process that stored the same."""
     if storage.put_if_absent(key, data) is not None:
         return True
     found = storage.get(key)
@@ -445,7 +445,7 @@ def _move(table: OpenTable, listed: list[Listed], chosen: tuple[Instant, ...], h
     file = HistoryFile(chosen[0].requested, chosen[-1].requested, 0, len(data))
     with table.locked(operation="ARCHIVE"):
         now = table.timeline()
-        # Neither archived nor withdrawn meanwhile, and nobody has begun before the last of them.
+        # Neither archived nor withdrawn meanwhile, and no transaction has begun before the last of them.
         pending = [i for i in (*now.pending, *now.pending_services) if i.requested <= file.last]
         if pending or not set(chosen) <= set(now.instants) or any(i.requested <= file.last for i in now.savepoints):
             return False

@@ -63,12 +63,12 @@ def begin(
 ) -> tuple[Baseline, Heartbeat, Announced | None]:
     """Take an instant and a baseline; the heartbeat runs. `TableError` if the table must not be written: nothing stays then.
 
-    The first file of a `new_group` is announced beside the last request.
+    The first file of a `new_group` is announced together with the last request.
     """
     for _ in range(BEGIN_ATTEMPTS):
         instant = later_than(table.runtime.now_ms(), table.observed.newest_time or None)
         properties, numbers, heartbeat = _note_and_beat(table, instant, operation)
-        # What is noted here is older than the instant, whatever the look at the log shows that is made beside it.
+        # What is noted here is older than the instant, whatever the concurrent look at the log shows.
         known = table.log.known_boundary
         first = max([known, *numbers[-1:]])
         view = _take_instant(table, heartbeat, instant, action, numbers) if heartbeat is not None else None
@@ -96,7 +96,7 @@ def begin(
         reached(Step.BEGUN)
         table.emit(EventKind.BEGAN, instant, operation, commits=len(timeline.commits), decision=view.head)
         if view.decisions and view.decisions[-1].kind is DecisionKind.PREPARE:
-            first -= 1  # it stays in the window: nobody waits here for its outcome
+            first -= 1  # it stays in the window: its outcome is not awaited here
         baseline = Baseline(instant, action.value, operation, first, timeline, properties, view.reservations)
         return baseline, heartbeat, announced
     raise TransactionError(
@@ -107,10 +107,10 @@ def begin(
 
 
 def _note_and_beat(table: OpenTable, instant: str, operation: str) -> tuple[TableProperties, list[int], Heartbeat | None]:
-    """The properties, the numbers of the log, and the heartbeat: None when the instant is somebody else's. No error leaves one.
+    """The properties, the numbers of the log, and the heartbeat: None when the instant is another's. No error leaves one.
 
     What it keeps from being collected begins at the window or one number before it, since the head may be a prepare. A process
-    that has seen the log goes by that, and waits for no answer; but not for long, or it would keep what nobody needs.
+    that has seen the log uses the number seen there, to avoid a request, while it is recent: an old one keeps needless records.
     """
     started: list[Heartbeat] = []
 
@@ -153,7 +153,7 @@ def _note_and_beat(table: OpenTable, instant: str, operation: str) -> tuple[Tabl
 def _take_instant(
     table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action, numbers: Sequence[int]
 ) -> LogView | None:
-    """Put the requested file of an instant that has a heartbeat, and look at the log; None when it is somebody else's."""
+    """Put the requested file of an instant that has a heartbeat, and look at the log; None when it is another's."""
     made: list[bool] = []
 
     def put() -> None:
@@ -167,7 +167,7 @@ def _take_instant(
     except BaseException:
         if made == [True]:
             give_up(table, heartbeat, instant, action)
-        # Else the file may exist. The heartbeat goes stale, and whoever finds the writer dead removes both.
+        # Else the file may exist. The heartbeat goes stale, and the process that finds the writer dead removes both.
         heartbeat.stop(delete=made == [False])
         raise
     if made == [True]:
@@ -185,7 +185,7 @@ def _begun(
     *,
     has_decided: bool,
 ) -> tuple[Timeline, Announced | None]:
-    """The timeline, listed after the requested file; beside that the inflight file, which never stands without the other,
+    """The timeline, listed after the requested file; at the same time the inflight file, which never stands without the other,
     and the announcement of a file that is sure to be written. `has_decided`: whether the log has decisions.
     """
     made: list[bool] = []

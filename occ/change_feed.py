@@ -51,7 +51,7 @@ MOST_LISTED_ALONE = 64
 
 @dataclass(frozen=True)
 class Feed:
-    """The units to compare, and the position up to which they bring whoever reads them."""
+    """The units to compare, and the position up to which they bring their reader."""
 
     units: tuple[Unit, ...]
     until: str
@@ -305,7 +305,7 @@ class TableStream:
         return timeline, unread, commits
 
     def _timeline(self, offset: StreamOffset) -> Timeline:
-        """The timeline as it is now. `InputError` if it does not contain what was read: then nobody can tell what is new."""
+        """The timeline as it is now. `InputError` if it does not contain what was read: then no one can tell what is new."""
         timeline = self.table.timeline_of_one_moment()
         if not offset.covered.is_within(timeline):
             undone = not offset.covered.restores >= restores_of(timeline)

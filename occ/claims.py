@@ -72,7 +72,7 @@ def _claim_each(
 def _made_to_yield(table: OpenTable, refused: Sequence[Refusal]) -> tuple[frozenset[str], frozenset[str]]:
     """Decide the rollback of the live services that hold these groups: those that can no longer commit, and those that have.
 
-    First the decision, then the claim: whoever takes it over may count on it that the service does not commit any more. One
+    First the decision, then the claim: the new owner can then rely on the service never committing. One
     that has committed meanwhile keeps its claim: what was looked up before has to be looked up again.
     """
     services = {r.by.instant: r.by.operation for r in refused if isinstance(r, Held) and r.by.operation in SERVICES}
@@ -180,14 +180,14 @@ class AnnouncedGroups:
         return refused
 
     def release(self, table: OpenTable, instant: str) -> None:
-        """Remove the claims before the transaction ends. If that raises, nobody knows whose they are now."""
+        """Remove the claims before the transaction ends. If that raises, it is unknown whose they are now."""
         mine = self.own_claims(disturbed=False).keys(table.io, instant)
         self._unanswered |= self._claimed
         table.storage.delete(mine)
         self._claimed, self._unanswered = set(), set()
 
     def own_claims(self, *, disturbed: bool) -> OwnClaims:
-        """What a withdrawal may remove. Whoever took this transaction for dead (`disturbed`) may have taken over its claims."""
+        """What a withdrawal may remove. A process that took this transaction for dead (`disturbed`) may have its claims."""
         unsure = self._unanswered | (self._claimed if disturbed else set())
         return OwnClaims(frozenset(self._claimed - unsure), frozenset(unsure))
 
@@ -251,7 +251,7 @@ class ReadWriteSet:
 
 
 def _a_new_partition(properties: TableProperties) -> str:
-    """The path of a partition that nobody has written to yet, of a value that no condition names."""
+    """The path of a partition without rows so far, of a value that no condition names."""
     return "/".join(f"{field}=*" if properties.hive_style else "*" for field in properties.partition_fields)
 
 

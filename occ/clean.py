@@ -142,7 +142,7 @@ def files_of(table: OpenTable, partition: str) -> list[Listed]:
 
 
 def _superseded_in(table: OpenTable, timeline: Timeline, since: str, until: str) -> frozenset[str] | None:
-    """The partitions in which commits requested from `since` to before `until` superseded files; None if nobody can tell,
+    """The partitions in which commits requested from `since` to before `until` superseded files; None if that is unknown,
     or it would take too long.
     """
     active = [i for i in timeline.commits if since <= i.requested < until]
@@ -284,9 +284,9 @@ class _DraftPlan:
 
 
 def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False, asked: CleanSettings | None = None) -> Cleaned:
-    """Delete the files that nobody needs any longer, until the budget is spent at the latest; the next run does the rest.
+    """Delete the files that are no longer needed, until the budget is spent at the latest; the next run does the rest.
 
-    With a retention that was `asked` for, instead of that of the settings: `InputError` if somebody needs one of the files.
+    With a retention that was `asked` for, instead of that of the settings: `InputError` if one of the files is needed.
     """
     check_writable(table.properties())
     if asked is not None:
@@ -365,7 +365,7 @@ def _planned_groups(storage: Storage, timeline: Timeline) -> frozenset[FileGroup
 
 
 def _put_plan(table: OpenTable, draft: _DraftPlan) -> str | None:
-    """Put the plan on the timeline; its instant, or None if somebody was faster and it has to be made again."""
+    """Put the plan on the timeline; its instant, or None if another was faster and it has to be made again."""
     with table.locked(operation="CLEAN"):
         timeline = table.timeline()
         if frozenset(protecting(timeline)) != draft.held or any(not i.is_completed for i in timeline.cleanings):
@@ -375,8 +375,8 @@ def _put_plan(table: OpenTable, draft: _DraftPlan) -> str | None:
         if table.storage.put_if_absent(layout.timeline(requested.file_name), draft.plan.to_bytes()) is None:
             return None
         reached(Step.CLEAN_PLANNED)
-        # Whoever takes an instant reads the timeline after publishing it there: one of us sees the other. A plan that met a
-        # savepoint is not withdrawn, because another cleaner may have it: whoever carries it out leaves out what is saved.
+        # A writer that takes an instant reads the timeline after publishing it: one of us sees the other. A plan that met a
+        # savepoint is not withdrawn, because another cleaner may have it: each of them leaves out what is saved.
         if any(i.requested == instant and i.action != Action.CLEAN for i in table.timeline().instants):
             table.storage.delete([layout.timeline(requested.file_name)])
             return None
@@ -402,7 +402,7 @@ def _plan_to_finish(table: OpenTable, pending: Instant) -> CleanPlan | None:
 
 
 def _is_abandoned(table: OpenTable, stored: Stored) -> bool:
-    """Whether this file of a clean is older than anybody needs for one."""
+    """Whether this file of a clean is older than any clean needs."""
     heartbeat = table.settings.heartbeat
     patience_ms = heartbeat.limit_s * heartbeat.foreign_patience * 1000
     return StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime) - stored.modified_ms > patience_ms
@@ -475,7 +475,7 @@ def _without(plan: CleanPlan, saved: frozenset[str]) -> CleanPlan:
 
 
 def _complete_clean(table: OpenTable, instant: str, plan: CleanPlan, took_ms: int) -> None:
-    """Complete the clean, unless somebody already has: completing it twice would put two files on the timeline."""
+    """Complete the clean, unless another cleaner has: completing it twice would put two files on the timeline."""
     with table.locked(instant, "CLEAN"):
         timeline = table.timeline()
         if not any(i.requested == instant and not i.is_completed for i in timeline.cleanings):

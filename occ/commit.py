@@ -93,7 +93,7 @@ class Commit:
         """
         instant, table, round_number = self._baseline.instant, self._table, 0
         ahead: tuple[int, ...] = ()
-        # A look that is made while the lock is taken counts as one under it, if nobody else has held the lock since before.
+        # A look that is made while the lock is taken counts as one under it, if no other has held the lock since before.
         stock = partial(self._stock, take_stock)
         beside: tuple[Callable[[], object], ...] = ()
         if table.is_likely_alone and not table.observed.foreign_writers:
@@ -157,9 +157,9 @@ class Commit:
                 self._answers[look.identity] = None
 
     def decide_under(self, lease: Lease | None, *, puts: bool) -> Decision:
-        """Validate and decide under a lock that the caller holds, so it waits for nobody; raises as `run` does.
+        """Validate and decide under a lock that the caller holds, so it never waits; raises as `run` does.
 
-        Without `puts` nothing takes the next number, so the log is listed anew: it may have a prepare that no timeline shows.
+        Without `puts` nothing takes the next number, so the log is listed again: it may have a prepare that no timeline shows.
         """
         reached(Step.LOCKED)
         with counting(self.lock.tally):
@@ -285,7 +285,7 @@ class Commit:
             raise ConflictError(conflict)
 
     def _ensure_pending(self, timeline: Timeline, mine: Decision | None) -> None:
-        """Raise unless this instant is pending and nobody has rolled it back."""
+        """Raise unless this instant is pending and not rolled back."""
         table, instant = self._table, self._baseline.instant
         if mine is not None:
             raise rolled_back(self._draft.footprint.party, mine)

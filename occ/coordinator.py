@@ -85,7 +85,7 @@ class TableServices:
         return reaped
 
     def collect(self) -> int:
-        """Delete decisions that nobody needs any more; how many."""
+        """Delete decisions that are no longer needed; how many."""
         return collect(self.table)
 
     def checkpoint(self) -> int | None:
@@ -100,7 +100,7 @@ class TableServices:
     def clean(self, *, dry_run: bool = False, progress: Progress | None = None, asked: CleanSettings | None = None) -> Cleaned:
         """Delete the files that the settings `clean.*` do not keep, for at most `upkeep.budget_s`.
 
-        `asked` takes the place of the settings: `InputError` if somebody still needs a file that it would delete.
+        `asked` takes the place of the settings: `InputError` if a file that it would delete is still needed.
         """
         self.ensure_same_provider(record=not dry_run)
         return clean(self.table, self._budget(progress), dry_run=dry_run, asked=asked)
@@ -135,7 +135,7 @@ class TableServices:
         """Record which lock guards the table, or raise `ProviderMismatch` if it is guarded by another.
 
         Without `record` a table that has no lock recorded yet is left as it is. `TableError` for a table that must not be
-        written, unless somebody has mended it since it was opened.
+        written, unless it was mended since it was opened.
         """
         table = self.table
         if table.provider is None or table.observed.same_lock:
@@ -150,7 +150,7 @@ class TableServices:
     def require_profile(self, profile: str, isolation: str = "") -> None:
         """Refuse writers with a weaker profile from now on; an empty `profile` admits all. Open writers keep theirs.
 
-        `StorageError` if somebody changes the record at the same time.
+        `StorageError` if another process changes the record at the same time.
         """
         table = self.table
         if table.provider is not None:
@@ -244,7 +244,7 @@ class Coordinator(TableServices):
             schema = self._schemas.at(baseline.timeline, baseline.properties)
             self._first_schema = self._first_schema or schema
             if self.table.observed.foreign_buckets and baseline.properties.bucket_index is None:
-                # An append looks at no file, and would put its rows beside the buckets.
+                # An append looks at no file, and would put its rows outside the buckets.
                 check_files(baseline.properties, self.table.index.snapshot_at(baseline.timeline))
             if self.table.provider is None or self.table.observed.same_lock:
                 self._sweep(baseline)
@@ -353,8 +353,7 @@ class Coordinator(TableServices):
         return self._schemas.as_of(timeline, self.properties, as_of)
 
     def known_schemas(self, tx: Transaction | None = None) -> Iterator[pa.Schema]:
-        """The columns that whoever opened this can know: those of its first transaction, or those when it was opened, and in
-        either case those that its own writes added.
+        """The columns that the user of this object can know: of its first transaction or of its opening, and those it added.
 
         `tx`: the transaction whose baseline tells them; without one the table is looked at.
         """
@@ -368,7 +367,7 @@ class Coordinator(TableServices):
             yield pa.schema([*found.arrow, *own])
 
     def know_columns(self) -> None:
-        """Whoever opened this knows the columns that the table has now: it has changed them."""
+        """The user of this object knows the columns of now: it has changed them."""
         self._opened_ms, self._first_schema = self.table.runtime.now_ms(), None
 
     def history(self, limit: int = 1000) -> list[HistoryEntry]:
@@ -376,7 +375,7 @@ class Coordinator(TableServices):
         return history(self.table, limit)
 
     def outcome(self, instant: str) -> Outcome:
-        """What became of an instant; publishes it if it was decided and nobody did yet."""
+        """What became of an instant; publishes it if it was decided and is not visible yet."""
         return outcome_of(self.table, instant)
 
     def explain_conflict(self, mine: str, other: str) -> PairExplanation:

@@ -145,7 +145,7 @@ def create_table(storage: Storage, properties: TableProperties, runtime: Runtime
     made = not table_exists(storage)
     others = _first_of_others(storage) if made else None
     if others is not None:
-        made = not table_exists(storage)  # they may be those of a table that somebody else has just made
+        made = not table_exists(storage)  # they may be those of a table that another has just made
         if made:
             raise InputError(
                 f"{storage.uri} is no place for a new table: it has files of something else, such as {others}",
@@ -190,7 +190,7 @@ def _check_columns(properties: TableProperties) -> None:
 def check_definition(
     uri: str, given: TableProperties, columns: TableSchema, found: TableProperties, schema: TableSchema, *, name: bool = False
 ) -> None:
-    """`TableError` unless the table at `uri` is what somebody meant who gave `given` and `columns` to create it.
+    """`TableError` unless the table at `uri` matches `given` and `columns`, with which a caller wants to create it.
 
     The table may have more columns, and types that hold those of `columns`. Its name counts only where `name` says so.
     """
@@ -251,7 +251,7 @@ def _index_text(index: TableIndex | None) -> str | None:
 
 
 def _record_index(storage: Storage, index: TableIndex | None) -> None:
-    """Before the table is there, so that nobody ever sees it without its index."""
+    """Before the table is there, so that it is never seen without its index."""
     if index is not None:
         record_index(storage, index)
     elif storage.get(layout.INDEX) is not None:

@@ -135,11 +135,11 @@ class DataLocking:
 
     @contextmanager
     def holding(self, request: LockRequest) -> Iterator[DataLease | None]:
-        """Hold these locks while the block runs, renewed; `LockTimeout` names whoever was in the way.
+        """Hold these locks while the block runs, renewed; `LockTimeout` names the holder in the way.
 
         None in SINGLE_WRITER mode, where locking is off. A lost lease raises an alert, and the block goes on. Within another
         such block of the same thread, locks that it holds already are not taken again, and others, also those of another
-        table, are granted or refused at once: whoever holds locks never waits for more.
+        table, are granted or refused at once: a holder of locks never waits for more.
         """
         if not self.lacks(request):
             yield None
@@ -152,7 +152,7 @@ class DataLocking:
     def holding_for(self, operation: Operation | str, targets: tuple[Resource, ...]) -> Iterator[DataLease | None]:
         """Hold what the operation locks while the block runs, by the partitions that there are once it is granted.
 
-        A read locks the partitions that it reads. Whoever held the locks before may have made others, so a request that turns
+        A read locks the partitions that it reads. An earlier holder of the locks may have made others, so a request that turns
         out to be too small is given back and made again, a few times at most.
         """
         for at in range(LARGER_REQUESTS):
@@ -250,7 +250,7 @@ def _of_all(uris: Sequence[str], lease: DataLease) -> list[_Held]:
 
 
 def _alive() -> tuple[_Held, ...]:
-    """What the enclosing blocks still hold: a lost lease keeps nobody out, and a forked process has none."""
+    """What the enclosing blocks still hold: a lost lease keeps no writer out, and a forked process has none."""
     return tuple(each for each in _held.get() if each.lease.lost is None)
 
 

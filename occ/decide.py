@@ -39,7 +39,7 @@ HUDI_NAMES = {"UPDATE": "UPSERT", "MERGE": "UPSERT"}
 class PendingCommit:
     """What the completed instant will say. `replaced` is None for a commit and a mapping for a replacecommit.
 
-    `schema` is the table's after this commit, if nobody else changes it meanwhile.
+    `schema` is the table's after this commit, if no other commit changes it meanwhile.
     """
 
     footprint: Footprint
@@ -80,7 +80,7 @@ class PendingCommit:
     def payload(self, number: int, write_id: str, schema_json: str, *, newest_foreign: str = "", cost: CommitCost) -> bytes:
         """The bytes of the completed instant, if it is decided as `number`.
 
-        `newest_foreign`: the newest known commit of another engine, so that whoever reads only this commit knows of it.
+        `newest_foreign`: the newest known commit of another engine, so that a reader of only this commit knows of it.
         """
         extra = {**self.extra, keys.DECISION: str(number), keys.WRITE_ID: write_id, keys.SCHEMA: schema_json}
         extra[keys.COMMIT_INFO] = cost.to_json()
@@ -107,7 +107,7 @@ LastLook = tuple[Timeline, list[str]]
 
 
 class Deciding:
-    """The decision of one transaction on one table. `own` is told what becomes of it."""
+    """The decision of one transaction on one table. `own` records what becomes of it."""
 
     def __init__(self, table: OpenTable, baseline: Baseline, draft: PendingCommit, own: OwnDecision) -> None:
         self._table, self._baseline, self._draft, self._own = table, baseline, draft, own
@@ -130,7 +130,7 @@ class Deciding:
         return True
 
     def decide(self, view: LogView, timeline: Timeline, schema_json: str, cost: CommitCost) -> Decision | None:
-        """Put the commit under the next number: this is the commit point. None when somebody else has the number."""
+        """Put the commit under the next number: this is the commit point. None when another has the number."""
         table = self._table
         decision = self._record(DecisionKind.COMMIT, view, timeline, schema_json, cost)
         self._own.learn(News.SENDS)
@@ -157,7 +157,7 @@ class Deciding:
         return decision
 
     def _boundary_after(self, decision: Decision) -> int:
-        """The boundary as it is after a decision. Where another engine writes, too, the table is looked at beside it: that
+        """The boundary as it is after a decision. Where another engine writes, too, the table is looked at simultaneously: that
         engine may have rolled the instant back since it was found pending, without the lock.
         """
         table = self._table
@@ -167,7 +167,7 @@ class Deciding:
         return boundary
 
     def _last_look(self, decision: Decision, beside: Callable[[], int]) -> tuple[int, LastLook]:
-        """The timeline, and which files of the commit are gone; beside another request."""
+        """The timeline, and which files of the commit are gone; along with another request."""
         table, paths = self._table, looked_for(decision)
         files = [partial(has_file, table.storage, path) for path in paths]
         answer, timeline, *there = table.at_once(beside, table.timeline, *files)
@@ -193,7 +193,7 @@ class Deciding:
     def _make_definite(self, decision: Decision) -> Created:
         """No reply came: put a rollback of this instant under the same number, which settles whose number it is.
 
-        THEIRS: the number is taken, by this commit after all or by somebody else. Raises when the rollback won, or when
+        THEIRS: the number is taken, by this commit after all or by another. Raises when the rollback won, or when
         storage does not answer at all.
         """
         table = self._table
@@ -247,7 +247,7 @@ class Deciding:
         """Part of the window was collected, so only the timeline can tell: the instant is completed, or never will be."""
         instant = self._baseline.instant
         try:
-            # Nobody else decides this commit. If it was never tried, it is neither on the timeline nor in the archive.
+            # No other process decides this commit. If it was never tried, it is neither on the timeline nor in the archive.
             completed = completed_write(self._table.storage, timeline, instant) if self.may_be_in_log else None
         except LakelockError as error:
             raise self._unknown(error) from error

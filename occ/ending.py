@@ -190,7 +190,7 @@ def _withdrawn(table: OpenTable, mine: RollbackTarget, own: OwnDecision, *, dist
 
 
 def _record_rejection(table: OpenTable, mine: Party, error: ConflictError | RolledBackError) -> None:
-    """Leave a record for whoever asks later: one request, last of all, not under the lock. Never raises: it is for people."""
+    """Leave a record for later questions: one request, last of all, not under the lock. Never raises: it is for people."""
     try:
         write_rejection(table.storage, Rejection.of(mine, table.writer, table.runtime.now_ms(), error))
     except Exception as failure:  # noqa: BLE001  it would hide the rejection
@@ -216,7 +216,7 @@ def tidy_up(
 
 
 def rolled_back(mine: Party, decision: Decision) -> RolledBackError:
-    """What to raise for a transaction that finds itself rolled back by somebody's decision."""
+    """What to raise for a transaction that finds itself rolled back by another's decision."""
     why, hint = "because its heartbeat had stopped", "if the process was paused, raise heartbeat.interval_s"
     if mine.operation in SERVICES:
         why, hint = "which writes the same file groups", "what was left out is taken up by the next run"

@@ -125,7 +125,7 @@ _READS = '[{"what": "what was asked about"}]'
 
 @dataclass(frozen=True)
 class AskedRead:
-    """The read of an operation that nobody has run: nothing can be looked up for it. `sees`: a row is taken to match."""
+    """The read of a hypothetical operation: nothing can be looked up for it. `sees`: a row is taken to match."""
 
     kind: ReadKind
     description: str
@@ -225,9 +225,9 @@ class Side:
         partitions: Iterable[str],
         properties: TableProperties,
     ) -> Side:
-        """An operation that nobody has run, `beside` a commit, if the other is one. `partitions`: all that matter to either.
+        """A hypothetical operation, `beside` a commit, if the other is one. `partitions`: all that matter to either.
 
-        Where keys span partitions, whoever looks one up looks everywhere, and may take its row out of any partition.
+        Where keys span partitions, a lookup of a key looks everywhere, and may take its row out of any partition.
         """
         in_buckets = properties.bucket_index is not None
         effect = _effect(asked.effect, scope, in_buckets=in_buckets)
@@ -251,7 +251,7 @@ def meets(profile: str, level: Level, mine: Footprint, other: CommitSummary, iso
 
 
 def in_partitions(conflict: Conflict) -> Conflict:
-    """The same conflict, over the partitions of those file groups that nobody has made."""
+    """The same conflict, over the partitions of those file groups that are invented."""
     found = [(text, _INVENTED.fullmatch(text)) for text in conflict.overlap]
     told = tuple(dict.fromkeys((made[1] or "the table") if made else text for text, made in found))
     fewer = len(conflict.overlap) - len(told)
@@ -296,13 +296,13 @@ def _least(
     in_buckets: bool,
 ) -> Extent:
     """What is certain. New rows reach the partition that is named, or some other: in a new file, or in one that is rewritten,
-    which is the same to whoever reads the partition. All rows of a scope are changed, unless only some are looked for.
+    which is the same to a reader of the partition. All rows of a scope are changed, unless only some are looked for.
     """
     by_rows = effect.reads is ReadKind.ROWS
     everything = scope.is_exact or not scope.targets if effect.overwrites else effect.rewrites and by_rows and not effect.adds
     touched = _groups(scope, snapshot, beside) if everything and not scope.condition else frozenset[FileGroupId]()
     reached = scope.partitions(()) if effect.brings and (scope.is_exact or not effect.overwrites) else frozenset[str]()
-    # Of a condition nobody knows which files it concerns; keys are those of rows that reach a partition, or some bucket of it.
+    # Which files a condition concerns is unknown; keys are those of rows that reach a partition, or some bucket of it.
     reads = not scope.condition if by_rows else scope.is_exact and not in_buckets
     return Extent(
         touched=touched,

@@ -69,7 +69,7 @@ class Effects:
         return [*(self._known[i.requested] for i in active), *(e for e in archived if e.instant not in wanted)]
 
     def forget(self, covered: Coverage) -> None:
-        """Forget the effects that are in a checkpoint behind which nobody goes back."""
+        """Forget the effects that are in a checkpoint behind which no reader goes back."""
         self._known = {instant: effect for instant, effect in self._known.items() if not covered.covers(instant)}
         self._archived = {name: found for name, found in self._archived.items() if name not in covered.archive}
 
@@ -206,7 +206,7 @@ class CheckpointFolder:
         return next((number for number, one in self._loaded.items() if one is checkpoint), None)
 
     def put(self, number: int, checkpoint: Checkpoint) -> bool:
-        """Make a checkpoint unless somebody has already made it, and remove those that it made superfluous."""
+        """Make a checkpoint unless another process has made it, and remove those that it made superfluous."""
         if self._storage.put_if_absent(layout.checkpoint(number), checkpoint.to_bytes()) is None:
             return False
         readable = [known for known in sorted(self._sizes, reverse=True) if known not in self._unreadable]
@@ -300,7 +300,7 @@ class FileIndex:
         """Whether the writer of a decision, which is published, should make the next checkpoint. No request.
 
         Decisions are numbered without a gap, so one in `every_commits` of their writers does it. Commits missed, and those of
-        other engines, are seen by whoever takes a snapshot.
+        other engines, are seen when a snapshot is taken.
         """
         self._behind += 1
         return self.is_on and (decision % self._every == 0 or self._behind > self._every)

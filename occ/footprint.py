@@ -68,7 +68,7 @@ class Read(Protocol):
 
 
 class BucketsRead:
-    """Keys that were looked up in a table with buckets, found or not: whoever wrote one wrote into its bucket.
+    """Keys that were looked up in a table with buckets, found or not: a writer of one wrote into its bucket.
 
     So no file is looked into. It matters where the write leaves the file group of a bucket as it is, since all rows there are
     newer.
@@ -281,7 +281,7 @@ class CommitSummary:
     recorded: str = ""
     """What its writer recorded about the files, as text."""
     emptied: frozenset[FileGroupId] = frozenset()
-    """Those of its files that hold no row: whoever deletes the last row of a file group leaves such a file."""
+    """Those of its files that hold no row: a delete of the last row of a file group leaves such a file."""
     transaction: TransactionName | None = None
     """The transaction over several tables that it is part of."""
 

@@ -177,12 +177,12 @@ def read_outcome(home: Storage, transaction: str) -> OutcomeRecord | None:
 
 
 MOST_RESERVATIONS = 32
-"""How many may wait at once; whoever comes then goes on without one."""
+"""How many may wait at once; later writers go on without one."""
 
 
 @dataclass(frozen=True)
 class Reservation:
-    """One call's place in the queue: nobody commits to these partitions before it has ended. None: anywhere in the table.
+    """One call's place in the queue: no other commits to these partitions before it has ended. None: anywhere in the table.
 
     `before` are the instants that had claims when it was made. They are older, so they wait for none of it. `since_ms` is
     when it was made by its machine's clock, 0 if that is not known: for people only.
@@ -235,7 +235,7 @@ def in_the_way(
 ) -> Reservation | None:
     """The first reservation that a transaction which writes to these partitions has to wait for; None if it may go on.
 
-    Whoever has a reservation itself (`own`) waits only for older ones, and whoever had claims when a reservation was made does
+    A writer with a reservation (`own`) waits only for older ones, and one that had claims when a reservation was made does
     not wait for it. So everybody waits only for what is older, and no chain of waiting closes.
     """
     written = frozenset(partitions)
@@ -305,7 +305,7 @@ class DecisionKind(str, Enum):
 
 
 class Resolution(Enum):
-    """What a decision means for its instant. UNDECIDED: nobody has decided about it yet, or its log alone does not say."""
+    """What a decision means for its instant. UNDECIDED: there is no decision about it yet, or its log alone does not say."""
 
     COMMITTED = "committed"
     ROLLED_BACK = "rolled back"
@@ -375,7 +375,7 @@ class Decision:
 
 
 def resolve(decision: Decision | None) -> Resolution:
-    """What a decision alone means for its instant; without one it is undecided. Whoever acts on a decision asks here.
+    """What a decision alone means for its instant; without one it is undecided. Every use of a decision asks here.
 
     A prepare is undecided by itself: `lakelock.occ.publish` tells what became of its transaction.
     """
@@ -429,7 +429,7 @@ class DecisionLog:
 
         With `listed`, what `numbers` or `ahead` gave for the same `after`, nothing is listed: the view is that of then, judged
         by the boundary of now, or by one that was read since then and after the records. Newer decisions are missing in it;
-        whoever puts the next number finds it taken.
+        the writer of the next number finds it taken.
         """
         listed = self.numbers(after) if listed is None else listed
         records = self._records(listed, newest)
@@ -536,7 +536,7 @@ class DecisionLog:
         return outcome
 
     def raise_boundary(self, to: int) -> bool:
-        """Move the boundary up to `to` by compare-and-swap; False when somebody else moved it meanwhile."""
+        """Move the boundary up to `to` by compare-and-swap; False when another process moved it meanwhile."""
         return self._change_boundary(lambda found: replace(found, number=to) if to > found.number else None)
 
     def move_lock(self, lock: str) -> bool:

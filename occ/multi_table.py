@@ -112,13 +112,13 @@ def decide_outcome(home: OpenTable, name: TransactionName, own: OwnDecision, app
             return Verdict.COMMITTED
         own.learn(News.HEARS_NOTHING)
         if made is Created.THEIRS:
-            # Nobody else puts `committed`. But the name may have been used before: it is in doubt until the timelines tell.
+            # No other puts `committed`. But the name may have been used before: it is in doubt until the timelines tell.
             return Verdict.ABORTED
     raise outcome_unknown(home, instant, "TRANSACTION", cause)
 
 
 def judge_outcome(verdict: Verdict, shown: Mapping[str, InstantFate]) -> GlobalOutcome:
-    """What may be told, by the fates in all tables, which were looked at after the outcome."""
+    """What may be reported, by the fates in all tables, which were looked at after the outcome."""
     fates = set(shown.values())
     if verdict is Verdict.COMMITTED:
         lives = fates - {InstantFate.GONE}
@@ -131,7 +131,7 @@ def judge_outcome(verdict: Verdict, shown: Mapping[str, InstantFate]) -> GlobalO
 def settle_without_home(table: OpenTable, instant: str) -> OutcomeRecord:
     """Decide the transaction over several tables that waits at `instant` for a home that is gone for good.
 
-    It is committed if one of its other tables shows it, else aborted: its writer tells nobody of a commit before all tables
+    It is committed if one of its other tables shows it, else aborted: its writer reports no commit before all tables
     show it. The outcome is put where the home was, if there is none, so its other tables come to the same end.
     `InputError` if nothing waits there, the home is there, or the writer is alive; `StorageError` if a table gives no answer.
     """
@@ -170,7 +170,7 @@ def all_locked(wanted: Sequence[tuple[OpenTable, Taking]]) -> Iterator[dict[str,
     """Hold the commit locks of all these tables while the block runs; the lease that guards each table, by its URI.
 
     They are taken in one order, that of their names, so that no two writers hold each other up. Tables that share one lock have
-    one lease: whoever asked for it twice would wait for itself. `LockTimeout` after `lock.wait_s` for one of them.
+    one lease: a process that asked for it twice would wait for itself. `LockTimeout` after `lock.wait_s` for one of them.
     """
     leases: dict[str, Lease | None] = {}
     by_name: dict[str, Lease | None] = {}
@@ -190,7 +190,7 @@ def _name(table: OpenTable) -> str:
 def locked_for_writes(coordinators: Sequence[Coordinator]) -> AbstractContextManager[None]:
     """In PESSIMISTIC mode the data locks of all tables, taken together, for everything that the block does; else none.
 
-    `LockTimeout` names whoever was in the way.
+    `LockTimeout` names the holder in the way.
     """
     if not any(each.data.for_writes for each in coordinators):
         return nullcontext()
@@ -200,7 +200,7 @@ def locked_for_writes(coordinators: Sequence[Coordinator]) -> AbstractContextMan
 
 
 CUT_ROUNDS = 5
-"""How often the tables that others have written to are begun anew, so that all of them are read as of one moment."""
+"""How often the tables that others have written to are begun again, so that all of them are read as of one moment."""
 
 
 class MultiTableTransaction:
@@ -330,7 +330,7 @@ class MultiTableTransaction:
                 return ()
             self._decide_and_publish(home, writing, name)
         reached(Step.UNLOCKED)
-        # Until every table shows the commit somebody may need the outcome; it goes with what is left in its home.
+        # Until every table shows the commit the outcome may be needed; it goes with what is left in its home.
         others = {part.uri: part.end_committed() for part in writing[1:]}
         done = {home.uri: home.end_committed(layout.outcome(name.id)), **others}
         return tuple(done[part.uri] for part in self.parts if part.uri in done)

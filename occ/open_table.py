@@ -50,11 +50,11 @@ class Observations:
     """
 
     newest_time: str = ""
-    """The latest instant or completion time met so far, whoever made it; new instants are later."""
+    """The latest instant or completion time met so far, from any writer; new instants are later."""
     same_lock: bool = False
     """Whether the lock that the table has on record was found to be this process's."""
     others_at_lock: bool = False
-    """Whether somebody else held the commit lock between the last two times that this process did."""
+    """Whether another process held the commit lock between the last two times that this process did."""
     foreign_writers: bool = False
     """Whether another engine writes the table; then a few more checks are made."""
     newest_foreign: str = ""
@@ -115,8 +115,8 @@ class Observations:
 class HeldLock:
     """One hold of a table's lock. `lease` is None in SINGLE_WRITER mode, which takes no lock.
 
-    `answers`: those to the requests that were made while it was taken. `undisturbed`: nobody has held the lock since before
-    these requests were made. So what is changed only under the lock was then as it is now.
+    `answers`: those to the requests that were made while it was taken. `undisturbed`: no other has held it since before
+    these requests were made. So whatever is changed only under the lock is still as they read it.
     """
 
     lease: Lease | None = None
@@ -221,7 +221,7 @@ class OpenTable:
             raise self._made_anew(f"its commit {known} is not there any more")
 
     def rollback_plan(self, rollback: Instant) -> RollbackPlan | None:
-        """What a rollback is going to delete, None if nobody knows yet. One read."""
+        """What a rollback is going to delete, None if that is unknown yet. One read."""
         requested = Instant(rollback.requested, rollback.action, State.REQUESTED)
         stored = self.storage.get(layout.timeline(requested.file_name))
         # A plan without content is Java's between create and write: it may target anything, so look again next time.
@@ -391,7 +391,7 @@ class OpenTable:
             self.at_once(partial(self._give_back, held), *held.beside_release)
 
     def _take(self, held: HeldLock, renewals: ExitStack, last_release: str, instant: str, operation: str) -> None:
-        """Take the lock. `last_release`: the provider's before anything was asked beside it."""
+        """Take the lock. `last_release`: the provider's before any concurrent request."""
         provider, asked_s = self.provider, held.since_s
         if provider is None:
             return

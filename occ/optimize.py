@@ -87,7 +87,7 @@ def first_commit(joins: Sequence[Join], sizes: OptimizeSettings) -> list[Join]:
 
 
 def without(joins: Iterable[Join], taken: Container[FileGroupId], is_empty: IsEmpty = lambda file: False) -> list[Join]:
-    """The joins without the file groups that somebody else is rewriting."""
+    """The joins without the file groups that another writer is rewriting."""
     left = (Join(j.partition, tuple(f for f in j.sources if f.group not in taken), j.files) for j in joins)
     return [join for join in left if _is_worth_it(join.sources, is_empty)]
 
@@ -148,7 +148,7 @@ def optimize(
 ) -> Optimized:
     """Join the present small files, in as many commits as `optimize.commit_bytes` requires, and drop those without rows.
 
-    It waits for nobody: files that others are writing are left to them. A table with a bucket index has one file group for
+    It never waits: files that others are writing are left to them. A table with a bucket index has one file group for
     each bucket, and nothing to join. `InputError` for a column to sort by that the table does not have, `TableError` for a
     table that lakelock does not write.
     """

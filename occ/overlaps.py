@@ -32,7 +32,7 @@ LOOKED_BACK_AT = 20
 """How many of the newest commits a beginning transaction compares."""
 
 _OURS = frozenset({Action.COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK, Action.CLEAN, Action.SAVEPOINT})
-"""What lakelock puts on a timeline. Clustering is somebody else's."""
+"""What lakelock puts on a timeline. Clustering is another engine's."""
 
 
 @dataclass(frozen=True)
@@ -134,7 +134,7 @@ class LookBack:
         self._table = table
         self._known: dict[str, CommitSummary] = {}
         self._settled: frozenset[str] = frozenset()
-        """Undone commits of which everything is known and told."""
+        """Undone commits of which everything is known and reported."""
 
     def look(self, timeline: Timeline, own: Party) -> None:
         """Raise an alert for what is found, once. Never raises: it is not about the transaction that begins.
@@ -157,7 +157,7 @@ class LookBack:
             return
         self._settled |= {each.instant for each in undone if each.rollback.is_completed}
         repaired = frozenset(instant for each in known for instant in each.repaired)
-        # Whoever committed with knowledge of another engine has looked, as it began, at everything up to what it saw.
+        # A writer that committed with knowledge of another engine has looked, as it began, at everything up to what it saw.
         looked_at = max((each.saw for each in known if each.newest_foreign), default="")
         late = [each for each in overlaps(known) if (each.second.completion or "") > looked_at]
         _tell(table, own, late, [each for each in undone if each.instant not in repaired])
@@ -175,7 +175,7 @@ class LookBack:
 
 
 def _tell(table: OpenTable, about: Party, late: Sequence[Overlap], undone: Sequence[Undone]) -> None:
-    """Raise an alert for each that this process has not told of yet."""
+    """Raise an alert for each that this process has not reported yet."""
     for overlap in late:
         if table.observed.is_news(f"{overlap.first.instant} and {overlap.second.instant}"):
             table.emit(EventKind.ALERT, about.instant, about.operation, problem=str(overlap), hint=HINT)

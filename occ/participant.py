@@ -36,7 +36,7 @@ from lakelock.table.timeline import Timeline
 
 
 class Preparing(Deciding):
-    """Puts a prepare under the next number, and publishes it when it is told to."""
+    """Puts a prepare under the next number, and publishes it on request."""
 
     def __init__(
         self, table: OpenTable, baseline: Baseline, draft: PendingCommit, own: OwnDecision, name: TransactionName
@@ -52,7 +52,7 @@ class Preparing(Deciding):
     def decide(self, view: LogView, timeline: Timeline, schema_json: str, cost: CommitCost) -> Decision | None:
         """Put the prepare. None when somebody else has the number, or no reply came: then the log is looked at again.
 
-        It binds nobody before the outcome, so an unanswered request needs no withdrawal: should it land later, its number is
+        It decides nothing before the outcome, so an unanswered request needs no withdrawal: should it land later, its number is
         the one that the next look finds it under, or one that was collected.
         """
         table = self._table
@@ -79,7 +79,7 @@ class Validating(Deciding):
     """Decides nothing: in a table that is only read, validation is all there is."""
 
     def decide(self, view: LogView, timeline: Timeline, schema_json: str, cost: CommitCost) -> Decision | None:
-        """The record that a commit would have had; nobody stores it."""
+        """The record that a commit would have had; it is not stored."""
         return self._record(DecisionKind.COMMIT, view, timeline, schema_json, cost)
 
     def conclude(self, decision: Decision, timeline: Timeline, lease: Lease | None) -> Decision:
@@ -212,7 +212,7 @@ class Participant(Transaction):
             raise
 
     def publish(self) -> None:
-        """Make it visible, after the outcome. `RolledBackError` if it is void, `CommitOutcomeUnknown` if nobody can tell."""
+        """Make it visible, after the outcome. `RolledBackError` if it is void, `CommitOutcomeUnknown` if that is unknown."""
         assert self._preparing is not None
         self._decided = self._preparing.publish()
 

@@ -74,7 +74,7 @@ def fate_of(table: OpenTable, instant: str, timeline: Timeline) -> InstantFate:
     """What became of an instant that once was on the timeline, as of a `timeline` that was listed before this call.
 
     No request if the timeline shows the instant, or if it cannot have been archived yet; else one listing of the archive and
-    one read. `CorruptTableError` when the archive cannot be read: then nobody can tell.
+    one read. `CorruptTableError` when the archive cannot be read: then the fate is unknown.
     """
     shown = shown_fate(timeline, instant)
     if shown is not InstantFate.COMMITTED or timeline.state_of(instant) is not None:
@@ -102,7 +102,7 @@ def rollback_target(table: OpenTable, rollback: Instant) -> str | None:
 def plans_awaited(table: OpenTable, timeline: Timeline, instant: str) -> None:
     """Wait until each rollback that may be about the instant says so: Java creates a plan on a disk before it writes to it.
 
-    No request if each has been read. A plan that nobody completes is waited for no longer than any torn file.
+    No request if each has been read. An abandoned plan is waited for no longer than any torn file.
     """
     later = [r for r in timeline.rollbacks if r.requested >= instant and not r.is_completed]
     for _ in range(TORN_LOOKS):
@@ -112,7 +112,7 @@ def plans_awaited(table: OpenTable, timeline: Timeline, instant: str) -> None:
 
 
 def rollback_plan(table: OpenTable, rollback: Instant) -> RollbackPlan | None:
-    """What a rollback is going to delete, None if nobody knows yet. One read."""
+    """What a rollback is going to delete, None if that is unknown yet. One read."""
     return table.rollback_plan(rollback)
 
 
@@ -127,7 +127,7 @@ class Publication(Enum):
 
 
 FILES_CHECKED = 16
-"""Of a commit with more files, so many are looked for before it is published: whoever rolls it back removes all of them."""
+"""Of a commit with more files, so many are looked for before it is published: a rollback removes all of them."""
 
 
 def publish(table: OpenTable, decision: Decision, timeline: Timeline, files_gone: Callable[[], Sequence[str]]) -> Publication:
@@ -334,7 +334,7 @@ def is_its_home(home: Storage, transaction: TransactionName) -> bool:
 
 
 def _ensure_home(table: OpenTable, home: Storage, prepare: Decision) -> None:
-    """An outcome in a place where there is no table would decide nothing for whoever moved the table away."""
+    """An outcome in a place where there is no table would decide nothing where the table was moved to."""
     where = f"decision {prepare.number} of {table.storage.uri}"
     about = f"{where} prepares {prepare.instant} for a transaction whose outcome belongs"
     if not has_table(home):

@@ -87,7 +87,7 @@ def _ensure_all_there(table: OpenTable, snapshot: Snapshot, kept: frozenset[str]
 
 
 LOG_INFIX = b".log."
-"""In the name of each log file, and so in the metadata of whoever wrote one."""
+"""In the name of each log file, and so in the metadata of each commit that wrote one."""
 
 
 def with_log_files(table: OpenTable, properties: TableProperties, shown: ReadView, timeline: Timeline) -> ReadView:
@@ -124,7 +124,7 @@ def _commits(table: OpenTable, timeline: Timeline) -> Iterator[LoggedCommit]:
 
 
 CLOCK_AHEAD_MS = 60_000
-"""How far the clock that somebody read may be ahead of this machine's."""
+"""How far the clock behind a named moment may be ahead of this machine's."""
 
 
 def ensure_not_future(table: OpenTable, zone: str, moment: str, name: str) -> str:

@@ -73,8 +73,8 @@ def require_profile(storage: Storage, profile: str, isolation: str) -> bool:
 def move_recorded(storage: Storage, log: DecisionLog, before: str, after: str) -> bool:
     """Record another lock, under the old one; False if what is recorded is not `before`, or changes meanwhile.
 
-    The boundary of the decision log, which every transaction reads, names it first: from then on nobody commits under the old
-    lock. The record follows. After a crash between the two nobody can commit until the move is repeated.
+    The boundary of the decision log, which every transaction reads, names it first: from then on none commits under the old
+    lock. The record follows. After a crash between the two no writer can commit until the move is repeated.
     """
     stored = storage.get(layout.LOCK_IDENTITY)
     guard = None if stored is None else _parse(stored.data)

@@ -124,7 +124,7 @@ def _reap_one(table: OpenTable, instant: str, action: Action | None, target: Rol
         return outcome
     if outcome is RollbackOutcome.GONE and ours:
         if action is not None:
-            # It was pending a moment ago, and whoever removed it may have no record of that yet. Until then its heartbeat keeps
+            # It was pending a moment ago, and there may be no record of its removal yet. Until then its heartbeat keeps
             # others from its time; the next reaper looks again.
             return outcome
         record_gone(table, target, now)
@@ -134,7 +134,7 @@ def _reap_one(table: OpenTable, instant: str, action: Action | None, target: Rol
     if outcome is RollbackOutcome.COMMITTED and action is not None:
         done = now.write_at(instant)
         if done is not None and done.action != action:
-            # It took the time of somebody else's commit, gave it up, and could not remove its pending files.
+            # It took the time of another commit, gave it up, and could not remove its pending files.
             table.storage.delete([inflight_key(instant, action), requested_key(instant, action)])
     return outcome
 
@@ -146,7 +146,7 @@ def sweep(table: OpenTable, note: Notify | None = None) -> int:
 
     Files that the markers of a committed instant announce and its commit does not name are removed, too (`strays.py`).
     Markers and claims are listed before the heartbeats and the timeline, so a writer that has begun since is not mistaken for
-    a finished one. A claim that somebody takes over meanwhile may be removed as well: claims are only advice.
+    a finished one. A claim that is taken over meanwhile may be removed as well: claims are only advice.
     """
     folder = len(layout.TEMP) + 1
     marked = {item.key[folder:].partition("/")[0] for item in table.storage.list(layout.TEMP)}
@@ -166,7 +166,7 @@ def sweep(table: OpenTable, note: Notify | None = None) -> int:
 
 
 def _sweep_probes(table: OpenTable) -> None:
-    """Remove old probes: objects that somebody wrote to measure the storage's clock or to check it, and could not remove."""
+    """Remove old probes: objects written to measure the storage's clock or to check it, and not removed."""
     probes = list(table.storage.list(layout.PROBES))
     if probes:
         now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
@@ -190,10 +190,10 @@ def remove_leftovers(table: OpenTable, timeline: Timeline, instant: str, *, comm
 
 
 def collect(table: OpenTable) -> int:
-    """Delete old decisions that nobody needs any more; how many. `CorruptTableError`, and none, if the head cannot be read.
+    """Delete old decisions that are no longer needed; how many. `CorruptTableError`, and none, if the head cannot be read.
 
     Whatever the others say, they are finished: only the head is read, which most callers know. The boundary is raised
-    before anything is deleted: whoever lists a hole reads the boundary afterwards.
+    before anything is deleted: a process that lists a hole reads the boundary afterwards.
     """
     view = table.log.look()
     upto = collectable(table, view)
@@ -207,10 +207,10 @@ def collect(table: OpenTable) -> int:
 
 
 def collectable(table: OpenTable, view: LogView) -> int:
-    """The greatest number up to which nobody needs the decisions any more.
+    """The greatest number up to which the decisions are no longer needed.
 
     Not beyond what a live transaction noted as its head, and never the head itself: only that can await publication. A rollback
-    need not be complete: its writer's window has a hole then, and whoever finds it pending decides once more.
+    need not be complete: its writer's window has a hole then, and the next to find it pending decides once more.
     """
     judged = judge_all(table.io, table.settings.heartbeat, table.timeline().pending)
     needed = [

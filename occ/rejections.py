@@ -1,4 +1,4 @@
-"""What a rejected transaction leaves behind: one small record of whom it met, for whoever asks later.
+"""What a rejected transaction leaves behind: one small record of the conflict, for later questions.
 
 Records are for people. Nothing in the protocol reads them: they may be missing, and old ones are deleted by upkeep.
 """
@@ -26,7 +26,7 @@ MOST_CHARACTERS = 300
 
 @dataclass(frozen=True)
 class Rejection:
-    """Why one instant was rejected. `conflict` is None for one that somebody rolled back; `message` says so then.
+    """Why one instant was rejected. `conflict` is None for one that another process rolled back; `message` says so then.
 
     `at_ms`: when, by its writer's clock.
     """
@@ -106,7 +106,7 @@ def rejected_instants(storage: Storage) -> list[str]:
 
 
 def outdated_rejections(storage: Storage, runtime: Runtime) -> list[str]:
-    """The instants whose records nobody needs any more: all but the newest thousand of the last week. One listing."""
+    """The instants whose records are no longer needed: all but the newest thousand of the last week. One listing."""
     oldest_ms = runtime.now_ms() - KEPT_DAYS * 86_400_000
     found = rejected_instants(storage)
     return [instant for at, instant in enumerate(found) if at >= MOST_RECORDS or parse_instant(instant) < oldest_ms]

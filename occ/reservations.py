@@ -36,7 +36,7 @@ class OwnReservation:
 
     reservation: Reservation
     beats: Callable[[], bool]
-    """Whether nobody can have taken its holder for dead, and removed it."""
+    """Whether no process can have taken its holder for dead, and removed it."""
     end: Callable[[], None]
     """Gives it back."""
 
@@ -135,7 +135,7 @@ def end_dead(table: OpenTable) -> None:
 
 
 def remove(table: OpenTable, reservation_id: str) -> None:
-    """Take it out of the queue, and remove its heartbeat. Never raises for storage: whoever waits for it tries again."""
+    """Take it out of the queue, and remove its heartbeat. Never raises for storage: a writer that waits for it tries again."""
     try:
         for _ in range(REMOVALS):
             if all(each.id != reservation_id for each in table.log.reservations()):
@@ -153,7 +153,7 @@ def limit_s(table: OpenTable, beat: Stored | None) -> float:
 
 
 SWAPS = 10
-"""How often the queue is changed anew because somebody else has changed it or the boundary."""
+"""How often a change of the queue is repeated because another process changed it or the boundary."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +215,7 @@ def reserve(table: OpenTable, operation: str, places: frozenset[str] | None) -> 
         turn = _joined(table, heartbeat, Reservation(name, table.writer, operation, places, since_ms=now_ms))
         if turn is not None:
             with table.locked(operation=operation):
-                reached(Step.RESERVED)  # whoever looked at the queue before, and then decided, is done
+                reached(Step.RESERVED)  # a writer that looked at the queue before, and then decided, is done
             where = "the whole table" if places is None else sorted(places)
             table.emit(EventKind.RESERVED, "", operation, places=where, ahead=[*map(str, (*turn.ahead, *turn.at_work))])
             return turn
@@ -240,15 +240,15 @@ def _heartbeat(table: OpenTable, operation: str) -> Heartbeat:
 def _joined(table: OpenTable, heartbeat: Heartbeat, mine: Reservation) -> Turn | None:
     """Join the queue at its end; None if that could not be.
 
-    The claims are listed after the queue was read, and the queue is changed only if nobody else has changed it since. So
-    whoever is behind me in the queue has listed them later than I have.
+    The claims are listed after the queue was read, and the queue is changed only if it is unchanged since. So
+    those behind me in the queue have listed them later than I have.
     """
     turn: Turn | None = None
     is_there = False
 
     def join(queue: tuple[Reservation, ...]) -> tuple[Reservation, ...] | None:
         nonlocal turn, is_there
-        # The answer to the change before was lost. Its place stands: whoever has joined since waits for it.
+        # The answer to the change before was lost. Its place stands: those that have joined since wait for it.
         is_there = any(each.id == mine.id for each in queue)
         if is_there or len(queue) >= MOST_RESERVATIONS:
             return None

@@ -161,7 +161,7 @@ def restore(coordinator: Coordinator, as_of: str, write: Copying, *, tag: str = 
 
 
 def preview_restore(coordinator: Coordinator, as_of: str) -> RestorePreview:
-    """What `restore` would do if nobody commits meanwhile; errors as there. Reads only, and no rows."""
+    """What `restore` would do without commits in the meantime; errors as there. Reads only, and no rows."""
     check_writable(coordinator.properties)
     _check_columns(coordinator, as_of)
     now, timeline = coordinator.table.shown_now()
@@ -262,7 +262,7 @@ class Repaired:
     """What a repair did: the commits that it took out of the table, and its own, None if there was nothing to do.
 
     `again` are file groups whose older rows show again, `dropped` those that have no rows any more. `plans` are rollbacks of
-    commits that were left half done, and that nobody carries out any more.
+    commits that were left half done and abandoned.
     """
 
     undone: tuple[Undone, ...]
@@ -300,7 +300,7 @@ def repair(coordinator: Coordinator, write: Copying, *, tag: str = "") -> Repair
 
 
 def preview_repair(coordinator: Coordinator) -> Repaired:
-    """What `repair` would do if nobody commits meanwhile. Reads only."""
+    """What `repair` would do without commits in the meantime. Reads only."""
     now, timeline = coordinator.table.shown_now()
     undone = _to_take_out(coordinator.table, timeline)
     plan = plan_repair(coordinator.table, timeline, now, undone)
@@ -327,7 +327,7 @@ def _remove_plans(table: OpenTable) -> tuple[str, ...]:
 
 
 def left_plans(table: OpenTable, timeline: Timeline) -> tuple[str, ...]:
-    """Rollbacks of completed instants that are not over, and of which nothing shows that somebody is at work on them."""
+    """Rollbacks of completed instants that are not over, and of which nothing shows that they are still carried out."""
     named = rolled_back_commits(table, timeline).values()
     plans = [each for rollbacks in named for each in rollbacks if not each.is_completed]
     judged = judge_all(table.io, table.settings.heartbeat, plans)

@@ -68,7 +68,7 @@ class Appearances:
 class Retention:
     """What has to stay: the table as of `retained` and later; `""` where nothing may be removed.
 
-    `settled`: every commit requested before it is one that nobody still reads past; `""`: none is. `held_by` says what keeps
+    `settled`: every commit requested before it is one that no reader still reads past; `""`: none is. `held_by` says what keeps
     more than the policy asks for, if anything does; `wanted` is what the policy alone would retain.
     """
 
@@ -86,7 +86,7 @@ class Retention:
 
     @property
     def limit(self) -> str:
-        """Whatever was superseded before it is not needed by anybody but savepoints; `""`: nothing may be removed."""
+        """Whatever was superseded before it is needed by savepoints only; `""`: nothing may be removed."""
         return self.settled if self.policy == VERSIONS else min(self.retained, self.settled)
 
 
@@ -124,7 +124,7 @@ def _wanted_from(settings: CleanSettings, timeline: Timeline, now_ms: int) -> tu
 def _first_unsettled(
     commits: Sequence[Instant], timeline: Timeline, shown: Appearances, readers_since_ms: int
 ) -> tuple[Instant | None, str]:
-    """The first commit that somebody may still read past, and who that is. Archived commits are older than all of these."""
+    """The first commit that a reader may still read past, and who that is. Archived commits are older than all of these."""
     began = [(shown.pending_ms.get(i.requested, 0), i) for i in timeline.pending]
     oldest = min(began, key=lambda each: each[0], default=None)
     for commit in commits:
@@ -168,7 +168,7 @@ def dead_files(
     held: frozenset[str],
     held_groups: frozenset[FileGroupId],
 ) -> DeadFiles:
-    """The files that nobody needs. `files` were listed after the timeline; `held` are keys that a savepoint keeps.
+    """The files that are not needed. `files` were listed after the timeline; `held` are keys that a savepoint keeps.
 
     Invisible files (of active writers, or of writers that were rolled back) are none of a clean's business.
     """

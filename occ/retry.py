@@ -55,7 +55,7 @@ from lakelock.table.instants import State
 class KeptAttempt:
     """Of the attempts of one write, the one from which the next may take files over; at most one at a time.
 
-    Whoever makes it calls `drop` in the end.
+    Its maker calls `drop` in the end.
     """
 
     def __init__(self, redos: int) -> None:
@@ -99,7 +99,7 @@ class KeptAttempt:
 class ReservationAfterLosses:
     """Counts the losses of one call, and reserves what it lost after `RetrySettings.reserve_after` of them.
 
-    Whoever makes it calls `end` in the end.
+    Its maker calls `end` in the end.
     """
 
     def __init__(self, table: OpenTable, operation: str) -> None:
@@ -111,8 +111,8 @@ class ReservationAfterLosses:
     def lost(self, tx: Transaction) -> None:
         """Note that this attempt was rejected for what others did.
 
-        A reservation that does not cover all that the attempt touched is given back: the next one queues anew. Otherwise its
-        holder would wait for somebody who waits for it.
+        A reservation that does not cover all that the attempt touched is given back: the next one queues again. Otherwise its
+        holder would wait for a writer that waits for it.
         """
         self._losses += 1
         self._places = tx.places()
@@ -215,7 +215,7 @@ def with_retries(coordinator: Coordinator, request: WriteRequest | str, work: Ca
 def run(coordinator: Coordinator, request: WriteRequest | str, function: Callable[[Transaction], Committed]) -> Committed:
     """Run a user's function, which reads, computes and commits, as `with_retries` runs the work of an operation.
 
-    Each attempt calls it with a new transaction, so it reads the table anew. Only a conflict of that transaction is a reason
+    Each attempt calls it with a new transaction, so it reads the table again. Only a conflict of that transaction is a reason
     for another attempt: every other error passes through. It may begin no other transaction on the table
     (`TransactionStateError`).
     """
@@ -306,7 +306,7 @@ def _repeated(attempts: _Attempts[R]) -> R:
             early = conflict is not None and conflict.early
             wait_s = policy.first_wait_s if by_service or redo else next(waits)
             if redo and not early:
-                wait_s = 0.0  # whoever was faster has committed
+                wait_s = 0.0  # the faster writer has committed
             cause = error.message.splitlines()[0]
             table.emit(EventKind.RETRY, "", operation, attempt=number, of=policy.attempts, wait_s=round(wait_s, 2), cause=cause)
             table.runtime.sleep(wait_s)
@@ -442,7 +442,7 @@ def _have_applied(coordinators: Sequence[Coordinator], application: AppTransacti
 
 
 def _raise_if_gone(table: OpenTable, error: LakelockError) -> None:
-    """Raise `TableError` if the work failed because somebody has deleted or moved the table: that says more."""
+    """Raise `TableError` if the work failed because the table was deleted or moved: that says more."""
     if isinstance(error, StorageUnavailable):
         return
     try:
@@ -458,7 +458,7 @@ def applied_instead(
 ) -> Committed | None:
     """The result of a write that was refused because another run of its application has applied its version; else None.
 
-    The table is asked: the conflict may have been with a commit that nobody will ever see.
+    The table is asked: the conflict may have been with a commit that will never be visible.
     """
     if application is None or not isinstance(error, ConflictError):
         return None

@@ -100,7 +100,7 @@ def remove_uncommitted(table: OpenTable, left: Leftovers, control_files: Iterabl
 
 
 def _young_markers(table: OpenTable, markers: MarkerSet) -> frozenset[str]:
-    """The keys of markers younger than a heartbeat may be: whoever placed them may be about to write the files."""
+    """The keys of markers younger than a heartbeat may be: their tasks may be about to write the files."""
     if not markers.objects:
         return frozenset()
     now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
@@ -109,7 +109,7 @@ def _young_markers(table: OpenTable, markers: MarkerSet) -> frozenset[str]:
 
 
 class RollbackOutcome(Enum):
-    """What became of an instant that somebody wanted to roll back."""
+    """What became of an instant that was to be rolled back."""
 
     ROLLED_BACK = "rolled back"
     COMMITTED = "committed"
@@ -150,7 +150,7 @@ def roll_back(table: OpenTable, target: RollbackTarget, *, yields: bool = False,
 
 
 def decide_rollback(table: OpenTable, target: RollbackTarget) -> RollbackOutcome:
-    """Only decide: whoever is rolled back is alive, finds the decision when it wants to commit, and removes its own files."""
+    """Only decide: its writer is alive, finds the decision when it wants to commit, and removes its own files."""
     with table.locked(target.instant, "ROLLBACK"):
         return _decide(table, target, yields=False)
 
@@ -202,7 +202,7 @@ def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool) -> Rollba
 
 
 def _published(table: OpenTable, decided: Decision, timeline: Timeline, *, yields: bool) -> RollbackOutcome:
-    """COMMITTED, unless another engine has begun to roll back what is decided: then nobody publishes it any more."""
+    """COMMITTED, unless another engine has begun to roll back what is decided: then it is never published."""
     if publish_for_another(table, decided, timeline) is not Publication.VOID:
         return RollbackOutcome.COMMITTED
     left = yields and _is_underway(table, timeline, decided.instant)
@@ -245,7 +245,7 @@ def clean_up(table: OpenTable, target: RollbackTarget, *, everywhere: bool = Fal
     reached(Step.ROLLBACK_PENDING_DELETED)
     _record_rollback(table, target, left.by_partition)
     reached(Step.ROLLBACK_RECORDED)
-    # As long as the heartbeat is there, the next writer sees at once who is dead, and nobody takes the instant's time.
+    # As long as the heartbeat is there, the next writer sees at once who is dead, and no other takes the instant's time.
     table.storage.delete([left.heartbeat])
     table.emit(EventKind.ROLLED_BACK, target.instant, target.operation, files=len(left.data_files), evidence=target.evidence)
 
@@ -257,7 +257,7 @@ def _remove_late(table: OpenTable, target: RollbackTarget) -> None:
 
 
 def record_gone(table: OpenTable, target: RollbackTarget, timeline: Timeline) -> None:
-    """Record the rollback of an instant that is gone, unless it is recorded: whoever removed it died in between."""
+    """Record the rollback of an instant that is gone, unless it is recorded: the process that removed it died in between."""
     if not is_rolled_back(table, timeline, target.instant):
         _record_rollback(table, target, {})
 

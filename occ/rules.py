@@ -340,7 +340,7 @@ _NAMED_BY_DELTA = {
 
 
 def level_name(profile: str, level: str) -> str:
-    """What people are told of a level; empty for a profile that has only one."""
+    """The text for people about a level; empty for a profile that has only one."""
     return str(level) if profile == "delta" else ""
 
 

@@ -1,8 +1,8 @@
-"""Savepoints: the table as of one commit, kept from cleaning until somebody deletes the savepoint.
+"""Savepoints: the table as of one commit, kept from cleaning until the savepoint is deleted.
 
 A savepoint is first shown (inflight), then looked for among cleans and their plans, and only then completed: a clean looks at
 the timeline after it has published its plan. So one of the two always sees the other, and saved files are never deleted.
-Whoever stands still for long may find that others have withdrawn what it had shown: then it looks once more at the end.
+A process that stands still for long may find its savepoint withdrawn by others: it looks once more at the end.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def take_savepoint(table: OpenTable, name: str, as_of: str | None = None) -> Sav
         timeline = table.timeline()
         commit = _commit_to_save(table, timeline, name, as_of)
         inflight = layout.timeline(Instant(commit.requested, Action.SAVEPOINT.value, State.INFLIGHT).file_name)
-        # A savepoint that somebody could not complete is completed now: it keeps what it would have kept.
+        # A savepoint that was left incomplete is completed now: it keeps what it would have kept.
         table.storage.put_if_absent(inflight, b"")
         shown_ms = _modified_ms(table, inflight)
         reached(Step.SAVEPOINT_SHOWN)
@@ -130,7 +130,7 @@ def take_savepoint(table: OpenTable, name: str, as_of: str | None = None) -> Sav
 
 
 def _modified_ms(table: OpenTable, key: str) -> int | None:
-    """When the object was put, which tells it from a later one: nobody withdraws a savepoint that was shown just now."""
+    """When the object was put, which tells it from a later one: a savepoint that was shown just now is not withdrawn."""
     stored = table.storage.get(key)
     return None if stored is None else stored.modified_ms
 
@@ -230,9 +230,9 @@ def delete_savepoint(table: OpenTable, name: str) -> Savepoint:
 
 
 def withdraw_unfinished(table: OpenTable, older_than_ms: int) -> int:
-    """Remove savepoints that somebody began before a storage time and never completed; how many.
+    """Remove savepoints that were begun before a storage time and never completed; how many.
 
-    Nobody was told that they exist, and they would keep every clean from deleting.
+    They were never reported, and they would keep every clean from deleting.
     """
     gone = 0
     for instant in [i for i in table.timeline().savepoints if not i.is_completed]:

@@ -56,7 +56,7 @@ class SchemaHistory:
     def as_of(self, timeline: Timeline, properties: TableProperties, instant: str) -> TableSchema:
         """The schema in which the state as of an instant is shown: that of now, or that of then if its files need it.
 
-        They need it once the columns have been replaced by others. Where nobody can tell what they were, it is that of now.
+        They need it once the columns have been replaced by others. Where they are unknown, it is that of now.
         """
         now, then = self.at(timeline, properties), timeline.as_of(instant)
         if not then.commits:
@@ -72,7 +72,7 @@ class SchemaHistory:
             return None
 
     def _found_earlier(self, timeline: Timeline, commits: int) -> TableSchema | None:
-        """The schema that was told last of all, when the newest commits tell none; the file index has it."""
+        """The schema recorded last of all, when the newest commits record none; the file index has it."""
         if commits < LOOKED_AT and not timeline.first_active:
             return None
         state = self._table.index.state_at(timeline)

@@ -227,7 +227,7 @@ _WORDS = frozenset(
 )  # fmt: skip
 """What may stand before an operator and is no column."""
 _NEW = "*"
-"""Stands for the value of a partition that nobody has written to yet."""
+"""Stands for the value of a partition without rows so far."""
 
 
 @dataclass(frozen=True)

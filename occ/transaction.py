@@ -82,7 +82,7 @@ class Redo:
 def goes_aside(table: OpenTable, own: OwnDecision, mine: Party, found: Collision, announced: AnnouncedGroups) -> bool:
     """Whether the files of a transaction that lost may stay for the next attempt; then its claims are gone.
 
-    It must be certain that it never commits. Claims go first: its writer may now wait for others, and nobody may wait for it
+    It must be certain that it never commits. Claims go first: its writer may now wait for others, and no writer may wait for it
     meanwhile, or two such writers could wait for each other.
     """
     if own.may_be_in_log:
@@ -188,7 +188,7 @@ class Work:
         self._added_to = schema or self._added_to
 
     def reads(self, read: Read) -> None:
-        """Record a read: the commit is rejected if somebody commits what this read would have seen."""
+        """Record a read: the commit is rejected if another commits what this read would have seen."""
         self._ensure_open()
         self._touched.reads.append(read)
 
@@ -198,7 +198,7 @@ class Work:
         self._touched.targets = tuple(targets)
 
     def writes_to(self, partitions: Iterable[str]) -> None:
-        """Record that these partitions get rows. Claims that follow tell it to whoever makes a reservation there."""
+        """Record that these partitions get rows. Claims that follow report it to a writer that makes a reservation there."""
         self._ensure_open()
         self._touched.write_to(partitions)
 
@@ -211,7 +211,7 @@ class Work:
         self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = (), *,
         leave_held: bool = False, always: Iterable[FileGroupId] = (),
     ) -> None:  # fmt: skip
-        """Announce that these file groups will be rewritten; `EarlyConflictError` if somebody else has rewritten one, or is.
+        """Announce that these file groups will be rewritten; `EarlyConflictError` if another writer has rewritten one, or is.
 
         So for the `new_buckets` that have no file group yet and will get one, by `lakelock.table.index.bucket_group`.
 
@@ -233,7 +233,7 @@ class Work:
             raise error
 
     def take_announced(self, partition: str) -> Announced | None:
-        """The new file in this partition that was announced at the beginning, for whoever asks first; None if there is none."""
+        """The new file in this partition that was announced at the beginning, for the first caller; None if there is none."""
         announced, self._announced = self._announced, None
         return announced if announced is not None and announced.file.partition == partition else None
 
@@ -270,7 +270,7 @@ class Work:
 
     @property
     def is_alive(self) -> bool:
-        """Whether nobody can have taken this for dead."""
+        """Whether no process can have taken this for dead."""
         return self._heartbeat.alive()
 
     def check_alive(self) -> None:
@@ -333,7 +333,7 @@ class Transaction(Work):
     ) -> Committed:
         """Validate, decide and publish; on return the transaction is visible to everybody.
 
-        `stats`: one per base file, exactly one per file group, beside what was noted with `wrote` before. `schema`: the table's
+        `stats`: one per base file, exactly one per file group, besides those noted with `wrote` before. `schema`: the table's
         schema after this commit, if it changes. `replaced`: file groups by partition whose content this commit replaces.
         `last` writes what is still to be written, a small file; it is called while the lock is taken if nobody else is expected
         there.

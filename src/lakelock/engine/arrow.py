@@ -104,7 +104,7 @@ def require_certain(condition: Condition | None) -> None:
 
 
 class KeysRead:
-    """Record keys that were looked up, by partition: found or not, nobody may have written them meanwhile."""
+    """Record keys that were looked up, by partition: found or not, no other may have written them meanwhile."""
 
     kind = ReadKind.KEYS
 
@@ -555,14 +555,14 @@ class ArrowEngine:
 
     @contextmanager
     def reading(self, partition: Targets = None, where: pc.Expression | None = None) -> Iterator[pa.Table]:
-        """The rows as of now, while nobody in PESSIMISTIC mode writes into the partitions that they are from."""
+        """The rows as of now, while no writer in PESSIMISTIC mode writes into the partitions that they are from."""
         coordinator = self._coordinator
         named = resources_of(partition, coordinator.properties)
         with coordinator.data.holding_for("SELECT", named):
             yield self._read_shown(coordinator.shown(), named, where)
 
     def read_in(self, tx: Transaction, where: Condition | None = None) -> pa.Table:
-        """Read as part of a transaction: its commit is rejected if somebody commits what this read would have seen."""
+        """Read as part of a transaction: its commit is rejected if another commits what this read would have seen."""
         require_certain(where)
         require_condition(where, tx.schema, self._kernels)
         read = self._rows_read(tx, tx.schema, where)

@@ -138,7 +138,7 @@ class Batch:
     ) -> None:  # fmt: skip
         """Claim what will be written; without early conflict detection only what collided in the attempt before.
 
-        `new_in`: the partitions that get new file groups, which nobody can claim.
+        `new_in`: the partitions that get new file groups, which cannot be claimed.
 
         So redos that want the same file group queue for it before they copy the other files, instead of copying in vain.
         """
@@ -148,7 +148,7 @@ class Batch:
         self.tx.claim((file.group for file in files), new_buckets, always=collided)
 
     def tagged(self, keyed: Mapping[str, KeyedRows]) -> Place:
-        """For each file group the rows whose keys it holds, and by partition the rows whose keys nobody holds.
+        """For each file group the rows whose keys it holds, and by partition the rows whose keys no group holds.
 
         A key is looked up in all files of its partition, or in that of its bucket.
         """

@@ -306,7 +306,7 @@ def announced_file(
     With `base` it is the next slice of that file group; `with_partition` also makes its folder a partition, if it is none.
     `since_s`: it has been announced since then, by the monotonic clock.
 
-    A slow task may be one that was given up: another attempt is committed, and a file of this one would be seen beside it.
+    A slow task may be one that was given up: another attempt is committed, and a file of this one would be visible with it.
     The commit removes the markers of attempts that it does not count before it removes their files for the last time, so a
     file whose marker is gone once it is complete is removed here.
     """
@@ -347,7 +347,7 @@ def copy_file(
 ) -> WriteStat | None:
     """Copy a file of the `earlier` attempt, under this one's marker, name and instant; its file group stays.
 
-    None if it has to be made again: it is gone, because somebody took its writer for dead, or is not one that can be copied.
+    None if it has to be made again: it is gone, because its writer was taken for dead, or is not one that can be copied.
     """
     storage, runtime = storage or context.location.open(holds_table=True), runtime or SystemRuntime()
     source = DataFile.parse(earlier.path or "", earlier.file_size_bytes or 0)

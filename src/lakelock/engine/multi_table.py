@@ -36,7 +36,7 @@ class TableOfTransaction:
         self._engine, self._tx = engine, tx
 
     def read(self, where: Condition | None = None) -> pa.Table:
-        """The rows; the commit is rejected if somebody commits what this read would have seen."""
+        """The rows; the commit is rejected if another commits what this read would have seen."""
         return self._engine.read_in(self._tx, where)
 
     def insert(self, rows: pa.Table) -> None:
