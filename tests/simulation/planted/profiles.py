@@ -28,7 +28,7 @@ BUGS_OF_PROFILES = (
         "delta's overwrites",
         "in the profile delta an overwrite and a write into the same partition do not conflict",
         "occ.rules:delta_partition_overwrite",
-        "None if _is_passed_over(other, isolation) else any_write_into_overwritten(mine, other, isolation)",
+        "None if _is_passed_over(other, isolation) else partition_overwrite(mine, other, isolation)",
         "None",
         among=DELTA,
         seed=1081,

@@ -63,8 +63,8 @@ BUGS_OF_SEVERAL_TABLES = (
         "a publication before the outcome",
         "every table shows the commit before its outcome is put",
         "occ.multi_table:MultiTableTransaction._decide_and_publish",
-        "verdict = decide(",
-        "for part in writing:\n        part.publish()\n    verdict = decide(",
+        "verdict = decide_outcome(",
+        "for part in writing:\n        part.publish()\n    verdict = decide_outcome(",
         seed=0,
     ),
     Planted(
