@@ -97,7 +97,7 @@ class Holder:
 
     @property
     def lease_text(self) -> str:
-        """When somebody else can have the lock if this holder is dead, for the message of a refusal; empty if nobody knows."""
+        """When another writer can have the lock if this holder is dead, for the message of a refusal; empty if unknown."""
         if self.left_s is not None:
             return f", whose lease runs {for_up_to(self.left_s)} unless it is renewed"
         return "" if self.lease_s is None else f", whose lease ends {self.lease_s:g} s after its last renewal"
@@ -164,7 +164,7 @@ class Lease:
         self._runtime, self._deadline_s, self._pid = runtime, began_s + lease_s, os.getpid()
         self._loss: LeaseLoss | None = None
         self.follows = ""
-        """The release that this grant came directly after, as the provider's `last_release` named it; empty if nobody knows."""
+        """The release that directly preceded this grant, as the provider's `last_release` named it; empty if unknown."""
         self.trouble = ""
         """Why the latest renewal got no answer; empty while renewals succeed."""
 
@@ -257,7 +257,7 @@ class LeaseService(ABC):
 
     @abstractmethod
     def renew(self, lease: Lease) -> Lease:
-        """Move the deadline to one lease from now; raises `LeaseLost` after the deadline, even if nobody has taken the lock."""
+        """Move the deadline to one lease from now; raises `LeaseLost` after the deadline, even if the lock was not taken."""
 
     @abstractmethod
     def release(self, lease: Lease) -> None:
@@ -276,7 +276,7 @@ class LockProvider(LeaseService):
 
     @property
     def last_release(self) -> str:
-        """Names the latest release by this process, if nobody is likely to have taken the lock since; else empty.
+        """Names the latest release by this process, if the lock was probably not taken since; else empty.
 
         A provider may always say so. One that can tell whether a grant came directly after that release also says so in the
         lease, which saves a commit one look at the table.

@@ -179,7 +179,7 @@ def path_hash(base_path: str) -> str:
 def tls_context(service: str, *, ca: str, certificate: str, key: str, password: str, hint: str, setting: str) -> ssl.SSLContext:
     """What a client trusts and shows to a service; `SettingsError` when one of the files cannot be used.
 
-    Without `ca` it trusts what the machine trusts. `password` is the key's; nobody is asked for it.
+    Without `ca` it trusts what the machine trusts. `password` is the key's; the terminal is never asked for it.
     """
     try:
         context = ssl.create_default_context(cafile=ca or None)

@@ -116,7 +116,7 @@ class DynamodbLockProvider(PollingProvider):
                 self._mark_released(lease.grant)
                 break
             except ProviderUnavailable:
-                # A lease that is over keeps nobody out for longer than a holder that died does.
+                # A lease that is over keeps other writers out for no longer than a holder that died does.
                 if not remaining or lease.lost is not None:
                     raise
                 self.runtime.sleep(self._retry_pause_s())
@@ -234,7 +234,7 @@ class DynamodbLockProvider(PollingProvider):
         return self._lease(attempt, version, self._token(new))
 
     def _take_unnumbered(self, attempt: Attempt, when: str, values: Attributes) -> Lease | None:
-        """Take the lock if `when` holds, and only then a token from a new block; None if somebody else was faster."""
+        """Take the lock if `when` holds, and only then a token from a new block; None if another writer was faster."""
         version, grant = self._grant(attempt)
         expression = "SET #on = :on, #ld = :ld, #rvn = :rvn, #w = :w, #si = :si REMOVE #ir, #tk, #tl"
         try:

@@ -388,7 +388,7 @@ class DynamodbTable:
         )
 
     def _create(self) -> None:
-        """Create the table and wait until it is active; somebody else may be creating it at the same time."""
+        """Create the table and wait until it is active; another process may be creating it at the same time."""
         until_s = self._runtime.monotonic_s() + _CREATE_WAIT_S
         try:
             self._call(

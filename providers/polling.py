@@ -39,7 +39,7 @@ class Turnstile:
             turn.wait(wait_s)
         except BaseException:
             if not self._withdraws(turn):
-                self.leave()  # it had come: whoever is next would wait for ever
+                self.leave()  # it had come: the next one would wait for ever
             raise
         return not self._withdraws(turn)
 

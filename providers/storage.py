@@ -321,7 +321,7 @@ class StorageLockProvider(PollingProvider):
         core_storage.probe(self._storage, layout.probe(write_id), write_id)
 
     def _take(self, attempt: Attempt, before: LockFile | None, etag: str) -> Lease | None:
-        """Write the lock file over the version that is free; None if somebody else was faster (or our reply was lost)."""
+        """Write the lock file over the version that is free; None if another writer was faster (or our reply was lost)."""
         if before is None or before.token >= before.limit:
             token, limit = reserve_block(self._storage, expect_new=before is None)
         else:

@@ -259,7 +259,7 @@ class Mechanism(Protocol):
 
 
 def mechanism(settings: HiveMetastoreSettings, user: str, host: str, runtime: Runtime) -> Mechanism | None:
-    """How to log in to `host` by these settings; None where nobody needs to."""
+    """How to log in to `host` by these settings; None where no login is needed."""
     if settings.auth == "PLAIN":
         return Plain(user, settings.password)
     if settings.auth == "DIGEST":

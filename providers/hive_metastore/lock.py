@@ -130,7 +130,7 @@ class HiveMetastoreLockProvider(PollingProvider):
             self._calls.remove(request.grant, within_s)
 
     def pause(self, attempt: Attempt, at_most_s: float) -> None:
-        """Whoever is next keeps asking; the others see how the queue moves, and look less often the longer it is."""
+        """The next in the queue keeps asking; the others see how the queue moves, and look less often the longer it is."""
         request = self._request
         wanted_s = 0.0 if request is None else request.progress.pause_s(attempt.took_s, self._settings.poll_s)
         # A waiter that does not ask for a while is presumed dead, as a holder is.

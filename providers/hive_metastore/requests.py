@@ -163,7 +163,7 @@ class Progress:
             self.ahead, self._moved_s = ahead, now_s
 
     def pause_s(self, look_s: float, poll_s: float) -> float:
-        """0 for whoever is next. A turn counts as `poll_s` at most, and as two calls of `look_s` each at least."""
+        """0 for the next in the queue. A turn counts as `poll_s` at most, and as two calls of `look_s` each at least."""
         return (self.ahead - 1) / 2 * max(min(self._turn_s, poll_s), 2 * look_s) if self.ahead > 1 else 0.0
 
 
@@ -374,7 +374,7 @@ class LockCalls:
 
     @contextmanager
     def trial(self, writer: WriterIdentity, agent: Agent, within_s: float) -> Iterator[LockRow | None]:
-        """Hold a lock with a name that nobody else uses while the block runs; its row as the metastore shows it."""
+        """Hold a lock with a name of its own while the block runs; its row as the metastore shows it."""
         suffix = f".trial-{agent.text.split(';')[1][:12]}"
         lock_id = self.lock(writer, agent, within_s, sending=lambda: None, suffix=suffix).lock_id
         try:

@@ -139,7 +139,7 @@ class ZooKeeperLockProvider(ZooKeeperClient, PollingProvider):
 
     def probe(self) -> None:
         session = self._connected()
-        # Entering the queue at its end and leaving it needs every permission that the lock needs, and disturbs nobody.
+        # Entering the queue at its end and leaving it needs every permission that the lock needs, and disturbs no other.
         waiter = self._new_waiter(session, self.runtime.uuid())
         try:
             waiter.enter(self._patience())

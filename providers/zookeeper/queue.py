@@ -154,7 +154,7 @@ def syncing(path: str) -> Request:
 
 
 def waking(woken: Flag) -> Callable[[Any], None]:
-    """The callback of a watch: wake whoever waits for the flag, whatever happened."""
+    """The callback of a watch: wake the waiter for the flag, whatever happened."""
     return lambda event: woken.set()
 
 
@@ -174,7 +174,7 @@ _TRIES = 5
 
 
 class SessionWaiter:
-    """Waits with nodes of one session until somebody before us leaves. Used by one thread.
+    """Waits with nodes of one session until a contender before us leaves. Used by one thread.
 
     Subclasses create nodes differently: the commit lock's node is created and its queue listed in one round trip; data locks'
     nodes are created in one transaction, in several queues.
@@ -195,7 +195,7 @@ class SessionWaiter:
         return self._woken is not None and not self._woken.is_set() and not self.is_out
 
     def wait(self, at_most_s: float) -> bool:
-        """Wait until somebody before us leaves, or the connection is interrupted; False if neither happens."""
+        """Wait until a contender before us leaves, or the connection is interrupted; False if neither happens."""
         return self._woken is not None and self._woken.wait(at_most_s)
 
     def _is_ours(self, stat: Stat | None) -> bool:
@@ -222,7 +222,7 @@ class Waiter(SessionWaiter):
         return self._in_doubt or (self.node is not None and not self.is_out)
 
     def step(self, within: Within) -> Sight | None:
-        """Go as far as possible without waiting; what was seen when we are first, None while somebody is before us."""
+        """Go as far as possible without waiting; what was seen when we are first, None while another contender is before us."""
         for _ in range(_TRIES):
             self._woken = None
             seen = self.session.sight()
@@ -230,7 +230,7 @@ class Waiter(SessionWaiter):
             if self.is_out:
                 break
             if self.node is None or self.node.name not in order:
-                self.node = None  # somebody removed it: we go to the end of the queue
+                self.node = None  # it was removed: we go to the end of the queue
             elif order[0] == self.node.name:
                 return seen
             elif self._watch(within, order):
@@ -255,7 +255,7 @@ class Waiter(SessionWaiter):
             if created is not None:
                 self.node = Contender.of(created[0].rpartition("/")[2], self._data, created[1])
                 return list(listed or ())
-            # Nobody has used this lock yet, or its node is a container, which ZooKeeper removes when it is empty.
+            # This lock was never used yet, or its node is a container, which ZooKeeper removes when it is empty.
             self.session.ask(within(), ensuring(self._path, self.session.acl))
         raise vanishing(self._path)
 
@@ -319,7 +319,7 @@ _LOOK_AGAIN_S = 0.02
 class HeldBySession(Lease):
     """A lease together with the session that its nodes belong to.
 
-    After a broken connection (SUSPENDED) nobody knows whether the session is still alive. `ensure_active` then waits
+    After a broken connection (SUSPENDED) it is unknown whether the session is still alive. `ensure_active` then waits
     until the service has confirmed session and node, as long as there is time.
     """
 
@@ -443,7 +443,7 @@ class ZooKeeperClient(LockClient):
         return held.renew_by(node, min(self._options.request_timeout_s, self._leasing.renew_s))
 
     def _ends_with_me(self, session: ZooKeeperSession) -> None:
-        """End the session when nobody refers to this client any more, although it was not closed: its threads would stay."""
+        """End the session when this client is garbage, although it was not closed: its threads would stay."""
         if self._end_when_lost is not None:
             self._end_when_lost.detach()
         self._end_when_lost = weakref.finalize(self, _end_here, session, os.getpid())

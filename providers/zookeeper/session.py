@@ -436,7 +436,7 @@ class ZooKeeperSession:
             keeper = self._kazoo.client.KeeperState
             self._refused = self._client.client_state == keeper.AUTH_FAILED
             if self._refused or self._client.client_state == keeper.CLOSED:
-                # kazoo will not connect again: wake whoever waits, and let the next one start a new session.
+                # kazoo will not connect again: wake the waiters, and let the next one start a new session.
                 self._ending, self._ended = True, True
                 self._up.set()
 

@@ -159,7 +159,7 @@ class _RepeatingThread:
 
 
 class ForkSafeMutex(AbstractContextManager[object]):
-    """A mutex that outlives forks, for modules: a child has one of its own, since nobody unlocks there what it inherited."""
+    """A mutex that outlives forks, for modules: a child has one of its own, since no thread there unlocks what it inherited."""
 
     def __init__(self) -> None:
         self._of_process = {os.getpid(): threading.RLock()}

@@ -1,4 +1,4 @@
-"""Who is writing: the identity that locks, claims, decisions and errors carry, so that nobody is anonymous."""
+"""Who is writing: the identity that locks, claims, decisions and errors carry, so that no writer is anonymous."""
 
 from __future__ import annotations
 

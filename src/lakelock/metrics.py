@@ -110,7 +110,7 @@ def _of_commit(event: Event) -> Iterator[Measurement]:
     for metric, fact in (
         (DURATION, "took_s"), (LOCK_HOLD, "lock_held_s"), (REQUESTS, "lock_requests"), (FILES, "files"), (BYTES, "size_bytes"),
     ):  # fmt: skip
-        if fact in event.facts:  # whoever finishes the commit of a dead process does not know them
+        if fact in event.facts:  # a process that finishes the commit of a dead one does not know them
             yield _of(event, metric, _number(event, fact))
     for change in ("inserted", "updated", "deleted"):
         if amount := _number(event, f"rows_{change}"):

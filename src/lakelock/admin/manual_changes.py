@@ -37,7 +37,7 @@ _BEGUN, _ENDED = "begun", "ended"
 
 @dataclass(frozen=True)
 class AuditRecord:
-    """One act: who did what to which lock, and why. Times are milliseconds by the clock of whoever acted.
+    """One act: who did what to which lock, and why. Times are milliseconds by the clock of the person who acted.
 
     `outcome` is empty while the act is under way, and stays so when its end could not be recorded.
     """
@@ -134,7 +134,7 @@ def _read(storage: Storage, key: str, name: str) -> AuditRecord:
 def live_users(coordinator: Coordinator, *, held_by_me: bool) -> tuple[str, ...]:
     """Everybody who relies on the table's lock now: running transactions, its holder and queue, data locks.
 
-    Whoever was killed with a lock may be among them: only watching for a lease tells.
+    Writers that were killed with a lock may be among them: only watching for a lease tells.
     """
     found = _running(coordinator)
     provider = coordinator.table.provider
@@ -146,7 +146,7 @@ def live_users(coordinator: Coordinator, *, held_by_me: bool) -> tuple[str, ...]
 
 
 def users_but_the_dead(coordinator: Coordinator) -> tuple[str, ...]:
-    """Running transactions; where there are none, whoever has data locks and renews them while it is watched for one lease.
+    """Running transactions; where there are none, the writers that renew their data locks while watched for one lease.
 
     Data locks of the dead are dropped, as any waiter would do. The lock's own holder is not looked at: whoever takes the lock
     waits for it, or replaces it.
@@ -190,9 +190,9 @@ _UNCHANGED = "its lock cannot be changed"
 
 @dataclass(frozen=True)
 class Migration:
-    """What a migration does or would do. `live` names everybody who must end first; it is empty if nobody must.
+    """What a migration does or would do. `live` names the writers that must end first; it is empty if there are none.
 
-    A plan may name locks of writers that were killed; the migration itself watches whoever has locks, and drops the dead.
+    A plan may name locks of writers that were killed; the migration itself watches the holders, and drops the dead.
     """
 
     table: str
@@ -269,7 +269,7 @@ def _check(table: OpenTable, recorded: str | None, new: LockProvider) -> LockPro
 
 @contextmanager
 def _holding(table: OpenTable, new: LockProvider, old: Lease | None) -> Iterator[Lease]:
-    """Hold the new lock, too, after waiting for whoever uses it already. It is held if it is `old`, spelled otherwise."""
+    """Hold the new lock, too, after waiting for its present holder. It is held if it is `old`, spelled otherwise."""
     if old is not None and _is_granted(new, old):
         yield old
         return
@@ -282,7 +282,7 @@ def _holding(table: OpenTable, new: LockProvider, old: Lease | None) -> Iterator
 
 
 def _is_granted(provider: LockProvider, lease: Lease) -> bool:
-    """Whether this grant holds that lock: nobody but its owner has its grant there."""
+    """Whether this grant holds that lock: only its owner has its grant there."""
     holder = provider.inspect().holder
     return (
         holder is not None

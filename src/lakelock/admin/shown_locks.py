@@ -32,7 +32,7 @@ class LockRow:
     much longer the lease of the commit lock runs unless it is renewed, where the lock service can say it.
 
     A `reservation` has no token: its name is in `lock_id`, and in the `blocked_by` of those that came later. Its `state` is
-    ACQUIRED if it is its turn, and DEAD if its writer is, so that nobody waits for it.
+    ACQUIRED if it is its turn, and DEAD if its writer is, so that no other writer waits for it.
     """
 
     lock_id: str
@@ -81,7 +81,7 @@ def state_of(held: bool) -> str:
 def reservation_rows(
     coordinator: Coordinator, queue: Sequence[Reservation], targets: Sequence[Resource], instants: Mapping[str, str]
 ) -> list[LockRow]:
-    """A row for each reserved partition, oldest reservation first; that of a dead writer is in nobody's way.
+    """A row for each reserved partition, oldest reservation first; that of a dead writer is in no other writer's way.
 
     With `targets`, only those on these partitions, below them and on what contains them. `instants`: the running transactions
     by writer.

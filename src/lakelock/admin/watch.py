@@ -67,7 +67,7 @@ class Writing:
 
 @dataclass(frozen=True)
 class Waiting:
-    """Somebody who waits: for what, and for whom, as far as that is known."""
+    """A writer that waits: for what, and for whom, as far as that is known."""
 
     who: str
     what: str
@@ -76,7 +76,7 @@ class Waiting:
 
 @dataclass(frozen=True)
 class View:
-    """One refresh. `holder` is who has the commit lock, empty if nobody; `reserved` are the reservations, oldest first."""
+    """One refresh. `holder` has the commit lock, and is empty if it is free; `reserved` are the reservations, oldest first."""
 
     at_ms: int
     writing: tuple[Writing, ...]
@@ -176,7 +176,7 @@ class Watch:
         beats = {instant: beat for instant, beat in beats.items() if is_instant_time(instant)}
         markers = self._markers()
         claims, unread = self._claims_now()
-        # The timeline comes last: whoever committed meanwhile is then shown as committed, and not as at work.
+        # The timeline comes last: a writer that committed meanwhile is then shown as committed, and not as at work.
         timeline = table.timeline()
         return Seen(
             now_ms=table.runtime.now_ms(),

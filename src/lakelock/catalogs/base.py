@@ -88,7 +88,7 @@ class Catalog(Protocol):
         """The entry of a table, None if there is none of the name."""
 
     def create(self, name: TableName, entry: Entry, *, with_database: bool) -> None:
-        """Make the entry, and `with_database` its database; nothing happens if somebody made it meanwhile."""
+        """Make the entry, and `with_database` its database; nothing happens if it was made meanwhile."""
 
     def update(self, name: TableName, entry: Entry) -> None:
         """Make the entry of an existing table say this; what it says besides stays."""

@@ -74,7 +74,7 @@ class GlueCatalog:
             raise CatalogError(f"{name} was dropped in Glue meanwhile", hint="run it again")
         known = {field: found[field] for field in _TABLE_FIELDS if field in found}
         if entry.partition_columns and _types_differ(_entry(found).columns, entry.columns):
-            # First: as long as the table has the old types, whoever comes next does this again.
+            # First: as long as the table has the old types, the next writer does this again.
             self._change_partitions(name, entry)
         self._ask("update_table", DatabaseName=name.database, TableInput=_input(name, known, entry), SkipArchive=True)
 

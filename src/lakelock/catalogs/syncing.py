@@ -65,7 +65,7 @@ def sync(
             catalog.create(name, without_sync(entry), with_database=create_database)
             created, found = True, catalog.find(name)
         if found is not None:
-            # Also a new one: somebody may have been faster, and for another table.
+            # Also a new one: another writer may have been faster, and for another table.
             require_same_table(name, found, entry)
             changed = changed or (found.columns, found.partition_columns) != (entry.columns, entry.partition_columns)
             if keeps_spelling:

@@ -37,7 +37,7 @@ from lakelock.table.timeline import read_timeline
 from lakelock.texts import counted
 
 NEWEST_COMMITS = 1_000
-"""How many commits are read: the timeline of a table that nobody archives can have any length."""
+"""How many commits are read: the timeline of a table that is never archived can have any length."""
 SHOWN_WRONG = 5
 
 

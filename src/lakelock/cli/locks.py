@@ -58,7 +58,7 @@ def break_lock(
         if everything and token is not None:
             raise SettingsError("--all breaks the data locks of all tokens", hint="give --token or --all, not both")
         if token is None and not everything:
-            raise SettingsError("which grant is to be broken?", hint=f"`{look}` shows tokens; add --token N")
+            raise SettingsError("--token is required", hint=f"`{look}` shows tokens; add --token N")
         if data and token is not None and token < FIRST_TOKEN:
             hint = f"`{look}` shows tokens; --data --all --force breaks all data locks"
             raise SettingsError(f"{token} is not a token of data locks, which count from {FIRST_TOKEN}", hint=hint)
@@ -83,7 +83,7 @@ class _Breaking:
 
     @cached_property
     def holder(self) -> str:
-        """Who would lose it; empty if nobody would. With `force` an unreadable lock counts as held."""
+        """The writers that would lose it; empty if there are none. With `force` an unreadable lock counts as held."""
         try:
             return self._data_holder() if self.data else self._commit_holder()
         except CorruptTableError:
@@ -125,7 +125,7 @@ class _Breaking:
         return {"table": uri, "provider": self.identity, "broken": bool(self.holder), "token": self.token}
 
     def run(self) -> None:
-        """Break it, between the two halves of its audit record; a lock that nobody holds is only looked at."""
+        """Break it, between the two halves of its audit record; a free lock is only looked at."""
         table = self.coordinator.table
         if not self.holder:
             self._break()
@@ -410,7 +410,7 @@ def audit(
 
 def _audit(out: Output, records: list[AuditRecord]) -> None:
     columns = ("when", "who", "host", "what", "lock", "token", "holder", "forced", "reason", "outcome")
-    out.table(columns, map(_audit_row, records), empty="nobody has ever changed the locks of this table by hand")
+    out.table(columns, map(_audit_row, records), empty="no manual lock changes")
 
 
 def _audit_row(record: AuditRecord) -> tuple[object, ...]:

@@ -241,7 +241,7 @@ class DataLocks(LeaseService):
 
     @abstractmethod
     def break_all(self) -> None:
-        """Take all locks of the table away from whoever holds or awaits them, also what cannot be read: for an operator.
+        """Take all locks of the table away from their holders and waiters, also what cannot be read: for an operator.
 
         Leases are not watched. A holder that is alive finds out when it renews, and its commit is checked in any case.
         """
@@ -324,7 +324,7 @@ class PollingDataLocks(LockClient, DataLocks, Generic[W]):
 
     @abstractmethod
     def _blockers(self, waiting: W) -> tuple[LockedData, ...]:
-        """Whoever was in the way at the latest look."""
+        """The requests that were in the way at the latest look."""
 
     @abstractmethod
     def abandon(self, waiting: W) -> None:
@@ -476,7 +476,7 @@ class Wanted:
 def holding_several(wanted: Sequence[Wanted], settings: DataLockSettings, runtime: Runtime) -> Iterator[tuple[DataLease, ...]]:
     """Hold all these locks while the block runs, renewed; the leases are in the order of the tables' URIs.
 
-    `LockTimeout` names whoever was in the way when `data_locks.attempts` are used up. Requests for one table become one, and
+    `LockTimeout` names the holders in the way when `data_locks.attempts` are used up. Requests for one table become one, and
     so do those for tables that share one lock.
     """
     ordered = one_per_lock(wanted)

@@ -277,7 +277,7 @@ class DocumentDataLocks(PollingDataLocks[_Waiting]):
         )
 
     def _wake(self, before: LockTable, after: LockTable) -> None:
-        """Notify those whose turn has come; whoever misses it finds out by looking."""
+        """Notify those whose turn has come; a waiter that misses it finds out by looking."""
         waited = {entry.grant for entry in before.entries if not entry.held}
         granted = [entry.grant for entry in after.entries if entry.held and entry.grant in waited]
         if granted:

@@ -1,7 +1,7 @@
 """Data locks for a write that outlives each process of its engine: a keeper process holds them until the write has ended.
 
 The process that plans the write starts the keeper and waits until it has the locks (`keeping`). Then it says which heartbeat
-is the write's, and may end. Whoever ends the write, in any process of the same host and user, has the locks given back
+is the write's, and may end. The process that ends the write, any one of the same host and user, has the locks given back
 (`KeptLocks`).
 """
 
@@ -44,7 +44,7 @@ class KeeperOrder:
 
 @dataclass(frozen=True)
 class SignOfLife:
-    """The write's heartbeat file. Once it is gone, or silent for `limit_s`, nobody can commit the write."""
+    """The write's heartbeat file. Once it is gone, or silent for `limit_s`, the write cannot be committed any more."""
 
     key: str
     limit_s: float

@@ -166,12 +166,12 @@ class _Watch:
             if self.sign.is_over():
                 break
         self._give_back()
-        # Whoever ended the write by removing its heartbeat is about to ask.
+        # The process that ended the write by removing its heartbeat is about to ask.
         if asked or self._asked(LOOK_S):
             self._tell()
 
     def _asked(self, within_s: float) -> bool:
-        """Whether somebody is on the line; ends early when the process above does."""
+        """Whether a caller is on the line; ends early when the process above does."""
         watched = [self.listener.fileno(), *([] if self.above.fd is None else [self.above.fd])]
         return self.listener.fileno() in select.select(watched, [], [], within_s)[0]
 

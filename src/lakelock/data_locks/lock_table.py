@@ -64,7 +64,7 @@ class LockTable:
         return tuple(other for other in self._before(entry) if collide(entry.request, other.request))
 
     def enqueued(self, entry: Entry, now_ms: int) -> LockTable:
-        """The table with `entry` last in the queue, granted if nobody is in its way; unchanged if it is already there."""
+        """The table with `entry` last in the queue, granted if no request is in its way; unchanged if it is already there."""
         if self.find(entry.grant) is not None:
             return self
         number = self.latest + 1

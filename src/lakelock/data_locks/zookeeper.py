@@ -273,7 +273,7 @@ def read_requests(session: ZooKeeperSession, table_queue: str, within: Within) -
 
 _TRIES = 5
 MANY_QUEUES = 10_000
-"""More resources than this are not remembered: a writer that adds some removes twice as many that nobody uses."""
+"""More resources than this are not remembered: a writer that adds some removes twice as many unused ones."""
 
 
 class DataWaiter(SessionWaiter):
@@ -312,7 +312,7 @@ class DataWaiter(SessionWaiter):
         return next(node for node in self._nodes if node.startswith(f"{self._table_queue}/"))
 
     def step(self, within: Within) -> Sight | None:
-        """Go as far as possible without waiting; what was seen when nobody was in our way, None while somebody is."""
+        """Go as far as possible without waiting; what was seen when no request was in our way, None while one is."""
         for _ in range(_TRIES):
             self._woken = None
             if not self._nodes:
@@ -322,7 +322,7 @@ class DataWaiter(SessionWaiter):
             if self.is_out:
                 break
             if not there:
-                # Somebody removed us: we go to the end of the queues.
+                # Our nodes were removed: we go to the end of the queues.
                 self.leave(within)
                 self._nodes, self._before, self._to_look_at = [], {}, set(self._queues)
             elif not self._before:
@@ -388,7 +388,7 @@ class DataWaiter(SessionWaiter):
         if missing:
             self.session.ask(within(), unless(("NodeExistsError",), creating(missing, ephemeral=False)))
         if len(there) > MANY_QUEUES:
-            # Only queues without nodes can be removed; whoever needs one just then creates it again.
+            # Only queues without nodes can be removed; a request that needs one just then creates it again.
             unused = sorted(there - mine)
             first = int(self._runtime.random() * len(unused))
             chosen = (unused + unused)[first : first + 2 * len(missing)]
@@ -407,7 +407,7 @@ class DataWaiter(SessionWaiter):
         if first is None:
             return False
         if grant_of(first) == self.grant:
-            # Every request is in this queue, so nobody is before us in any other.
+            # Every request is in this queue, so none is before us in any other.
             self._before, self._to_look_at = {}, set()
             return True
         wanted = sorted(self._to_look_at)

@@ -80,7 +80,7 @@ class Storage(Protocol):
         """Objects whose key starts with the folder `prefix` (`""`: everything), at any depth, in key order.
 
         `start_after` is a full key: only greater ones are listed. Names that start with a dot in the last segment are
-        Hadoop's checksum twins or somebody's temporary files and are left out, but for the archive of old Hudi tables.
+        Hadoop's checksum twins or temporary files of other programs and are left out, but for the archive of old Hudi tables.
         """
         ...
 
@@ -232,7 +232,7 @@ def is_shown(key: str, prefix: str) -> bool:
 
 
 def is_temporary(name: str) -> bool:
-    """Whether a file of this name is somebody's temporary file or a checksum: its name starts with a dot.
+    """Whether a file of this name is temporary or a checksum: its name starts with a dot.
 
     An old archive is neither, though its names do, too.
     """

@@ -57,7 +57,7 @@ _BUFFER_BYTES = 1 << 20
 def open_writer(place: str, where: str, options: HdfsOptions) -> IO[bytes]:
     """A writer of a new file at this URL of a data node; raises `StorageUnavailable` where it does not answer.
 
-    urllib3 takes a request's whole body, or asks for the parts: whoever is handed them needs the standard library's client.
+    urllib3 takes a request's whole body, or asks for the parts: to be handed them needs the standard library's client.
     """
     return cast(IO[bytes], io.BufferedWriter(_Upload(place, where, options), _BUFFER_BYTES))
 
@@ -301,7 +301,7 @@ class HdfsStorage:
                 return None
             self._refuse(refused, path)
         found = self._cluster.status(path)
-        return str(found.inode) if found else "0"  # somebody has removed it since
+        return str(found.inode) if found else "0"  # it was removed since
 
     def _write_temporary(self, path: str, data: bytes) -> tuple[int, str]:
         """Write `data` beside `path`; its inode, and its path."""

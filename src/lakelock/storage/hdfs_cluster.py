@@ -149,7 +149,7 @@ def _seconds(text: str) -> float:
 
 ABSENT = frozenset({"FileNotFoundException"})
 EXISTS = frozenset({"FileAlreadyExistsException", "AlreadyBeingCreatedException", "RecoveryInProgressException"})
-"""A file that somebody is still writing is there, too."""
+"""A file that is still being written is there, too."""
 
 NOT_NOW = frozenset({"StandbyException", "RetriableException", "SafeModeException", "ObserverRetryOnActiveException"})
 """Nothing was done: another name node is active, or this one is not ready."""
@@ -331,7 +331,7 @@ class Cluster:
         self._content("PUT", path, "CREATE", {"overwrite": str(overwrite).lower()}, data, overwrite)
 
     def place_to_write(self, path: str) -> str:
-        """The URL of the data node that takes a new file's content, for whoever streams it there. Raises as `ask` does."""
+        """The URL of the data node that takes a new file's content, to stream it there. Raises as `ask` does."""
         return self._sent_on(self._ask("PUT", path, "CREATE", {"overwrite": "true"}, True))
 
     def _content(self, method: str, path: str, op: str, parameters: dict[str, str], data: bytes | None, again: bool) -> bytes:
@@ -356,7 +356,7 @@ class Cluster:
             self._pause(until_s, why)
 
     def _ask(self, method: str, path: str, op: str, parameters: Mapping[str, str], again: bool) -> BaseHTTPResponse:
-        """The answer of the active name node, found by asking each: nobody else knows which one it is."""
+        """The answer of the active name node, found by asking each: only they know which one it is."""
         until_s = self._runtime.monotonic_s() + self._retry_s
         token, user = self.options.delegation_token, self.options.user
         who = {"delegation": token} if token else {"user.name": user} if user else {}
@@ -404,7 +404,7 @@ class Cluster:
         raise Refused(refused.name, self._shown(refused.message))
 
     def _shown(self, why: object) -> str:
-        """A text of somebody else's without the token, which is part of every URL."""
+        """A foreign text without the token, which is part of every URL."""
         token = self.options.delegation_token
         return str(why).replace(token, MASK) if token else str(why)
 

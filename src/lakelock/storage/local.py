@@ -140,7 +140,7 @@ def create_with(path: str, data: bytes, *, durable: bool) -> str | None:
 
 
 def discard(path: str) -> None:
-    """Remove a file that nobody needs, if possible."""
+    """Remove a needless file, if possible."""
     with suppress(OSError):
         os.unlink(path)
 
@@ -164,7 +164,7 @@ def sync_folder(folder: str) -> None:
 
 
 def make_folder(folder: str, *, durable: bool, below: str = "") -> None:
-    """Make `folder` and the missing ones above it; `FileNotFoundError` if that includes `below`, which nobody makes."""
+    """Make `folder` and the missing ones above it; `FileNotFoundError` if that includes `below`, which is never made."""
     missing = []
     while not os.path.isdir(folder):
         if folder == below:
@@ -268,7 +268,7 @@ class LocalStorage:
 
     A folder that is missing is made, but not for a table that is gone. Once this `holds_table`, which it learns from reading
     `hoodie.properties`, too, a write that needs a new folder raises `TableError` if that file is not there. Otherwise parts of
-    a table that somebody has moved would appear at its old place.
+    a table that was moved would appear at its old place.
     """
 
     def __init__(self, root: str | os.PathLike[str], *, runtime: Runtime | None = None, holds_table: bool = False) -> None:
@@ -478,7 +478,7 @@ def _unlock(lock: int) -> None:
 
 
 def _drop_sidecar(sidecar: str) -> None:
-    """Remove the sidecar of an object that was deleted, unless somebody is replacing that object just now."""
+    """Remove the sidecar of an object that was deleted, unless that object is being replaced just now."""
     try:
         lock = _open_sidecar(sidecar, create=False)
     except OSError:

@@ -292,7 +292,7 @@ class _Upload(Protocol):
 class ObjectWriter(io.RawIOBase):
     """Uploads one object; it exists once `close` has returned, and not at all after an exception in a `with` block.
 
-    The parts of an upload that was not finished are removed: a store keeps and bills them until somebody aborts it.
+    The parts of an upload that was not finished are removed: a store keeps and bills them until the upload is aborted.
     """
 
     def __init__(self, upload: _Upload, key: str, uri: str, options: Mapping[str, str]) -> None:
@@ -343,7 +343,7 @@ class ObjectWriter(io.RawIOBase):
         self.close()
 
     def __del__(self) -> None:
-        # A file that nobody closed is not finished: garbage collection must not publish it.
+        # A file that was not closed is not finished: garbage collection must not publish it.
         self._abandoned = True
         if not sys.is_finalizing():
             super().__del__()
@@ -443,7 +443,7 @@ class ObjectStorage:
         import obstore
 
         with translated(self._uri, folder, self._options):
-            # Listed first: nobody promises how an unordered listing goes on when what it has listed is gone.
+            # Listed first: no store promises how an unordered listing goes on when what it has listed is gone.
             pages = obstore.list(self._store, checked_prefix(folder), chunk_size=PAGE)
             gone = [meta["path"] for page in pages for meta in page]
             for start in range(0, len(gone), PAGE):

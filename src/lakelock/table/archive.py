@@ -75,7 +75,7 @@ def archived_write(storage: Storage, requested: str) -> CompletedWrite | None:
     """The completed write of this requested time, None if the archive has none.
 
     One listing, and the files that cover the time are read. `CorruptTableError` when one of them cannot be read: then
-    nobody can tell.
+    the answer is unknown.
     """
     for _ in range(LOOKS - 1):
         try:

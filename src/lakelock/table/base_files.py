@@ -394,7 +394,7 @@ class BaseFile:
 
         def stamped(batch: pa.Table) -> pa.Table:
             found = self._keys(batch)
-            # Whoever rewrites the file sorts its keys as text.
+            # A rewrite of the file sorts its keys as text.
             found.validate(full=True)
             if found.null_count:
                 raise self._damaged(f"it holds {counted(found.null_count, 'row')} without a record key")

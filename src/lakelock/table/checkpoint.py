@@ -374,7 +374,7 @@ class IndexState:
         return FileStatistics(one.rows, one.key_min, one.key_max, column_ranges_in(one.columns))
 
     def preload(self) -> None:
-        """Read all of the checkpoint's rows at once: for whoever needs every partition."""
+        """Read all of the checkpoint's rows at once, for readers of every partition."""
         if not isinstance(self.base.rows, LoadedRows):
             loaded = LoadedRows(self.base.rows.all())
             object.__setattr__(self, "base", Checkpoint(self.base.coverage, loaded, self.base.schemas, self.base.applications))

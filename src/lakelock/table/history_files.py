@@ -30,7 +30,7 @@ _NAME = re.compile(r"([0-9]{14}|[0-9]{17})_([0-9]{14}|[0-9]{17})_([0-9]{1,4})\.p
 _MANIFEST = re.compile(r"manifest_([0-9]{1,18})", re.ASCII).fullmatch
 _ROW_VERSION = 1
 ROWS_AT_ONCE = 1_000
-"""Rows of a row group: whoever looks for a few instants does not read the whole of a merged file."""
+"""Rows of a row group: a reader of a few instants does not read the whole of a merged file."""
 _LOOKS = 10
 HINT = "restore the file from a backup; until then the history is not extended"
 

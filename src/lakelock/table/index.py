@@ -100,7 +100,7 @@ def bucket_name(bucket: int) -> str:
 
 
 def file_id_without_bucket(uuid: str) -> str:
-    """A random id that nobody takes for a bucket: one in forty thousand looks like one, and a table may have a single file."""
+    """A random id that cannot be mistaken for a bucket: one in forty thousand could, and a table may have a single file."""
     return f"f{uuid[1:]}" if uuid.startswith("000") and bucket_of(uuid) is not None else uuid
 
 
@@ -121,7 +121,7 @@ def bucket_of(file_id: str) -> int | None:
 
 
 def bucket_group(partition: str, bucket: int) -> FileGroupId:
-    """The name under which whoever makes the file group of a bucket claims it, before that has a file id."""
+    """The name under which a writer claims the file group of a bucket before it has a file id."""
     return FileGroupId(partition, bucket_name(bucket))
 
 

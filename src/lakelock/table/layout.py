@@ -93,7 +93,7 @@ def decision(number: int) -> str:
 
 
 def decision_number(key: str) -> int:
-    """The number in a decision's key; anything else under that folder means that somebody meddled with the log."""
+    """The number in a decision's key; anything else under that folder means that the log was tampered with."""
     name = key.rpartition("/")[2]
     if len(name) != DECISION_DIGITS or not (name.isascii() and name.isdigit()):
         hint = f"move it out of {DECISIONS}: lakelock makes no such file"

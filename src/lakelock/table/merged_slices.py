@@ -213,7 +213,7 @@ class LoggedSlice(NamedTuple):
 
     @property
     def as_file(self) -> DataFile:
-        """A file in its place, for whoever chooses files by their partitions."""
+        """A file in its place, for readers that choose files by their partitions."""
         return self.base or DataFile(self.partition, self.file_id, "", self.logs[0].instant)
 
 

@@ -272,7 +272,7 @@ class TableProperties:
 
     @cached_property
     def transforms(self) -> tuple[Transform, ...]:
-        """How partition columns are computed from other columns. None if this version does not know how: then nobody writes."""
+        """How partition columns are computed from other columns. None if unknown to this version, which then does not write."""
         try:
             return parsed_transforms(self.text(TRANSFORMS, ""))
         except InputError:

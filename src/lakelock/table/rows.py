@@ -374,7 +374,7 @@ def refuse_missing(table: pa.Schema, given: Iterable[pa.Field], missing: Missing
 
 
 KnownSchemas = Callable[[], Iterable[pa.Schema]]
-"""Asks for the schemas that whoever opened a table can know."""
+"""Asks for the schemas that an open table can know."""
 
 
 def missing_since(table: pa.Schema, given: pa.Schema, missing: MissingColumns, known: KnownSchemas) -> MissingColumns:

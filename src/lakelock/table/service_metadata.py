@@ -299,7 +299,7 @@ class SavepointMetadata:
 def pending_clustering_groups(data: bytes, source: str = "a clustering plan") -> frozenset[FileGroupId]:
     """The file groups that a `.clustering.requested` or `.replacecommit.requested` file plans to rewrite.
 
-    Nobody may rewrite or replace one of these, however old the plan: Java executes it later without looking.
+    No writer may rewrite or replace one of these, however old the plan: Java executes it later without looking.
     """
     _, record = decode(data, source, REQUESTED_REPLACE)
     groups = ((record["clusteringPlan"] or {}).get("inputGroups")) or []

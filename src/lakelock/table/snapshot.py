@@ -99,7 +99,7 @@ class Snapshot:
 
     @cached_property
     def files(self) -> tuple[DataFile, ...]:
-        """Every file of the table: for whoever needs but some partitions, `in_partition` reads less."""
+        """Every file of the table. For some partitions only, `in_partition` reads less."""
         self.slices.preload()
         return tuple(file for partition in self.slices.partitions for file in self.slices.in_partition(partition))
 

@@ -56,7 +56,7 @@ class ColumnRange:
 @dataclass(frozen=True)
 class FileStatistics:
     """What the writer of one file knew about it. `key_min` and `key_max` are record keys in the order of Java's strings
-    (`table/base_files.py`), never cut; empty keys and None mean that nobody knows.
+    (`table/base_files.py`), never cut; empty keys and None mean unknown.
     """
 
     rows: int | None = None

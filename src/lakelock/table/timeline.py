@@ -117,7 +117,7 @@ class Timeline:
 
     @cached_property
     def pending_clustering(self) -> tuple[Instant, ...]:
-        """Clustering plans that were not executed yet: nobody else may rewrite their file groups."""
+        """Clustering plans that were not executed yet: no other writer may rewrite their file groups."""
         return tuple(i for i in self.pending_services if i.action == Action.CLUSTERING)
 
     @cached_property
