@@ -31,9 +31,9 @@ from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.source_options import ReadOptions, query_type_of
 from lakelock.spark_plugin.spark_session import arrow_schema, needs_spark, require_classic, spark_conf, spark_schema
 from lakelock.spark_plugin.table_definition import columns_of
+from lakelock.spark_plugin.table_groups import DeltasUpkeep, MovedNames
 from lakelock.spark_plugin.table_info import TableFacts
 from lakelock.spark_plugin.table_writes import TableWrites
-from lakelock.spark_plugin.tables.groups import DeltasUpkeep, MovedNames
 from lakelock.storage.location import StorageLocation
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.properties import NEWEST_VERSION

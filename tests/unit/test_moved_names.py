@@ -11,10 +11,10 @@ import pytest
 pytest.importorskip("pyspark")
 
 from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin.table_groups import DeltasUpkeep, MovedNames
 from lakelock.spark_plugin.table_info import Locks
 from lakelock.spark_plugin.table_upkeep import Upkeep
 from lakelock.spark_plugin.table_writes import Columns
-from lakelock.spark_plugin.tables.groups import DeltasUpkeep, MovedNames
 
 CHANGELOG = (Path(__file__).parents[2] / "CHANGELOG.md").read_text()
 MOVED = dict(re.findall(r"^\| `table\.(\w+)\(…\)` \| `table\.([\w.]+)\(…\)` \|$", CHANGELOG, re.MULTILINE))

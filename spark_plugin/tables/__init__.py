@@ -1,1 +1,0 @@
-"""`LakeTable`: what a user of PySpark does with one table, by kind: writes, transactions, upkeep, facts."""
