@@ -17,18 +17,12 @@ from types import ModuleType
 import pyarrow as pa
 import pytest
 
-from lakelock.clock import SystemRuntime
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ import commit
-from lakelock.occ.create import create_table
 from lakelock.occ.footprint import CommitSummary, Footprint, Isolation
 from lakelock.occ.history import read_summary
 from lakelock.occ.rules import PROFILES, judge
-from lakelock.storage.local import LocalStorage
-from lakelock.table.index import BucketIndex
 from lakelock.table.key_search import buckets_of_keys
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
+from tests.api import ArrowEngine, BucketIndex, LocalStorage, SystemRuntime, TableProperties, TableSchema, create_table
 from tests.behaviour.tables import writer
 
 COLUMNS = pa.schema([("id", pa.string()), ("g", pa.int64()), ("v", pa.int64()), ("month", pa.string())])

@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 from typing import IO, TypeVar
 
 from lakelock.errors import StorageError, StorageUnavailable
-from lakelock.storage import Listed, Storage, Stored
+from lakelock.storage import Listed, Stored
+from tests.api import Storage
 
 T = TypeVar("T")
 

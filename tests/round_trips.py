@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from lakelock.storage import Storage
 from lakelock.testing.runtime import ManualRuntime
+from tests.api import Storage
 from tests.faulty_storage import Wrapped
 
 T = TypeVar("T")

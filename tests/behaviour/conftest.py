@@ -8,6 +8,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.api import LocalStorage
 from tests.behaviour.tables import new_table
 from tests.directory_bucket import BUCKET as EXPRESS_BUCKET
 from tests.directory_bucket import DirectoryBucket, directory_bucket
@@ -17,7 +18,6 @@ from tests.servers.stores.gcs import BUCKET, gcs_server
 from tests.servers.stores.hdfs import Hdfs, hdfs_server
 
 from lakelock.storage.hdfs import HdfsStorage
-from lakelock.storage.local import LocalStorage
 from lakelock.storage.objects import ObjectStorage
 
 

@@ -7,22 +7,32 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from tests.api import (
+    Action,
+    BaseFileWriter,
+    CommitMetadata,
+    DataFile,
+    FileGroupId,
+    Instant,
+    Keyed,
+    RollbackPlan,
+    Stamp,
+    State,
+    Storage,
+    TableIO,
+    TableProperties,
+    TableSchema,
+    WriteStat,
+    layout,
+    read_snapshot,
+    read_timeline,
+)
 
 from lakelock.settings import WriteSettings
-from lakelock.storage import Storage
-from lakelock.table import layout
 from lakelock.table.avro import REQUESTED_REPLACE, encode
-from lakelock.table.base_files import BaseFileWriter, Stamp
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.instants import Action, Instant, State, later_than
-from lakelock.table.io import TableIO
-from lakelock.table.layout import FileGroupId
-from lakelock.table.properties import TableProperties, read_properties
-from lakelock.table.record_keys import Keyed
-from lakelock.table.schema import TableSchema
-from lakelock.table.service_metadata import CleanPlan, RollbackMetadata, RollbackPlan
-from lakelock.table.snapshot import DataFile, read_snapshot
-from lakelock.table.timeline import read_timeline
+from lakelock.table.instants import later_than
+from lakelock.table.properties import read_properties
+from lakelock.table.service_metadata import CleanPlan, RollbackMetadata
 
 AFTER_ALL_MS = 1
 

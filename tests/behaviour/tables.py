@@ -7,29 +7,36 @@ from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pytest
+from tests.api import (
+    Action,
+    CommitMetadata,
+    Committed,
+    Coordinator,
+    DataFile,
+    Event,
+    Instant,
+    MemoryStorage,
+    Runtime,
+    State,
+    Storage,
+    StorageLocation,
+    SystemRuntime,
+    TableProperties,
+    TableSchema,
+    Transaction,
+    WriteRequest,
+    WriteStat,
+    create_table,
+    format_instant,
+    layout,
+)
 
-from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import ConflictError
-from lakelock.events import Event
 from lakelock.markers import data_files
 from lakelock.markers.data_files import MarkerKind
-from lakelock.occ.committed import Committed
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.create import create_table
 from lakelock.occ.footprint import ReadKind
-from lakelock.occ.request import WriteRequest
-from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, RetrySettings, Settings
-from lakelock.storage import Storage
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.instants import Action, Instant, State, format_instant
-from lakelock.table.properties import TableProperties
 from lakelock.table.pruning import StatisticsOf
-from lakelock.table.schema import TableSchema
-from lakelock.table.snapshot import DataFile
 
 LIGHT_FROM_MS = 1_700_000_000_000
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("month", pa.string())])

@@ -9,18 +9,14 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine, Coordinator, LocalStorage, Resource, StorageLocation, lock_request
 from tests.behaviour.cli.command_line import run
 from tests.golden_tables import unpack
 
 from lakelock.admin.adopt import adopt, java_options, plan_adoption
 from lakelock.admin.manual_changes import read_audit
-from lakelock.data_locks import Resource, lock_request
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LockError, TableError
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import read_properties
 
 ZONE, METADATA = "hoodie.table.timeline.timezone", "hoodie.table.metadata.partitions"

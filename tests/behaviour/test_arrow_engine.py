@@ -9,14 +9,12 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import ArrowEngine, LocalStorage, MemoryStorage
 from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
 from tests.faulty_storage import CountingStorage
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConcurrentAppendException, ConflictError, DuplicateKeyError, InputError, SchemaError
 from lakelock.settings import ConcurrencySettings
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
 from lakelock.table.rewriting import ArrowKernels
 
 

@@ -8,22 +8,27 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.api import (
+    Action,
+    ArrowEngine,
+    Instant,
+    LocalStorage,
+    MemoryStorage,
+    RollbackPlan,
+    State,
+    TableSchema,
+    layout,
+    read_timeline,
+)
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import SCHEMA, memory_table, writer
 from tests.golden_tables import unpack
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, SnapshotTooOld, TableError
 from lakelock.settings import CleanSettings, Settings
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 from lakelock.table.change_feed import Unit
-from lakelock.table.instants import Action, Instant, State
-from lakelock.table.schema import TableSchema
-from lakelock.table.service_metadata import RollbackMetadata, RollbackPlan
+from lakelock.table.service_metadata import RollbackMetadata
 from lakelock.table.slice_differences import CHANGE_TYPE, COMMIT_VERSION, changes_in
-from lakelock.table.timeline import read_timeline
 
 Told = tuple[str, str, int, str]
 

@@ -10,11 +10,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.api import FileGroupId, LocalStorage, MemoryStorage, Storage, SystemRuntime, TableIO, WriterIdentity, layout
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
-from lakelock.clock import SystemRuntime
 from lakelock.conflict import Party
-from lakelock.identity import WriterIdentity
 from lakelock.markers.claims import (
     MOST_PLACES,
     Claim,
@@ -30,12 +29,6 @@ from lakelock.markers.claims import (
     claims_of,
     conflict_of,
 )
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.io import TableIO
-from lakelock.table.layout import FileGroupId
 
 GROUP = FileGroupId("month=1", "f1-0")
 MINE, THEIRS = "20261121093515486", "20261121093515485"

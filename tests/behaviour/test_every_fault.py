@@ -13,20 +13,22 @@ from itertools import count
 
 import pyarrow as pa
 import pytest
+from tests.api import (
+    ArrowEngine,
+    Coordinator,
+    MemoryStorage,
+    Outcome,
+    StorageLocation,
+    TableIO,
+    layout,
+    read_snapshot,
+    read_timeline,
+)
 from tests.behaviour.tables import QUICK, SCHEMA, new_table, put_file
 from tests.faulty_storage import Call, Fault, FaultyStorage, Rule, Wrapped
 from tests.sizes import but_in_ci, in_ci
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.history import Outcome
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.io import TableIO
-from lakelock.table.snapshot import read_snapshot
-from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
 
 SETTINGS = replace(QUICK, retry=replace(QUICK.retry, attempts=1))

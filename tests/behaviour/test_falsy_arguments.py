@@ -8,11 +8,10 @@ from datetime import date
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine, MemoryStorage
 from tests.behaviour.tables import SCHEMA, new_table, writer
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, LakelockError
-from lakelock.storage.memory import MemoryStorage
 
 
 def rows(*values: tuple[str, int, str]) -> pa.Table:

@@ -11,25 +11,29 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hudi import HudiTable
+from tests.api import (
+    CommitMetadata,
+    DataFile,
+    Keyed,
+    LocalStorage,
+    MemoryStorage,
+    Storage,
+    StorageLocation,
+    TableProperties,
+    TableSchema,
+    WriterIdentity,
+    WriteStat,
+    layout,
+)
 from tests.faulty_storage import FaultyStorage, Rule
 
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import StorageError, TransactionStateError
-from lakelock.identity import WriterIdentity
 from lakelock.markers.data_files import TaskToken, listed
 from lakelock.occ.write_context import WriteContext
 from lakelock.settings import Settings, WriteSettings
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout, rewriting
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.properties import TableProperties
-from lakelock.table.record_keys import Keyed
+from lakelock.table import rewriting
 from lakelock.table.rewriting import keys_among
-from lakelock.table.schema import TableSchema
-from lakelock.table.snapshot import DataFile
 
 FIRST, SECOND = "20260101000000000", "20260102000000000"
 SCHEMA = TableSchema.from_arrow(pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())]))

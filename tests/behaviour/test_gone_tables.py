@@ -10,26 +10,28 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.api import (
+    ArrowEngine,
+    Coordinator,
+    LocalStorage,
+    MemoryStorage,
+    Storage,
+    StorageLocation,
+    SystemRuntime,
+    TableProperties,
+    TableSchema,
+    create_table,
+    layout,
+)
 from tests.behaviour.tables import QUICK
 from tests.behaviour.upkeep.upkeep_tables import AgingTable
 from tests.faulty_storage import FaultyStorage, Rule
 
-from lakelock.clock import SystemRuntime
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import transaction
 from lakelock.errors import CommitOutcomeUnknown, InputError, LakelockError, TableError
 from lakelock.occ.change_feed import TableStream
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.create import create_table
 from lakelock.settings import Settings
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 from lakelock.table.change_feed import StreamOffset
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
 
 KV = pa.schema([("k", pa.string()), ("v", pa.int64())])
 OTHER = pa.schema([("name", pa.string()), ("v", pa.int64())])

@@ -8,20 +8,26 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from tests.api import (
+    Action,
+    Instant,
+    LocalStorage,
+    MemoryStorage,
+    State,
+    Storage,
+    SystemRuntime,
+    TableIO,
+    WriterIdentity,
+    layout,
+)
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
-from lakelock.clock import Repeating, SystemRuntime
+from lakelock.clock import Repeating
 from lakelock.errors import RolledBackError, StorageUnavailable
-from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord, SharedHeartbeat
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all
 from lakelock.settings import HeartbeatSettings
-from lakelock.storage import Storage, Stored
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.instants import Action, Instant, State
-from lakelock.table.io import TableIO
+from lakelock.storage import Stored
 from lakelock.testing import ManualRuntime
 
 INSTANT, OTHER, THIRD = "20261121093515485", "20261121093515486", "20261121093515487"

@@ -11,18 +11,13 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.api import BaseFile, CommitMetadata, Coordinator, LocalStorage, RollbackPlan, TableSchema, WriteStat, layout
 from tests.behaviour.tables import insert, new_table, visible, writer
 from tests.sizes import in_ci
 
 from lakelock.errors import LakelockError
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.storage.local import LocalStorage
-from lakelock.table import layout
-from lakelock.table.base_files import BaseFile
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.schema import META_COLUMNS, TableSchema
-from lakelock.table.service_metadata import RollbackPlan
+from lakelock.table.schema import META_COLUMNS
 
 DEAD, ROLLBACK = "20200101000000000", "20200101000000001"
 OUTSIDE = f"a-0_0-1-0_{DEAD}.parquet"

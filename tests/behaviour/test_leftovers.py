@@ -5,19 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.api import FileGroupId, LocalStorage, MemoryStorage, Storage, SystemRuntime, TableIO, WriterIdentity, layout
 from tests.faulty_storage import CountingStorage
 
-from lakelock.clock import SystemRuntime
-from lakelock.identity import WriterIdentity
 from lakelock.markers.claims import Claim
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.markers.leftovers import find_leftovers
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.io import TableIO
-from lakelock.table.layout import FileGroupId
 
 DEAD, ALIVE = "20261121093515485", "20261121093515486"
 WRITER = WriterIdentity("w", "a", "h", 1, "u")

@@ -10,17 +10,13 @@ from itertools import count
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import Action, ArrowEngine, EventKind, MemoryStorage, with_retries
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, insert, leftovers, memory_table, new_table, put_file, writer
 from tests.behaviour.test_every_fault import World
 from tests.faulty_storage import Call, FaultyStorage, Rule
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import RolledBackError, WriteFailed
-from lakelock.events import EventKind
-from lakelock.occ.retry import with_retries
 from lakelock.occ.rollback import RollbackOutcome, RollbackTarget, roll_back
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table.instants import Action
 
 LAST_REQUEST = 40
 NO_LOCK = replace(QUICK, concurrency=replace(QUICK.concurrency, mode="SINGLE_WRITER"))

@@ -8,19 +8,22 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.api import (
+    ArrowEngine,
+    Committed,
+    Coordinator,
+    Event,
+    MemoryStorage,
+    Storage,
+    StorageLocation,
+    Transaction,
+    with_retries,
+)
 from tests.behaviour.tables import QUICK, SCHEMA, memory_table, put_file
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, LockTimeout
-from lakelock.events import Event, Listener
+from lakelock.events import Listener
 from lakelock.metrics import METRICS, CommitReports, OpenTelemetryMetrics, PrometheusMetrics
-from lakelock.occ.committed import Committed
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.retry import with_retries
-from lakelock.occ.transaction import Transaction
-from lakelock.storage import Storage
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
 
 prometheus_client = pytest.importorskip("prometheus_client")
 metrics_sdk = pytest.importorskip("opentelemetry.sdk.metrics")

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import Action, Instant, MemoryStorage, State, format_instant, layout
 from tests.behaviour.tables import new_table, writer
 
 from lakelock.errors import InputError
 from lakelock.occ.reading import CLOCK_AHEAD_MS, ensure_in_order, ensure_not_future
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.instants import Action, Instant, State, format_instant
 from lakelock.testing import ManualRuntime
 
 

@@ -7,17 +7,12 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.api import LocalStorage, MemoryStorage, Storage, SystemRuntime, TableProperties, TableSchema, create_table, layout
 from tests.behaviour.tables import new_table
 
-from lakelock.clock import SystemRuntime
 from lakelock.errors import InputError, TableError
-from lakelock.occ.create import check_definition, create_table
-from lakelock.storage import Listed, Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
+from lakelock.occ.create import check_definition
+from lakelock.storage import Listed
 
 COLUMNS = pa.schema([("id", pa.string()), ("v", pa.int64()), ("month", pa.string())])
 GIVEN = TableProperties.new("t", ("id",), ("month",), "v")

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pyarrow as pa
+from tests.api import ArrowEngine
 from tests.behaviour.tables import SCHEMA, Recorder, memory_table, writer
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.metrics import commit_report
 from lakelock.occ.committed import Phase, Phases
 from lakelock.testing.runtime import ManualRuntime

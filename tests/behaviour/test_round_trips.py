@@ -8,20 +8,15 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine, Coordinator, Storage, StorageLocation, SystemRuntime, layout
 from tests.behaviour.tables import SCHEMA, insert, leftovers, memory_table, new_file, new_table, put_file, writer
 from tests.faulty_storage import CountingStorage, FaultyStorage, Rule, Wrapped
 from tests.round_trips import RoundTrips, SideBySide
 from tests.servers import S3_OPTIONS
 
-from lakelock.clock import SystemRuntime
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, StorageUnavailable
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.storage import Storage
-from lakelock.storage.location import StorageLocation
 from lakelock.storage.objects import ObjectStorage
-from lakelock.table import layout
 from lakelock.testing.proxy import Proxy
 
 T = TypeVar("T")

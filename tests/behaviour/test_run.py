@@ -15,19 +15,13 @@ from threading import Barrier
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import AppTransaction, ArrowEngine, Committed, ConflictRule, LocalStorage, MemoryStorage, Transaction, layout
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, leftovers, memory_table, new_table, writer
 from tests.faulty_storage import Call, Fault, FaultyStorage, Rule
 
-from lakelock.conflict import Conflict, ConflictRule, Party
-from lakelock.engine.arrow import ArrowEngine
+from lakelock.conflict import Conflict, Party
 from lakelock.errors import CommitOutcomeUnknown, ConflictError, RolledBackError, TransactionStateError
-from lakelock.occ.commit_keys import AppTransaction
-from lakelock.occ.committed import Committed
-from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, Settings
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 
 CALM = replace(QUICK, heartbeat=HeartbeatSettings(), lock=replace(QUICK.lock, lease_s=60, renew_s=15, wait_s=120))
 """On a busy machine nobody is taken for dead, so that only conflicts are reasons for another attempt."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.api import MemoryStorage
 from tests.behaviour.tables import QUICK, Recorder, groups, insert, leftovers, memory_table, new_table, put_file, writer
 
 from lakelock.errors import ConflictError, SecondWriter
 from lakelock.settings import ConcurrencySettings, Settings
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 
 SINGLE = replace(QUICK, concurrency=ConcurrencySettings(mode="SINGLE_WRITER"))

@@ -9,15 +9,13 @@ from typing import TypeVar
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine, Storage, SystemRuntime, layout
 from tests.behaviour.tables import QUICK, SCHEMA, leftovers, memory_table, writer
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
-from lakelock.clock import SystemRuntime
-from lakelock.engine.arrow import SMALL_BYTES, ArrowEngine
+from lakelock.engine.arrow import SMALL_BYTES
 from lakelock.errors import LakelockError, StorageUnavailable
 from lakelock.settings import LockSettings, WriteSettings
-from lakelock.storage import Storage
-from lakelock.table import layout
 
 T = TypeVar("T")
 numbers = count()

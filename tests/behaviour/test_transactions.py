@@ -5,6 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.api import (
+    AppTransaction,
+    ConflictRule,
+    LocalStorage,
+    MemoryStorage,
+    Outcome,
+    Storage,
+    SystemRuntime,
+    WriteRequest,
+    layout,
+    with_retries,
+)
 from tests.behaviour.tables import (
     HUDI,
     QUICK,
@@ -20,8 +32,6 @@ from tests.behaviour.tables import (
 )
 from tests.faulty_storage import FaultyStorage, Rule
 
-from lakelock.clock import SystemRuntime
-from lakelock.conflict import ConflictRule
 from lakelock.errors import (
     ConflictError,
     EarlyConflictError,
@@ -30,17 +40,9 @@ from lakelock.errors import (
     TableError,
     TransactionStateError,
 )
-from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.footprint import ReadKind, WholeTable
-from lakelock.occ.history import Outcome
-from lakelock.occ.request import WriteRequest
-from lakelock.occ.retry import with_retries
 from lakelock.occ.rules import PROFILES
 from lakelock.settings import ConcurrencySettings, RetrySettings, Settings
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 from lakelock.testing import ManualRuntime
 
 
@@ -454,8 +456,7 @@ def test_an_instant_never_builds_on_a_newer_one_when_the_clock_is_behind(storage
             return super().now_ms() - 3_600_000
 
     done = insert(writer(storage), storage, "month=1", "a")
-    from lakelock.occ.coordinator import Coordinator
-    from lakelock.storage.location import StorageLocation
+    from tests.api import Coordinator, StorageLocation
 
     late = Coordinator.open(StorageLocation(storage.uri), QUICK, runtime=Behind(), storage=storage)
     after = insert(late, storage, "month=1", "b")

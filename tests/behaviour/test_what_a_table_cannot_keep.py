@@ -15,18 +15,13 @@ import pyarrow.compute as pc
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from tests.api import ArrowEngine, LocalStorage, Storage, TableProperties, TableSchema, create_table
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import leftovers, writer
 from tests.sizes import in_ci
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, LakelockError, SchemaError, StorageError
-from lakelock.occ.create import create_table
 from lakelock.settings import Settings
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes import Alteration
 from lakelock.testing import ManualRuntime
 

@@ -17,7 +17,7 @@ from types import FrameType
 
 from rich.console import Console
 
-from lakelock.clock import Runtime, SystemRuntime
+from tests.api import Runtime, SystemRuntime
 from tests.demo.flights import FLIGHTS, SMALLEST, DemoError, UsageError, parse_size
 from tests.demo.lock_service import NAMES, LockService, given, service_named, started
 from tests.demo.run import Request, run_demo

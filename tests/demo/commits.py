@@ -13,7 +13,7 @@ from typing import Any
 
 from fastavro import reader
 
-from lakelock.table import layout
+from tests.api import layout
 from tests.demo.flights import DemoError
 
 _COMPLETED = (".commit", ".replacecommit")

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from lakelock.clock import Runtime
+from tests.api import Runtime
 from tests.demo.flights import DemoError
 from tests.demo.plan import AGENCY, KILLED_AT
 

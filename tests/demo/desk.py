@@ -9,9 +9,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lakelock.clock import Runtime, SystemRuntime
-from lakelock.events import Event
 from lakelock.spark_plugin import LakeTable
+from tests.api import Event, Runtime, SystemRuntime
 from tests.demo.feed import Feed
 from tests.demo.plan import Operation, Plan
 from tests.demo.session import start_session

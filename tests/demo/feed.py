@@ -8,9 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from lakelock.clock import Runtime
 from lakelock.conflict import Conflict
-from lakelock.events import Event
+from tests.api import Event, Runtime
 
 _PID = re.compile(r"\bpid (\d+)\)")
 

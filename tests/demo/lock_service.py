@@ -9,12 +9,10 @@ from dataclasses import dataclass, field
 from difflib import get_close_matches
 from pathlib import Path
 
-from lakelock.clock import Runtime
 from lakelock.errors import LakelockError
-from lakelock.identity import WriterIdentity
-from lakelock.providers import open_provider, provider_name
+from lakelock.providers import provider_name
 from lakelock.settings import Settings
-from lakelock.storage.location import StorageLocation
+from tests.api import Runtime, StorageLocation, WriterIdentity, open_provider
 from tests.demo.flights import DemoError, UsageError
 from tests.servers import SERVICES, ServerError
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from lakelock.clock import Runtime
+from tests.api import Runtime
 from tests.demo.crew import Crew
 from tests.demo.feed import Feed, FeedReader, Line
 from tests.demo.flights import DemoError, load

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from lakelock.clock import Runtime
+from tests.api import Runtime
 from tests.demo.flights import DemoError
 
 POLL_S = 0.05

@@ -9,7 +9,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from lakelock.storage.base import METADATA_FOLDER
-from lakelock.storage.location import open_storage
+from tests.api import open_storage
 from tests.demo.flights import DemoError
 from tests.servers import ServerError
 

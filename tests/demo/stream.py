@@ -6,7 +6,7 @@ from pathlib import Path
 from shutil import copyfile
 from typing import TYPE_CHECKING
 
-from lakelock.events import Event, EventKind
+from tests.api import Event, EventKind
 from tests.demo.desk import Desk
 from tests.demo.flights import DemoError
 from tests.demo.plan import CHUNKS, CORRECTION_A, ERASURE, RECOUNT

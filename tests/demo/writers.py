@@ -7,8 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from lakelock.events import Event, EventKind
 from lakelock.spark_plugin import LakeTable
+from tests.api import Event, EventKind
 from tests.crashing import arm
 from tests.demo.desk import Desk
 from tests.demo.flights import KEY, ORDERING, PARTITION

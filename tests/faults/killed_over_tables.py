@@ -6,12 +6,11 @@ import sys
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from tests.api import ArrowEngine, LocalStorage
 from tests.behaviour.tables import SCHEMA, writer
 from tests.crashing import arm
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import transaction
-from lakelock.storage.local import LocalStorage
 
 
 def main(orders_path: str, stock_path: str) -> None:

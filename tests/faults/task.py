@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
+from tests.api import DataFile, Keyed, WriteStat
 from tests.crashing import arm
 
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import LakelockError
 from lakelock.markers.data_files import TaskToken
 from lakelock.occ.write_context import WriteContext
-from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.record_keys import Keyed
-from lakelock.table.snapshot import DataFile
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.api import Outcome
 from tests.faults.disk import SmallDisk, allow_writing, small_disk
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import (
@@ -24,7 +25,6 @@ from tests.faults.world import (
 from tests.sizes import in_ci
 
 from lakelock.errors import CommitOutcomeUnknown, StorageError
-from lakelock.occ.history import Outcome
 
 FULL_FROM_TO = range(0, 48, 2)
 """Free pages: with none not even a heartbeat fits, with the most everything does."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.api import LocalStorage, read_timeline
 from tests.faults import test_several_tables
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import (
@@ -24,8 +25,6 @@ from tests.faults.world import (
 from tests.sizes import but_in_ci, in_ci
 
 from lakelock.occ.crash_points import Step
-from lakelock.storage.local import LocalStorage
-from lakelock.table.timeline import read_timeline
 
 # step -> whether the commit was decided when the writer died
 COMMIT_STEPS = {

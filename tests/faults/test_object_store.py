@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from tests.api import Coordinator, Outcome, StorageLocation
 from tests.behaviour.tables import leftovers, new_table
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import BEFORE, DONE, PERSISTENT, START, UPSERT, ArrowWriter, read
@@ -14,10 +15,7 @@ from tests.servers import S3_OPTIONS, s3_server
 from tests.sizes import in_ci
 from tests.waiting import eventually
 
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.history import Outcome
 from lakelock.settings import Settings
-from lakelock.storage.location import StorageLocation
 from lakelock.testing.proxy import Proxy
 
 SLOW_DOWN = b"HTTP/1.1 503 Slow Down\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine, LocalStorage
 from tests.behaviour.cli.command_line import run
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 from tests.faults.world import let_heartbeats_run_out
@@ -18,11 +19,9 @@ from tests.sizes import but
 from tests.waiting import eventually
 
 from lakelock.cli.output import Exit
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import snapshot
 from lakelock.errors import TableError
 from lakelock.occ.log import DecisionKind
-from lakelock.storage.local import LocalStorage
 
 ROOT = Path(__file__).parents[2]
 

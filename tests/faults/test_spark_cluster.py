@@ -17,13 +17,11 @@ import pytest
 
 pytest.importorskip("pyspark")
 
+from tests.api import CommitMetadata, LocalStorage
 from tests.faults.world import BEFORE, Row, check_settled, read_by_all
 from tests.sizes import long
 from tests.spark.processes import ROOT, short_lived_jvms
 from tests.waiting import eventually
-
-from lakelock.storage.local import LocalStorage
-from lakelock.table.commit_metadata import CommitMetadata
 
 pytestmark = [
     pytest.mark.spark,

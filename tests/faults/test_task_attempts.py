@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.api import Coordinator, Transaction, WriteStat
 from tests.faults.task import Task
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import BEFORE, PERSISTENT, check_settled, read_by_all
@@ -17,9 +18,6 @@ from tests.sizes import in_ci, long
 from tests.spark.processes import WriterProcess
 
 from lakelock.markers.data_files import TaskToken
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.transaction import Transaction
-from lakelock.table.commit_metadata import WriteStat
 
 KINDS = ["rewrite", *in_ci("new")]
 AFTER = {

@@ -15,15 +15,12 @@ from dataclasses import asdict
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from tests.api import ArrowEngine, Committed, Coordinator, StorageLocation
 from tests.behaviour.tables import SCHEMA
 from tests.crashing import arm
 from tests.tuning import settings_of
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LakelockError
-from lakelock.occ.committed import Committed
-from lakelock.occ.coordinator import Coordinator
-from lakelock.storage.location import StorageLocation
 
 
 def open_engine(uri: str, options: dict[str, object], name: str = "writer") -> ArrowEngine:

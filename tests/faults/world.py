@@ -7,12 +7,11 @@ from pathlib import Path
 
 import pyarrow as pa
 from hudi import HudiTable
+from tests.api import LocalStorage
 from tests.behaviour.tables import SCHEMA, leftovers, new_table
 from tests.faults.nursery import NURSERY
 from tests.faults.worker import open_engine, rows
 from tests.spark.processes import WriterProcess, named
-
-from lakelock.storage.local import LocalStorage
 
 Row = tuple[str, int, str]
 

@@ -7,12 +7,9 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from tests.api import SystemRuntime, WriterIdentity, open_provider, open_storage
 
-from lakelock.clock import SystemRuntime
-from lakelock.identity import WriterIdentity
-from lakelock.providers import open_provider
 from lakelock.settings import Settings
-from lakelock.storage.location import open_storage
 from lakelock.testing.proxy import Proxy
 from lakelock.testing.service import ServerMissing, Service
 

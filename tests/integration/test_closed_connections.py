@@ -10,20 +10,27 @@ from contextlib import suppress
 from itertools import count
 
 import pytest
+from tests.api import (
+    DataLocks,
+    Event,
+    EventKind,
+    Events,
+    LockProvider,
+    MemoryStorage,
+    Resource,
+    SystemRuntime,
+    WriterIdentity,
+    lock_request,
+    open_provider,
+)
 from tests.integration.matrix import Services
 from tests.servers import Service
 from tests.sizes import but_in_ci
 from tests.waiting import eventually
 
-from lakelock.clock import SystemRuntime
-from lakelock.data_locks import DataLocks, Resource, lock_request
 from lakelock.data_locks.opening import open_data_locks
 from lakelock.errors import LockError
-from lakelock.events import Event, EventKind, Events
-from lakelock.identity import WriterIdentity
-from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
-from lakelock.storage.memory import MemoryStorage
 
 SERVICES = ("redis", "zookeeper", "dynamodb", "hive_metastore")
 REQUEST = lock_request(exclusive=[Resource(("month=1",))])

@@ -5,16 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.api import LocalStorage, SystemRuntime, WriterIdentity, open_provider
 from tests.integration.matrix import IN_PROCESS, START_SOON, Services
 from tests.servers import SERVICES
 from tests.sizes import but_in_ci
 
-from lakelock.clock import SystemRuntime
 from lakelock.errors import LockTimeout
-from lakelock.identity import WriterIdentity
-from lakelock.providers import open_provider
 from lakelock.settings import Settings
-from lakelock.storage.local import LocalStorage
 
 
 @pytest.mark.parametrize("name", [IN_PROCESS, *but_in_ci(SERVICES, START_SOON)])

@@ -11,17 +11,14 @@ from itertools import count
 from time import sleep
 
 import pytest
+from tests.api import LockProvider, MemoryStorage, SystemRuntime, WriterIdentity, open_provider
 from tests.integration.matrix import Services
 from tests.servers import Service
 from tests.sizes import but_in_ci
 from tests.waiting import Stopwatch
 
-from lakelock.clock import SystemRuntime
 from lakelock.errors import LakelockError, LockTimeout, ProviderUnavailable
-from lakelock.identity import WriterIdentity
-from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
-from lakelock.storage.memory import MemoryStorage
 
 LEASE_S = 6.0
 LATE_S = 0.75

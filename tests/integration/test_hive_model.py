@@ -7,16 +7,14 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.api import DataLocks, SystemRuntime, WriterIdentity, open_storage
 from tests.behaviour.data_locks.hive_model_suite import HiveModelSuite, Warehouse
 from tests.integration.matrix import Services
 from tests.servers import SERVICES, Service
 from tests.sizes import but_in_ci
 
-from lakelock.clock import SystemRuntime
-from lakelock.data_locks import DataLocks, open_data_locks
-from lakelock.identity import WriterIdentity
+from lakelock.data_locks import open_data_locks
 from lakelock.settings import Settings
-from lakelock.storage.location import open_storage
 
 RUNTIME = SystemRuntime()
 warehouses = count()

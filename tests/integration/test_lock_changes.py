@@ -9,6 +9,7 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+from tests.api import Coordinator, LocalStorage, Resource, lock_request
 from tests.behaviour.cli.command_line import Ended, run
 from tests.behaviour.tables import groups, insert, new_table, writer
 from tests.integration.matrix import START_SOON, Services
@@ -18,11 +19,8 @@ from tests.waiting import eventually
 
 from lakelock.admin.manual_changes import read_audit
 from lakelock.cli.output import Exit
-from lakelock.data_locks import Resource, lock_request
 from lakelock.errors import LeaseLost, ProviderMismatch
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.storage.local import LocalStorage
 
 tables = count()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.api import MemoryStorage
 from tests.integration.matrix import IN_PROCESS, SERVICES_OF_ROWS, Services, mark
 from tests.servers import Service
 
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.testing.lock_suite import LockedTable, LockProviderSuite, OneProcessPromises, column_of
 

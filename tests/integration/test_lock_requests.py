@@ -10,19 +10,14 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from tests.api import LocalStorage, LockProvider, MemoryStorage, Storage, SystemRuntime, WriterIdentity, open_provider
 from tests.faulty_storage import CountingStorage
 from tests.integration.matrix import Services
 from tests.servers import Service
 from tests.sizes import in_ci
 from tests.waiting import Stopwatch
 
-from lakelock.clock import SystemRuntime
-from lakelock.identity import WriterIdentity
-from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.proxy import Proxy
 
 LEASE_S = 60.0

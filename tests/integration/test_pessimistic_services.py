@@ -8,16 +8,15 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine, LocalStorage
 from tests.behaviour.tables import SCHEMA, Recorder, leftovers, new_table, writer
 from tests.integration.matrix import START_SOON, Services
 from tests.servers import SERVICES, Service
 from tests.sizes import but_in_ci
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import snapshot, transaction
 from lakelock.errors import LockTimeout
 from lakelock.settings import Settings
-from lakelock.storage.local import LocalStorage
 
 tables = count()
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine, Coordinator, Event, EventKind, LocalStorage, Outcome, Storage, layout, open_storage
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 from tests.faulty_storage import Fault, FaultyStorage, Rule
 from tests.integration.matrix import SERVICES_OF_ROWS, Services, mark
@@ -26,16 +27,8 @@ from tests.servers import SERVICES, Service
 from tests.sizes import but, but_in_ci, in_ci, long
 from tests.waiting import Stopwatch, eventually
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
-from lakelock.events import Event, EventKind
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.history import Outcome
 from lakelock.settings import Settings
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.location import open_storage
-from lakelock.table import layout
 from lakelock.testing.lock_suite.arena import STORE_RETRIES_S
 from lakelock.testing.proxy import Proxy
 

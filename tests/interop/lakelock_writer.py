@@ -18,19 +18,13 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from tests.api import ArrowEngine, Committed, Coordinator, Event, EventKind, StorageLocation, Transaction, with_retries
 from tests.crashing import arm
 from tests.interop.shared import rows
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import transaction
 from lakelock.errors import LakelockError
-from lakelock.events import Event, EventKind
-from lakelock.occ.committed import Committed
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.retry import with_retries
-from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
-from lakelock.storage.location import StorageLocation
 
 COUNTER = "counter"
 

@@ -11,20 +11,22 @@ from typing import Any
 
 import pyarrow as pa
 from hudi import HudiTableBuilder
+from tests.api import (
+    ArrowEngine,
+    Coordinator,
+    Event,
+    LocalStorage,
+    StorageLocation,
+    SystemRuntime,
+    TableProperties,
+    TableSchema,
+    create_table,
+)
 from tests.interop.witness import Pending, Witness
 from tests.servers.fetched.hudi_jars import HUDI_DYNAMODB
 from tests.servers.locks import dynamodb
 from tests.tuning import settings_of
 
-from lakelock.clock import SystemRuntime
-from lakelock.engine.arrow import ArrowEngine
-from lakelock.events import Event
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.create import create_table
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.location import StorageLocation
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
 from lakelock.testing.service import Service
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())])

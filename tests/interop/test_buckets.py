@@ -8,19 +8,14 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from tests.api import ArrowEngine, BucketIndex, SystemRuntime, TableIO, create_table, read_snapshot, read_timeline
 from tests.interop.shared import Layout, Shared
 from tests.interop.witness import JavaError
 from tests.sizes import in_ci
 
-from lakelock.clock import SystemRuntime
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, SchemaError, TableError
-from lakelock.occ.create import create_table
-from lakelock.table.index import BucketIndex, bucket_of
-from lakelock.table.io import TableIO
+from lakelock.table.index import bucket_of
 from lakelock.table.key_search import buckets_of_keys
-from lakelock.table.snapshot import read_snapshot
-from lakelock.table.timeline import read_timeline
 
 Share = Callable[..., Shared]
 

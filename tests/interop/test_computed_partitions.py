@@ -8,9 +8,10 @@ from datetime import date, datetime, timezone
 
 import pyarrow as pa
 import pytest
+from tests.api import TableProperties
 from tests.interop.shared import Layout, Shared, rows
 
-from lakelock.table.properties import TRANSFORMS, TableProperties, read_properties
+from lakelock.table.properties import TRANSFORMS, read_properties
 from lakelock.table.transforms import parsed_transforms
 
 GIVEN = pa.schema([("id", pa.string()), ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))])

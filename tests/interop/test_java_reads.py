@@ -10,12 +10,12 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import ArrowEngine
 from tests.behaviour.placement.test_keyless import keys_of
 from tests.behaviour.redo.test_redo import Watched
 from tests.interop.shared import Layout, Shared, as_rows
 from tests.spark.processes import PATIENT, WriterProcess
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.settings import Settings
 
 Share = Callable[..., Shared]

@@ -8,10 +8,10 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import ConflictRule
 from tests.interop.shared import SCHEMA, Layout, Row, Shared, as_rows, rows
 from tests.interop.witness import JavaError
 
-from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError
 from lakelock.table.schema_changes import Alteration
 

@@ -8,16 +8,12 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
+from tests.api import Coordinator, Storage, StorageLocation, layout, read_timeline
 from tests.behaviour.test_every_fault import Dying, Killed
 from tests.faulty_storage import CountingStorage
 from tests.interop.shared import Shared
 
-from lakelock.occ.coordinator import Coordinator
-from lakelock.storage import Storage
-from lakelock.storage.location import StorageLocation
-from lakelock.table import layout
 from lakelock.table.service_metadata import CleanMetadata
-from lakelock.table.timeline import read_timeline
 
 Share = Callable[..., Shared]
 

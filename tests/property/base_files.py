@@ -6,11 +6,12 @@ from io import BytesIO
 from itertools import islice
 
 import pyarrow as pa
+from tests.api import BaseFile, BaseFileWriter, Stamp, TableSchema
 
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files import BaseFile, BaseFileWriter, KeyRange, Stamp
+from lakelock.table.base_files import KeyRange
 from lakelock.table.key_search import held
-from lakelock.table.schema import RECORD_KEY, TableSchema
+from lakelock.table.schema import RECORD_KEY
 
 AT = "20261121092737397"
 SCHEMA = TableSchema.from_arrow(pa.schema([("id", pa.string()), ("v", pa.int64()), ("tags", pa.list_(pa.string()))]))

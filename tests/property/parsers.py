@@ -15,20 +15,32 @@ from tempfile import gettempdir
 from typing import NamedTuple
 
 import pyarrow as pa
+from tests.api import (
+    AppTransaction,
+    CommitMetadata,
+    ConflictRule,
+    DataFile,
+    MemoryStorage,
+    RollbackPlan,
+    TableProperties,
+    TableSchema,
+    WriterIdentity,
+    WriteStat,
+    layout,
+    parse_instant,
+)
 from tests.golden_tables import golden_table
 from tests.property import base_files
 
 from lakelock.admin.manual_changes import read_audit
-from lakelock.conflict import Conflict, ConflictRule, Party
+from lakelock.conflict import Conflict, Party
 from lakelock.data_locks.base import TABLE, lock_request
 from lakelock.data_locks.lock_table import Entry, LockTable
 from lakelock.data_locks.zookeeper import Asked, node_data
 from lakelock.errors import CorruptTableError, InputError, LockError, SchemaError, SettingsError, StorageError, TableError
-from lakelock.identity import WriterIdentity
 from lakelock.markers.claims import Claim
 from lakelock.markers.data_files import parse_batch, parse_marker
 from lakelock.markers.heartbeat import HeartbeatRecord
-from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.footprint import CommitSummary
 from lakelock.occ.log import Decision, DecisionKind, DecisionLog, OutcomeRecord, TableInstant, TransactionName, Verdict
 from lakelock.occ.recorded_lock import recorded_provider
@@ -48,28 +60,22 @@ from lakelock.spark_plugin.sql_operations import text_of
 from lakelock.spark_plugin.sql_words import filled_in
 from lakelock.storage.base import checked
 from lakelock.storage.location import canonical_uri
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 from lakelock.table.avro import REQUESTED_REPLACE, encode
 from lakelock.table.bloom import DYNAMIC, SIMPLE, BloomFilter
-from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat, requested_replace_bytes
-from lakelock.table.instants import as_of_time, parse_file_name, parse_instant
+from lakelock.table.commit_metadata import RuntimeStats, requested_replace_bytes
+from lakelock.table.instants import as_of_time, parse_file_name
 from lakelock.table.layout_one import commits_in
 from lakelock.table.log_files import BlockKind, blocks_of
 from lakelock.table.merged_slices import LogChanges
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
 from lakelock.table.service_metadata import (
     CleanedUntil,
     CleanMetadata,
     CleanPlan,
     RollbackMetadata,
-    RollbackPlan,
     SavepointMetadata,
     partitions_to_clean,
     pending_clustering_groups,
 )
-from lakelock.table.snapshot import DataFile
 
 CRASHES = Path(__file__).parent / "crashes"
 """Inputs that once made a parser fail, in a folder for each parser."""

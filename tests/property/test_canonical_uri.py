@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.api import LocalStorage, StorageLocation, open_storage
 
 from lakelock.errors import SettingsError
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.location import StorageLocation, canonical_uri, open_storage
+from lakelock.storage.location import canonical_uri
 
 NAMES = st.text(
     st.characters(codec="utf-8", exclude_characters="/\0", exclude_categories=("Zs", "Zl", "Zp", "Cc", "Cs")),

@@ -10,18 +10,15 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.api import Action, ArrowEngine, Coordinator, MemoryStorage, StorageLocation, format_instant, parse_instant
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, SCHEMA, new_table
 from tests.sizes import examples
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.change_feed import TableStream
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import UpkeepSettings
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
 from lakelock.table.change_feed import FeedMode, StreamOffset
-from lakelock.table.instants import Action, format_instant, later_than, parse_instant
+from lakelock.table.instants import later_than
 from lakelock.table.slice_differences import COMMIT_TIMESTAMP, COMMIT_VERSION, FeedRows
 from lakelock.testing import ManualRuntime
 

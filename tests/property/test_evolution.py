@@ -5,10 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.api import TableSchema
 
 from lakelock.table.column_types import widens, wider
 from lakelock.table.rows import read_as
-from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes import changed, is_readable_as, merged_schema
 
 DECIMALS = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: pa.decimal128(p, s)))

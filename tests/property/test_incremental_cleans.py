@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.api import FileGroupId, MemoryStorage, Transaction, WriteStat, layout
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import put_file
 from tests.behaviour.test_every_fault import Dying, Killed
@@ -16,12 +17,7 @@ from tests.faulty_storage import CountingStorage
 from tests.sizes import examples
 
 from lakelock.errors import LakelockError
-from lakelock.occ.transaction import Transaction
 from lakelock.settings import CleanSettings, ListingSettings, Settings
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.layout import FileGroupId
 
 PARTITIONS = 6
 HOURS, VERSIONS = "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"

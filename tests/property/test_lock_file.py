@@ -7,9 +7,9 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.api import WriterIdentity
 
 from lakelock.errors import CorruptTableError
-from lakelock.identity import WriterIdentity
 from lakelock.providers.base import DRIFT_MARGIN_S
 from lakelock.providers.storage import LockFile, Sighting, age_s
 from lakelock.storage import Stored

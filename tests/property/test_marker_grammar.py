@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.api import MemoryStorage
 
 from lakelock.errors import CorruptTableError
 from lakelock.markers.data_files import Marker, MarkerKind, listed, parse_batch, parse_marker, place
 from lakelock.markers.leftovers import is_data_file_of
-from lakelock.storage.memory import MemoryStorage
 
 characters = st.characters(exclude_categories=["Cs"], exclude_characters="/\0\n\r")
 awkward = st.sampled_from([".marker.CREATE", "a.marker.MERGE", "MARKERS0", "MARKERS.type", "x=%2F", "..x", "_", "a b"])

@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.api import BaseFile, BaseFileWriter, Keyed, Stamp, TableSchema
 
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
-from lakelock.table.record_keys import Keyed, dedupe
+from lakelock.table.record_keys import dedupe
 from lakelock.table.rewriting import Counts, keys_among, rewrite
-from lakelock.table.schema import META_COLUMNS, TableSchema
+from lakelock.table.schema import META_COLUMNS
 
 OLD, NEW = "20260101000000000", "20260102000000000"
 SCHEMA = TableSchema.from_arrow(

@@ -9,14 +9,11 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.api import LockProvider, SystemRuntime, WriterIdentity, open_provider, open_storage
 
-from lakelock.clock import SystemRuntime
 from lakelock.errors import LockTimeout
-from lakelock.identity import WriterIdentity
-from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import LockSettings, Settings
 from lakelock.settings.dynamodb import DynamodbSettings
-from lakelock.storage.location import open_storage
 
 NAMES = st.text("abcXYZ019-_.=é%", min_size=1, max_size=8).filter(lambda name: name not in (".", ".."))
 PATHS = st.lists(NAMES, min_size=1, max_size=4)

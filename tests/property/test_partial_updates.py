@@ -9,13 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.api import BaseFile, BaseFileWriter, Keyed, Stamp, TableSchema
 
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
-from lakelock.table.record_keys import Keyed
 from lakelock.table.rewriting import rewrite
 from lakelock.table.rows import conform
-from lakelock.table.schema import TableSchema, check_write, columns_of_upserts
+from lakelock.table.schema import check_write, columns_of_upserts
 
 OLD, NEW = "20260101000000000", "20260102000000000"
 GEO = pa.struct([("lat", pa.int64()), ("lon", pa.int64())])

@@ -12,15 +12,14 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.api import BaseFile, BaseFileWriter, Keyed, Stamp, TableSchema
 from tests.property.test_rewritten_schema import SCHEMAS, as_table, keyed, rows_of
 
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
 from lakelock.table.parquet_footers import Reader, encoded
-from lakelock.table.record_keys import Keyed
 from lakelock.table.restamp import CannotRestamp, restamp
 from lakelock.table.rewriting import rewrite
-from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS, TableSchema
+from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COLUMNS
 
 OLDEST, OLD, NEW = "20261121092737397", "20261121092737398", "20261121092739001"
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")

@@ -12,14 +12,13 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.api import BaseFile, BaseFileWriter, Keyed, Stamp, TableSchema
 
 from lakelock.errors import SchemaError
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
-from lakelock.table.record_keys import Keyed
 from lakelock.table.rewriting import keys_among, rewrite
 from lakelock.table.rows import conform
-from lakelock.table.schema import META_COLUMNS, TableSchema
+from lakelock.table.schema import META_COLUMNS
 
 AT = "20261121092737397"
 SMALL = WriteSettings(row_group_rows=4, bloom_entries=10)

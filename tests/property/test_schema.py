@@ -9,9 +9,10 @@ import fastavro
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.api import TableSchema
 
 from lakelock.table.rows import conform, read_as, why_not_fits
-from lakelock.table.schema import TableSchema, check_write
+from lakelock.table.schema import check_write
 
 NAMES = st.lists(st.from_regex(r"[a-z_][a-z0-9_]{0,5}", fullmatch=True), min_size=1, max_size=4, unique=True)
 ATOMS: st.SearchStrategy[pa.DataType] = st.sampled_from(

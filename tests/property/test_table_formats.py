@@ -9,28 +9,29 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.api import (
+    Action,
+    CommitMetadata,
+    DataFile,
+    FileGroupId,
+    Instant,
+    State,
+    TableProperties,
+    Timeline,
+    WriteStat,
+    format_instant,
+    layout,
+    parse_instant,
+)
 
 from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.parsing import format_java_properties, parse_java_properties
 from lakelock.storage import Listed
-from lakelock.table import layout
 from lakelock.table.avro import ROLLBACK_PLAN, decode, encode
-from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat
-from lakelock.table.instants import (
-    Action,
-    Instant,
-    State,
-    completes_as,
-    format_instant,
-    later_than,
-    parse_file_name,
-    parse_instant,
-)
-from lakelock.table.layout import FileGroupId
+from lakelock.table.commit_metadata import RuntimeStats
+from lakelock.table.instants import completes_as, later_than, parse_file_name
 from lakelock.table.partitions import DEFAULT_PARTITION, partition_path, partition_paths, unescape
-from lakelock.table.properties import TableProperties
-from lakelock.table.snapshot import DataFile, Snapshot
-from lakelock.table.timeline import Timeline
+from lakelock.table.snapshot import Snapshot
 
 LAST_MS = 253_402_300_799_999
 moments = st.integers(0, LAST_MS)

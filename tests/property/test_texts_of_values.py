@@ -18,20 +18,18 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
+from tests.api import AppTransaction, BucketIndex, FileGroupId, Keyed, TableProperties, layout
 
 from lakelock.data_locks.base import Resource
 from lakelock.data_locks.hive_metastore import name_of, resource_of
 from lakelock.data_locks.zookeeper import queue_name
 from lakelock.errors import InputError
-from lakelock.occ.commit_keys import APPLICATION, AppTransaction
+from lakelock.occ.commit_keys import APPLICATION
 from lakelock.occ.targets import resources_of
-from lakelock.table import layout
-from lakelock.table.index import BucketIndex, new_file_id
+from lakelock.table.index import new_file_id
 from lakelock.table.key_search import buckets_of, buckets_of_keys
-from lakelock.table.layout import FileGroupId
 from lakelock.table.partitions import partition_path, partition_paths, partition_texts
-from lakelock.table.properties import TableProperties
-from lakelock.table.record_keys import Keyed, record_keys
+from lakelock.table.record_keys import record_keys
 from lakelock.table.statistics import ColumnRange, FileStatistics, column_ranges_in, statistics_text
 
 T = TypeVar("T")

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Iterable
 
 import pytest
+from tests.api import EventKind
 from tests.simulator.foreign import ForeignClustering
 from tests.simulator.operations import Insert, Overwrite, Tally
 from tests.simulator.run import Result, run
 from tests.simulator.scenarios.swarm import scenario_of
-
-from lakelock.events import EventKind
 
 
 def meetings(result: Result) -> Counter[str]:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from tests.api import CommitMetadata, FileGroupId, MemoryStorage, WriteStat
 from tests.behaviour.beside_java import test_undone_commits as undone_commits
 from tests.behaviour.conflicts import test_profiles
 from tests.behaviour.foreign import Peer
@@ -26,9 +27,6 @@ from tests.sizes import but_in_ci
 from lakelock.conflict import Party
 from lakelock.errors import LakelockError
 from lakelock.occ.footprint import CommitSummary, Footprint
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.layout import FileGroupId
 from lakelock.testing import ManualRuntime
 
 

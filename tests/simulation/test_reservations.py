@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import EventKind
 from tests.simulator.faults import Weather
 from tests.simulator.operations import DeleteBelow, Insert
 from tests.simulator.rows import Row
@@ -11,8 +12,6 @@ from tests.simulator.scenarios.scenario import ActorPlan, Scenario
 from tests.simulator.scenarios.swarm import scenario_of
 from tests.simulator.trace import Answer
 from tests.sizes import but_in_ci
-
-from lakelock.events import EventKind
 
 HOLDER_WAIT_S = 30.0
 

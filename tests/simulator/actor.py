@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from lakelock.errors import CommitOutcomeUnknown, CommitUndone, CorruptTableError, LakelockError
-from lakelock.occ.committed import Committed
+from tests.api import Committed
 from tests.simulator.engine import Engine
 from tests.simulator.looking import look
 from tests.simulator.operations import Insert, Look, Operation, Relay, Upsert

@@ -12,26 +12,28 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.batch import AttemptCache, Batch
 from lakelock.engine.file_tasks import copy_file, rewrite_group, write_new_files
 from lakelock.markers.data_files import TaskToken
-from lakelock.occ.commit_keys import AppTransaction
-from lakelock.occ.committed import Committed
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.optimize import Optimized
-from lakelock.occ.request import WriteRequest
 from lakelock.occ.restore import Repaired
-from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import Detached
-from lakelock.table.base_files import Stamp
-from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.rewriting import ArrowKernels, Kernels
-from lakelock.table.schema import TableSchema
-from lakelock.table.snapshot import DataFile
-from lakelock.table.timeline import Timeline
+from tests.api import (
+    AppTransaction,
+    ArrowEngine,
+    Committed,
+    Coordinator,
+    DataFile,
+    Stamp,
+    TableSchema,
+    Timeline,
+    Transaction,
+    WriteRequest,
+    WriteStat,
+)
 from tests.simulator.light_rows import Chosen, LightKernels, Lines
 from tests.simulator.rows import NOT_GIVEN, SCHEMA, TABLE_SCHEMA, Row, partition_of, row_of
 

@@ -15,18 +15,27 @@ from lakelock.errors import LakelockError, RolledBackError
 from lakelock.markers.data_files import MarkerKind, listed, place
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.begin import inflight_key, requested_key
-from lakelock.occ.committed import Committed
 from lakelock.occ.footprint import CommitSummary
 from lakelock.occ.open_table import OpenTable
-from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat, requested_replace_bytes
-from lakelock.table.instants import Action, Instant, later_than
-from lakelock.table.instants import State as Progress
-from lakelock.table.io import TableIO
-from lakelock.table.layout import FileGroupId
-from lakelock.table.service_metadata import RollbackMetadata, RollbackPlan
-from lakelock.table.snapshot import DataFile, read_snapshot
-from lakelock.table.timeline import Timeline, read_timeline
+from lakelock.table.commit_metadata import requested_replace_bytes
+from lakelock.table.instants import later_than
+from lakelock.table.service_metadata import RollbackMetadata
+from tests.api import (
+    Action,
+    CommitMetadata,
+    Committed,
+    DataFile,
+    FileGroupId,
+    Instant,
+    RollbackPlan,
+    TableIO,
+    Timeline,
+    WriteStat,
+    layout,
+    read_snapshot,
+    read_timeline,
+)
+from tests.api import State as Progress
 from tests.simulator.checking.checks import FOREIGN_TAG
 from tests.simulator.engine import Engine
 from tests.simulator.operations import Operation, State

@@ -12,16 +12,12 @@ from dataclasses import dataclass
 from typing import IO
 
 from lakelock.settings import MissingColumns, WriteSettings
-from lakelock.storage import Storage
-from lakelock.table.base_files import Stamp, Written
-from lakelock.table.index import BucketIndex
+from lakelock.table.base_files import Written
 from lakelock.table.key_search import buckets_of_keys
 from lakelock.table.partitions import PartitionValues
-from lakelock.table.properties import TableProperties
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.rewriting import Counts
-from lakelock.table.schema import TableSchema
-from lakelock.table.snapshot import DataFile
+from tests.api import BucketIndex, DataFile, Stamp, Storage, TableProperties, TableSchema
 from tests.simulator.rows import Row, partition_of, rows_of
 
 

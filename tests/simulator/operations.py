@@ -7,10 +7,8 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from lakelock.errors import LakelockError
-from lakelock.occ.commit_keys import AppTransaction
-from lakelock.occ.committed import Committed
-from lakelock.occ.request import WriteRequest
 from lakelock.occ.retry import applied_instead
+from tests.api import AppTransaction, Committed, WriteRequest
 from tests.simulator.engine import Engine
 from tests.simulator.rows import Row, Stored
 

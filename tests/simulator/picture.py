@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from html import escape
 
-from lakelock.events import EventKind
+from tests.api import EventKind
 from tests.simulator.run import Result
 from tests.simulator.trace import Answer
 

@@ -9,8 +9,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from lakelock.table.base_files import BaseFile
-from lakelock.table.schema import TableSchema
+from tests.api import BaseFile, TableSchema
 
 SCHEMA = pa.schema(
     [

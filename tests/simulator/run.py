@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError
-from lakelock.occ.history import Outcome
 from lakelock.occ.log import DecisionLog
 from lakelock.occ.overlaps import audit
-from lakelock.table import layout
-from lakelock.table.snapshot import DataFile
-from lakelock.table.timeline import Timeline
+from tests.api import DataFile, Outcome, Timeline, layout
 from tests.simulator.actor import Actor
 from tests.simulator.checking.checks import Published, Violation
 from tests.simulator.checking.cycles import Seen, anomalies

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from lakelock.events import Event
+from tests.api import Event
 from tests.simulator.operations import State
 
 

@@ -5,9 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import lru_cache
 
-from lakelock.events import Event, EventKind, Events
-from lakelock.identity import WriterIdentity
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import SERVICES
 from lakelock.occ.log import DecisionLog
 from lakelock.occ.open_table import OpenTable
@@ -23,10 +20,17 @@ from lakelock.settings import (
     Settings,
     WriteSettings,
 )
-from lakelock.storage.location import StorageLocation
-from lakelock.table import layout
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
+from tests.api import (
+    Coordinator,
+    Event,
+    EventKind,
+    Events,
+    StorageLocation,
+    TableProperties,
+    TableSchema,
+    WriterIdentity,
+    layout,
+)
 from tests.simulator.checking.checks import Checker
 from tests.simulator.engine import LIGHT, PARQUET, Engine
 from tests.simulator.faults import Faults

@@ -9,12 +9,11 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.api import Event, EventKind, LocalStorage
 from tests.behaviour.foreign import Peer
 
 from lakelock.errors import CorruptTableError, InputError
-from lakelock.events import Event, EventKind
 from lakelock.spark_plugin import LakeTable
-from lakelock.storage.local import LocalStorage
 
 COLUMNS = "id long, day date, n int, v string, at timestamp, tags array<string>"
 META = ["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path"]

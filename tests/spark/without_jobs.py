@@ -9,11 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pyarrow as pa
+from tests.api import ArrowEngine, Coordinator, StorageLocation
 
-from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.coordinator import Coordinator
 from lakelock.spark_plugin import LakeTable
-from lakelock.storage.location import StorageLocation
 
 
 def fill(table: LakeTable, *rows: tuple[object, ...]) -> None:

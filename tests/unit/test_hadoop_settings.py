@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.api import StorageLocation
 
 from lakelock.cli.arguments import hadoop_settings, location_of
 from lakelock.cli.doctor_services import judge_clients
 from lakelock.errors import SettingsError
 from lakelock.settings import Settings
 from lakelock.storage.hadoop import completed, from_environment, mismatches, settings_for_hadoop
-from lakelock.storage.location import StorageLocation
 
 TABLE = "s3://lake/sales/t"
 S3A = {

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.api import LocalStorage
 
 from lakelock.errors import StorageError, StorageUnavailable
 from lakelock.storage import local as local_files
 from lakelock.storage import local as storage_local
-from lakelock.storage.local import LocalStorage
 from lakelock.testing import ManualRuntime
 
 

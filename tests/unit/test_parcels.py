@@ -8,10 +8,10 @@ from datetime import datetime, timezone
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.api import TableProperties
 
 from lakelock.spark_plugin import write_stages
 from lakelock.spark_plugin.write_stages import KEYS, REST, ROUTE, Parcels
-from lakelock.table.properties import TableProperties
 
 PROPERTIES = TableProperties.new("t", ["id"], ["p"])
 COLUMNS = pa.schema(

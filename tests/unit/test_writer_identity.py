@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from tests.api import SystemRuntime, WriterIdentity
+
 import lakelock
-from lakelock.clock import SystemRuntime
-from lakelock.identity import WriterIdentity
 
 
 def test_a_writer_tells_the_version_of_lakelock_that_it_runs() -> None:

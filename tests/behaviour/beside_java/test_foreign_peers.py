@@ -3,6 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import (
+    Action,
+    ConflictRule,
+    Coordinator,
+    FileGroupId,
+    MemoryStorage,
+    StorageLocation,
+    SystemRuntime,
+    format_instant,
+)
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import (
     HUDI,
@@ -17,14 +27,7 @@ from tests.behaviour.tables import (
     writer,
 )
 
-from lakelock.clock import SystemRuntime
-from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, RolledBackError, TableError
-from lakelock.occ.coordinator import Coordinator
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table.instants import Action, format_instant
-from lakelock.table.layout import FileGroupId
 from lakelock.testing import ManualRuntime
 
 A, B = FileGroupId("month=1", "a"), FileGroupId("month=1", "b")

@@ -6,26 +6,32 @@ import json
 from collections.abc import Callable
 
 import pytest
+from tests.api import (
+    CommitMetadata,
+    Coordinator,
+    DataFile,
+    EventKind,
+    Instant,
+    LocalStorage,
+    MemoryStorage,
+    State,
+    Storage,
+    StorageLocation,
+    WriteStat,
+    format_instant,
+    layout,
+    parse_instant,
+)
 from tests.behaviour.tables import QUICK, Recorder, insert, memory_table, new_table, put_file, writer
 from tests.faulty_storage import Wrapped
 from typer.testing import CliRunner
 
 from lakelock.cli.main import app
 from lakelock.errors import EarlyConflictError
-from lakelock.events import EventKind
 from lakelock.markers import data_files
 from lakelock.markers.data_files import MarkerKind
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.log import Decision
 from lakelock.occ.overlaps import alarm, audit
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.instants import Instant, State, format_instant, parse_instant
-from lakelock.table.snapshot import DataFile
 from lakelock.testing import ManualRuntime
 
 

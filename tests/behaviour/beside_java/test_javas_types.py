@@ -9,12 +9,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.api import ArrowEngine, Coordinator, StorageLocation
 from tests.golden_tables import golden_table, unpack
 
-from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.storage.location import StorageLocation
 from lakelock.table.schema import META_COLUMNS
 
 SETTINGS = Settings.resolve({"concurrency.mode": "SINGLE_WRITER", "optimize.small_file_bytes": 10_000_000}).settings

@@ -10,13 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hudi import HudiTableBuilder
+from tests.api import LocalStorage, layout
 from tests.behaviour.tables import writer
 from tests.golden_tables import unpack
 
 from lakelock.occ.rollback import RollbackOutcome
 from lakelock.settings import Settings
-from lakelock.storage.local import LocalStorage
-from lakelock.table import layout
 from lakelock.table.service_metadata import RollbackMetadata
 
 

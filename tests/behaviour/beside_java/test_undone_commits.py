@@ -7,32 +7,39 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.api import (
+    Action,
+    AppTransaction,
+    ArrowEngine,
+    CommitMetadata,
+    EventKind,
+    Instant,
+    LocalStorage,
+    MemoryStorage,
+    RollbackPlan,
+    State,
+    Storage,
+    SystemRuntime,
+    TableIO,
+    format_instant,
+    layout,
+    parse_instant,
+    read_snapshot,
+    read_timeline,
+)
 from tests.behaviour.cli.command_line import run
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, Recorder, leftovers, memory_table, new_table, writer
 from tests.behaviour.upkeep.test_optimize import content, rows
 from tests.faulty_storage import Wrapped
 
-from lakelock.clock import SystemRuntime
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitUndone, CorruptTableError, RolledBackError, StorageError
-from lakelock.events import EventKind
-from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.overlaps import audit
 from lakelock.occ.recovery import collect
 from lakelock.occ.rollback import RollbackOutcome, RollbackTarget
 from lakelock.occ.rollback import roll_back as roll_back_now
 from lakelock.settings import ArchiveSettings, CheckpointSettings, CleanSettings
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.instants import Action, Instant, State, format_instant, later_than, parse_instant
-from lakelock.table.io import TableIO
-from lakelock.table.service_metadata import RollbackPlan
-from lakelock.table.snapshot import read_snapshot
-from lakelock.table.timeline import read_timeline
+from lakelock.table.instants import later_than
 from lakelock.testing import ManualRuntime
 
 LOCK = ".hoodie/.locks/"

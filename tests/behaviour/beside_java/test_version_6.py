@@ -8,15 +8,14 @@ from typing import Any
 
 import pyarrow.compute as pc
 import pytest
+from tests.api import CommitMetadata, LocalStorage
 from tests.golden_tables import VERSION_6, golden_table, opened, rows, seen_by_java, unpack
 from typer.testing import CliRunner
 
 from lakelock.cli.main import app
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.storage import Stored
-from lakelock.storage.local import LocalStorage
 from lakelock.table.archive import archived_write, archived_writes
-from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.layout_one import LayoutOne
 
 NAME, ARCHIVED, MERGE_ON_READ = VERSION_6

@@ -16,17 +16,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.api import Coordinator, LocalStorage, Storage, Transaction, layout
 from tests.behaviour import tables
 from tests.behaviour.tables import put_file
 from typer.testing import CliRunner
 
 from lakelock.cli.main import app
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.table import layout
 
 
 @dataclass

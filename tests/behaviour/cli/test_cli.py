@@ -7,11 +7,12 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.api import ConflictRule, LocalStorage, layout
 from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import collided_writers, insert
 
 from lakelock.cli.output import Exit, exit_of
-from lakelock.conflict import Conflict, ConflictRule, Party
+from lakelock.conflict import Conflict, Party
 from lakelock.errors import (
     CommitOutcomeUnknown,
     ConflictError,
@@ -27,8 +28,6 @@ from lakelock.errors import (
     TableError,
 )
 from lakelock.occ.rejections import rejected_instants
-from lakelock.storage.local import LocalStorage
-from lakelock.table import layout
 from lakelock.texts import counted, size_text
 
 

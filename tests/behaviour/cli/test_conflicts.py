@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.api import LocalStorage
 from tests.behaviour.cli.command_line import everything, run, writer
 from tests.behaviour.tables import insert, put_file
 
 from lakelock.cli.output import Exit
 from lakelock.errors import ConflictError
-from lakelock.storage.local import LocalStorage
 
 
 class TestTwoOperations:

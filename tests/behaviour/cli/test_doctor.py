@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine, LocalStorage, MemoryStorage, Storage, layout
 from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import SCHEMA, insert, new_table
 from tests.faulty_storage import Fault, FaultyStorage, Rule, Wrapped
@@ -26,12 +27,7 @@ from lakelock.cli.doctor_services import (
     judge_workers_python,
 )
 from lakelock.cli.output import Exit
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.settings import Settings
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 from lakelock.testing import ManualRuntime
 
 

@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 import tomllib
+from tests.api import ArrowEngine, LocalStorage
 from tests.behaviour.cli.command_line import run, writer
 from tests.behaviour.tables import new_table
 from tests.behaviour.test_arrow_engine import rows
 from tests.unit.test_docs import PAGES, ROOT, Block, blocks
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.settings import Settings
-from lakelock.storage.local import LocalStorage
 
 RUN_ELSEWHERE = {
     "python": "tests/spark/test_docs_examples.py",

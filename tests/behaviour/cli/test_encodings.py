@@ -9,11 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.api import LocalStorage
 from tests.behaviour.cli.command_line import writer
 from tests.behaviour.tables import insert, new_table
 from tests.sizes import in_ci
-
-from lakelock.storage.local import LocalStorage
 
 
 @pytest.fixture

@@ -8,20 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.api import Coordinator, LocalStorage, Resource, layout, lock_request
 from tests.behaviour.cli.command_line import run
 from tests.behaviour.data_locks.data_lock_suite import Later
 from tests.behaviour.tables import insert, new_table, writer
 
 from lakelock.admin.manual_changes import audited, read_audit
 from lakelock.cli.output import Exit
-from lakelock.data_locks import Resource, lock_request
 from lakelock.errors import LeaseLost
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.occ.reservations import reserve
 from lakelock.settings import Settings
-from lakelock.storage.local import LocalStorage
-from lakelock.table import layout
 
 MONTH = Resource.of("month=1")
 QUICK = Settings.resolve({"data_locks.lease_s": 1, "data_locks.renew_s": 0.3, "data_locks.sleep_s": 0.05}).settings

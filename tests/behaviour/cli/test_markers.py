@@ -7,16 +7,13 @@ import re
 import time
 from pathlib import Path
 
+from tests.api import Coordinator, LocalStorage, StorageLocation, layout
 from tests.behaviour.cli.command_line import everything, left_by_a_dead_writer, run, writer
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import insert, leftovers, put_file
 
 from lakelock.cli.output import Exit
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import HeartbeatSettings, Settings
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.location import StorageLocation
-from lakelock.table import layout
 
 
 class TestMarkers:

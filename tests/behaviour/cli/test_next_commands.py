@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
+from tests.api import LocalStorage
 from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import insert, new_table
 
@@ -14,7 +15,6 @@ from lakelock.admin.executor_archive import ExecutorArchive
 from lakelock.cli import table_setup
 from lakelock.cli.output import Exit
 from lakelock.errors import LockTimeout
-from lakelock.storage.local import LocalStorage
 
 NAME = "two words; and 'more' größe"
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
+from tests.api import ArrowEngine, LocalStorage, layout
 from tests.behaviour.cli.command_line import everything, run, writer
 from tests.behaviour.upkeep.test_optimize import content, rows
 
 from lakelock.cli.output import Exit, moment
-from lakelock.engine.arrow import ArrowEngine
-from lakelock.storage.local import LocalStorage
-from lakelock.table import layout
 
 
 def test_small_files_are_joined_and_a_dry_run_changes_nothing(storage: LocalStorage, path: str) -> None:

@@ -6,12 +6,12 @@ from pathlib import Path
 from xml.etree import ElementTree as Xml
 
 import pytest
+from tests.api import LocalStorage
 from tests.behaviour.cli.command_line import run, writer
 from tests.behaviour.tables import insert, put_file
 
 from lakelock.admin.timeline_page import Bar, lanes_of, timeline_page
 from lakelock.errors import ConflictError
-from lakelock.storage.local import LocalStorage
 
 SVG = "{http://www.w3.org/2000/svg}"
 

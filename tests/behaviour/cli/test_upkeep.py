@@ -6,12 +6,11 @@ import re
 from pathlib import Path
 
 import pytest
+from tests.api import LocalStorage, layout
 from tests.behaviour.cli.command_line import left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import put_file
 
 from lakelock.cli.output import Exit
-from lakelock.storage.local import LocalStorage
-from lakelock.table import layout
 
 NOW = ["--set", "clean.policy=KEEP_LATEST_COMMITS", "--set", "clean.keep_commits=1", "--set", "clean.readers_s=0"]
 SHORT = ["--set", "archive.min_commits=2", "--set", "archive.max_commits=2", "--set", "archive.min_age_s=0"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from tests.api import FileGroupId, LocalStorage
 from tests.behaviour.cli.command_line import everything, left_by_a_dead_writer, run, writer
 from tests.behaviour.tables import insert, put_file
 
 from lakelock.admin.watch import Watch, view_of
 from lakelock.storage.counted import Tally, counting
-from lakelock.storage.local import LocalStorage
-from lakelock.table.layout import FileGroupId
 
 
 def refreshes(path: str, *options: str) -> list[Any]:

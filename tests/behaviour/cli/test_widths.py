@@ -7,12 +7,12 @@ from io import StringIO
 
 import pytest
 from rich.console import Console
+from tests.api import LocalStorage
 from tests.behaviour.cli.command_line import left_by_a_dead_writer, on_terminal, run, writer
 from tests.behaviour.tables import insert
 from tests.sizes import in_ci
 
 from lakelock.cli.output import in_columns
-from lakelock.storage.local import LocalStorage
 
 NAME = "a-rather-long-application-name-of-a-nightly-backfill " * 5
 

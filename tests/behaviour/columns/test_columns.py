@@ -12,21 +12,24 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from hudi import HudiTableBuilder
+from tests.api import (
+    Action,
+    ArrowEngine,
+    ConflictRule,
+    LocalStorage,
+    Storage,
+    SystemRuntime,
+    TableProperties,
+    TableSchema,
+    create_table,
+    layout,
+)
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, writer
 
-from lakelock.clock import SystemRuntime
-from lakelock.conflict import ConflictRule
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, InputError, LockTimeout, SchemaError
-from lakelock.occ.create import create_table
 from lakelock.settings import Settings
-from lakelock.storage import Listed, Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.table import layout
-from lakelock.table.instants import Action
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
+from lakelock.storage import Listed
 from lakelock.table.schema_changes import Alteration
 
 ADDRESS = pa.struct([("street", pa.string()), ("floor", pa.int32())])

@@ -6,17 +6,12 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine, MemoryStorage, SystemRuntime, TableProperties, TableSchema, create_table
 from tests.behaviour.tables import QUICK, leftovers, writer
 
-from lakelock.clock import SystemRuntime
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import SchemaError
-from lakelock.occ.create import create_table
 from lakelock.settings import MissingColumns, WriteSettings
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting import ARROW
-from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes import Alteration
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("w", pa.int64())])

@@ -7,17 +7,12 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import ArrowEngine, ConflictRule, Coordinator, MemoryStorage, TableSchema, Transaction
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import HUDI, QUICK, SCHEMA, leftovers, new_table, writer
 
-from lakelock.conflict import ConflictRule
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes import Alteration
 
 NOTED = SCHEMA.append(pa.field("note", pa.string()))

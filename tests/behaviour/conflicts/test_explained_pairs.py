@@ -7,23 +7,27 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import (
+    ArrowEngine,
+    BucketIndex,
+    ConflictRule,
+    MemoryStorage,
+    SystemRuntime,
+    TableProperties,
+    TableSchema,
+    create_table,
+    layout,
+)
 from tests.behaviour.tables import HUDI, QUICK, SCHEMA, insert, memory_table, new_table, put_file, writer
 from tests.faulty_storage import CountingStorage
 from tests.sizes import in_ci
 
-from lakelock.clock import SystemRuntime
-from lakelock.conflict import DECLARE_SCOPE, REMEDIES, WEAKER_LEVEL, ConflictRule, FoundAt, Remedy, Verdict
-from lakelock.engine.arrow import ArrowEngine
+from lakelock.conflict import DECLARE_SCOPE, REMEDIES, WEAKER_LEVEL, FoundAt, Remedy, Verdict
 from lakelock.errors import ConflictError, InputError
-from lakelock.occ.create import create_table
 from lakelock.occ.footprint import Level, WholeTable
 from lakelock.occ.rules import LEVELS
 from lakelock.settings import ArchiveSettings, CleanSettings, ConcurrencySettings
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.index import BucketIndex, GlobalIndex
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
+from lakelock.table.index import GlobalIndex
 
 COLLIDES, DEPENDS, PASSES = Verdict.COLLIDES, Verdict.DEPENDS, Verdict.PASSES
 

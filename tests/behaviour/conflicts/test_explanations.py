@@ -7,6 +7,7 @@ import pickle
 from dataclasses import replace
 
 import pytest
+from tests.api import AppTransaction, ConflictRule, FileGroupId, MemoryStorage, WriteRequest
 from tests.behaviour.tables import HUDI, QUICK, ScriptedRead, groups, insert, memory_table, put_file, writer
 
 from lakelock.conflict import (
@@ -17,7 +18,6 @@ from lakelock.conflict import (
     WEAKER_LEVEL,
     WHOLE_TABLE,
     Conflict,
-    ConflictRule,
     Explanation,
     FoundAt,
     Party,
@@ -25,14 +25,10 @@ from lakelock.conflict import (
     Verdict,
 )
 from lakelock.errors import ConcurrentAppendException, ConflictError, EarlyConflictError
-from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.explain import profiles_with
 from lakelock.occ.footprint import WholeTable
-from lakelock.occ.request import WriteRequest
 from lakelock.occ.rules import PROFILES
 from lakelock.settings import ConcurrencySettings, Settings
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table.layout import FileGroupId
 
 
 def delta(level: str) -> Settings:

@@ -7,13 +7,9 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 from tests import conflict_pairs
+from tests.api import ArrowEngine, Committed, LocalStorage, Transaction
 from tests.behaviour.tables import writer
 from tests.conflict_pairs import Side
-
-from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.committed import Committed
-from lakelock.occ.transaction import Transaction
-from lakelock.storage.local import LocalStorage
 
 OPERATIONS = ["INSERT", "UPSERT", "UPDATE", "MERGE", "OVERWRITE"]
 

@@ -11,6 +11,20 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import (
+    AppTransaction,
+    ArrowEngine,
+    ConflictRule,
+    Coordinator,
+    LocalStorage,
+    MemoryStorage,
+    Storage,
+    TableSchema,
+    Transaction,
+    WriteRequest,
+    WriteStat,
+    layout,
+)
 from tests.behaviour.tables import (
     QUICK,
     SCHEMA,
@@ -27,23 +41,12 @@ from typer.testing import CliRunner
 
 from lakelock import errors
 from lakelock.cli.main import app
-from lakelock.conflict import Conflict, ConflictRule, Party
-from lakelock.engine.arrow import ArrowEngine
+from lakelock.conflict import Conflict, Party
 from lakelock.errors import ConflictError, SettingsError, TableError
-from lakelock.occ.commit_keys import AppTransaction
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import CLUSTER
 from lakelock.occ.recorded_lock import move_recorded, recorded_guard
-from lakelock.occ.request import WriteRequest
 from lakelock.occ.rules import rejection
-from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings, Settings
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.schema import TableSchema
 
 
 def with_profile(profile: str, isolation: str = "Serializable") -> Settings:

@@ -6,16 +6,14 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.api import ConflictRule, EventKind, FileGroupId, Outcome, WriterIdentity, format_instant, layout
 from tests.behaviour.tables import QUICK, Recorder, ScriptedRead, groups, insert, leftovers, memory_table, put_file, writer
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
-from lakelock.conflict import Conflict, ConflictRule, Party
+from lakelock.conflict import Conflict, Party
 from lakelock.errors import ConcurrentAppendException, ConflictError, CorruptTableError, EarlyConflictError
-from lakelock.events import EventKind
-from lakelock.identity import WriterIdentity
 from lakelock.occ.ending import TransactionState
 from lakelock.occ.footprint import WholeTable
-from lakelock.occ.history import Outcome
 from lakelock.occ.rejections import (
     KEPT_DAYS,
     MOST_RECORDS,
@@ -25,9 +23,6 @@ from lakelock.occ.rejections import (
     write_rejection,
 )
 from lakelock.settings import ConcurrencySettings, Settings
-from lakelock.table import layout
-from lakelock.table.instants import format_instant
-from lakelock.table.layout import FileGroupId
 
 ME = WriterIdentity("id", "app", "host", 1, "user")
 GROUP = FileGroupId("month=1", "a")

@@ -11,9 +11,10 @@ from random import Random
 from time import monotonic, sleep
 
 import pytest
+from tests.api import DataLocks, Resource, lock_request
 from tests.waiting import Stopwatch, eventually
 
-from lakelock.data_locks import DataLease, DataLocks, LockRequest, Resource, lock_request
+from lakelock.data_locks import DataLease, LockRequest
 from lakelock.errors import InputError, LeaseLost, LockError, LockTimeout
 
 LEASE_S = 1.5

@@ -11,10 +11,10 @@ from threading import Barrier
 from time import monotonic
 
 import pytest
+from tests.api import DataLocks, Resource, SystemRuntime, lock_request
 from tests.behaviour.data_locks.data_lock_suite import SLACK_S, Later, granted
 
-from lakelock.clock import SystemRuntime
-from lakelock.data_locks import TABLE, DataLocks, LockRequest, Mode, Resource, lock_request
+from lakelock.data_locks import TABLE, LockRequest, Mode
 from lakelock.data_locks.base import Wanted, holding_several
 from lakelock.data_locks.operations import locks_of
 from lakelock.errors import InputError, LockTimeout

@@ -6,23 +6,17 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.api import DataLocks, Events, LocalStorage, MemoryStorage, Storage, SystemRuntime, WriterIdentity, layout
 from tests.behaviour.data_locks.data_lock_suite import P1, DataLockSuite, Writers, granted, own
 from tests.integration.matrix import mark
 
-from lakelock.clock import SystemRuntime
-from lakelock.data_locks import DataLocks, open_data_locks
+from lakelock.data_locks import open_data_locks
 from lakelock.data_locks.base import Wanted, holding_several
 from lakelock.data_locks.document import DocumentDataLocks, StorageRegister
 from lakelock.errors import CorruptTableError, LockTimeout, ProviderUnavailable, StorageUnavailable
-from lakelock.events import Events
-from lakelock.identity import WriterIdentity
 from lakelock.providers.base import Opening
 from lakelock.settings import Settings
 from lakelock.settings.data_locks import DataLockSettings
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 from lakelock.testing import ManualRuntime
 
 RUNTIME = SystemRuntime()

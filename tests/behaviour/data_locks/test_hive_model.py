@@ -6,13 +6,11 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.api import DataLocks, LocalStorage, SystemRuntime, WriterIdentity
 from tests.behaviour.data_locks.hive_model_suite import HiveModelSuite, Warehouse
 
-from lakelock.clock import SystemRuntime
-from lakelock.data_locks import DataLocks, open_data_locks
-from lakelock.identity import WriterIdentity
+from lakelock.data_locks import open_data_locks
 from lakelock.settings import Settings
-from lakelock.storage.local import LocalStorage
 
 RUNTIME = SystemRuntime()
 

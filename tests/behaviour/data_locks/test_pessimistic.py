@@ -14,21 +14,24 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import (
+    ArrowEngine,
+    ConflictRule,
+    Coordinator,
+    LocalStorage,
+    MemoryStorage,
+    Resource,
+    Storage,
+    WriteRequest,
+    with_retries,
+)
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, leftovers, memory_table, new_table, put_file, writer
 from tests.waiting import eventually
 
-from lakelock.conflict import Conflict, ConflictRule
-from lakelock.data_locks import Resource
-from lakelock.engine.arrow import ArrowEngine
+from lakelock.conflict import Conflict
 from lakelock.errors import ConflictError, InputError, LockTimeout, ProviderMismatch
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.request import WriteRequest
-from lakelock.occ.retry import with_retries
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.settings.data_locks import DataLockSettings
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
 
 LOCKED = replace(
     QUICK,

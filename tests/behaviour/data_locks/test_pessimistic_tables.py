@@ -8,17 +8,14 @@ from threading import Barrier
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine, Coordinator, MemoryStorage, Resource
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, new_table, writer
 from tests.waiting import eventually
 
-from lakelock.data_locks import Resource
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, LockTimeout
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.data_locking import holding_together
 from lakelock.settings import ConcurrencySettings
 from lakelock.settings.data_locks import DataLockSettings
-from lakelock.storage.memory import MemoryStorage
 
 LOCKED = replace(
     QUICK,

@@ -8,13 +8,11 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.api import layout, open_storage, read_timeline
 from tests.behaviour.tables import light_commits, new_table
 
-from lakelock.storage.location import open_storage
-from lakelock.table import layout
 from lakelock.table.checkpoint import ROWS, Checkpoint, LoadedRows
 from lakelock.table.commit_effects import Coverage
-from lakelock.table.timeline import read_timeline
 
 FILES, PARTITIONS = 1_000_000, 1_000
 MOST_BYTES = 500_000_000

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import (
+    Action,
+    AppTransaction,
+    CommitMetadata,
+    Coordinator,
+    EventKind,
+    Instant,
+    MemoryStorage,
+    State,
+    TableIO,
+    layout,
+    read_snapshot,
+    read_timeline,
+)
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import Recorder, insert, light_commits, new_table, put_file, writer
 from tests.faulty_storage import CountingStorage, Wrapped
 from tests.tuning import settings_of
 
 from lakelock.errors import StorageError
-from lakelock.events import EventKind
-from lakelock.occ.commit_keys import AppTransaction
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 from lakelock.table.checkpoint import Checkpoint
-from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.instants import Action, Instant, State
-from lakelock.table.io import TableIO
-from lakelock.table.snapshot import read_snapshot
-from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
 
 EVERY = 3

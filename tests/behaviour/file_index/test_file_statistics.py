@@ -8,16 +8,11 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import ArrowEngine, MemoryStorage, TableProperties, TableSchema, WriteStat, create_table
 from tests.behaviour.tables import writer
 
-from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.create import create_table
 from lakelock.settings import Settings
-from lakelock.storage.memory import MemoryStorage
 from lakelock.table import statistics as module
-from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
 from lakelock.table.statistics import (
     ColumnRange,
     FileStatistics,

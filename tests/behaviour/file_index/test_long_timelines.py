@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from tests.api import MemoryStorage, Storage, layout
 from tests.behaviour.tables import insert, new_table, put_file, writer
 from tests.faulty_storage import Wrapped
 from tests.tuning import settings_of
 
 from lakelock.settings import Settings
-from lakelock.storage import Listed, Storage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
+from lakelock.storage import Listed
 
 
 class _InPages(Wrapped):

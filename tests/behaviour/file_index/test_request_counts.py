@@ -3,23 +3,17 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import AppTransaction, Coordinator, EventKind, FileGroupId, MemoryStorage, WriterIdentity, layout, with_retries
 from tests.behaviour.tables import Recorder, insert, memory_table, new_file, new_table, put_file, writer
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, PagedStorage, Rule
 from tests.tuning import settings_of
 
 from lakelock.errors import ConflictError, EarlyConflictError, StorageUnavailable
-from lakelock.events import EventKind
-from lakelock.identity import WriterIdentity
 from lakelock.markers.claims import Claim
-from lakelock.occ.commit_keys import AppTransaction
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.log import Decision, DecisionKind, DecisionLog
-from lakelock.occ.retry import wait_for, with_retries
+from lakelock.occ.retry import wait_for
 from lakelock.settings import Settings
 from lakelock.settings.sections import ListingSettings
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.layout import FileGroupId
 from lakelock.testing.runtime import ManualRuntime
 
 IN_2030_MS = 1_900_000_000_000

@@ -7,14 +7,12 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine, Coordinator, MemoryStorage
 from tests.behaviour.tables import SCHEMA, light_commits, new_file, new_table, writer
 from tests.faulty_storage import PagedStorage
 from tests.sizes import examples
 
-from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 
 NOW_MS = 1_900_000_000_000

@@ -7,15 +7,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.api import (
+    Event,
+    EventKind,
+    Events,
+    Lease,
+    LocalStorage,
+    LockProvider,
+    MemoryStorage,
+    Storage,
+    WriterIdentity,
+    open_provider,
+)
 from tests.sizes import in_ci
 
-from lakelock.events import Event, EventKind, Events
-from lakelock.identity import WriterIdentity
-from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.settings import LockSettings, Settings
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 
 LEASE_S = 15.0

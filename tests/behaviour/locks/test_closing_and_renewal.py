@@ -5,18 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.api import Coordinator, Lease, MemoryStorage, StorageLocation, WriterIdentity, layout, open_provider, renewing
 from tests.behaviour.tables import QUICK, groups, insert, memory_table, new_table
 from tests.faulty_storage import Wrapped
 
 from lakelock.clock import Repeating
 from lakelock.errors import StorageError
-from lakelock.identity import WriterIdentity
-from lakelock.occ.coordinator import Coordinator
-from lakelock.providers import Lease, open_provider, renewing
 from lakelock.settings import ConcurrencySettings, Settings
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 from lakelock.testing import ManualRuntime
 
 NO_THREAD = "can't start new thread"

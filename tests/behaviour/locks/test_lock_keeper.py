@@ -9,17 +9,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.api import DataLocks, Resource, StorageLocation, SystemRuntime, WriterIdentity, lock_request
 from tests.behaviour.tables import new_table
 from tests.waiting import eventually
 
-from lakelock.clock import SystemRuntime
-from lakelock.data_locks import DataLocks, Resource, lock_request, open_data_locks
+from lakelock.data_locks import open_data_locks
 from lakelock.data_locks.keeper import GONE, KeeperOrder, KeptLocks, SignOfLife, keeping
 from lakelock.errors import LockTimeout, ProviderUnavailable
-from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
 from lakelock.spark_plugin.source_sink import given_back
-from lakelock.storage.location import StorageLocation
 
 # A lease of ten minutes: what is free after seconds was given back.
 SLOW_LEASE = {"data_locks.lease_s": 600, "data_locks.renew_s": 0.2, "data_locks.sleep_s": 0.05}

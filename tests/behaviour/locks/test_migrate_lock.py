@@ -5,20 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.api import Coordinator, LockProvider, MemoryStorage, Resource, Storage, layout
 from tests.behaviour.tables import QUICK, groups, insert, leftovers, memory_table, put_file, writer
 from tests.faulty_storage import FaultyStorage, Rule
 
 from lakelock.admin.manual_changes import migrate, plan_migration, read_audit
-from lakelock.data_locks import Resource
 from lakelock.errors import LeaseLost, LockError, LockTimeout, ProviderMismatch
 from lakelock.occ import recorded_lock
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.recorded_lock import recorded_provider
-from lakelock.providers import LockProvider
 from lakelock.settings.data_locks import DataLockSettings
-from lakelock.storage import Storage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 
 OLD = "storage:.hoodie/.locks/table_lock.json"
 ELSEWHERE = replace(QUICK, lock=replace(QUICK.lock, provider="redis://127.0.0.1:1/0"))

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import MemoryStorage, renewing
 from tests.behaviour.locks.storage_lock_world import LEASE_S, PLACES, World, make_storage, prepared, take
 from tests.faulty_storage import CountingStorage
 
 from lakelock.errors import LockError, LockTimeout
-from lakelock.providers import renewing
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.testing.lock_suite import LockedTable, OneProcessPromises
 

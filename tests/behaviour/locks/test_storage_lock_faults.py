@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.api import EventKind, Events, Storage, renewing
 from tests.behaviour.locks.storage_lock_world import LEASE_S, PLACES, World, make_storage, prepared, take
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable, StorageUnavailable
-from lakelock.events import EventKind, Events
-from lakelock.providers import renewing
-from lakelock.storage import Storage
 from lakelock.testing import ManualRuntime
 
 

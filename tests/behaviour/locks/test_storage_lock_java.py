@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import MemoryStorage, Storage
 from tests.behaviour.locks.storage_lock_world import PLACES, World, make_storage, take
 
 from lakelock.errors import LockTimeout
-from lakelock.storage import Storage
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 
 

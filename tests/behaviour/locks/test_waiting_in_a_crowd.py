@@ -5,13 +5,12 @@ from __future__ import annotations
 from itertools import count
 
 import pytest
+from tests.api import MemoryStorage, layout
 from tests.behaviour.locks.storage_lock_world import World
 
 from lakelock.errors import LockTimeout
 from lakelock.providers.storage import LockFile
 from lakelock.settings import LockSettings
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 
 POLL_S = LockSettings().poll_s
 WAIT_S, TURN_S = 60.0, 1.0

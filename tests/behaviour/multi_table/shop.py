@@ -5,22 +5,24 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
+from tests.api import (
+    AppTransaction,
+    Committed,
+    Coordinator,
+    MemoryStorage,
+    Storage,
+    StorageLocation,
+    TableIO,
+    WriteRequest,
+    layout,
+    read_snapshot,
+    read_timeline,
+)
 from tests.behaviour.tables import QUICK, Recorder, new_table, put_file
 
 from lakelock.errors import StorageUnavailable
-from lakelock.occ.commit_keys import AppTransaction
-from lakelock.occ.committed import Committed
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.multi_table import MultiTableTransaction
-from lakelock.occ.request import WriteRequest
 from lakelock.settings import Settings
-from lakelock.storage import Storage
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.io import TableIO
-from lakelock.table.snapshot import read_snapshot
-from lakelock.table.timeline import read_timeline
 from lakelock.testing import ManualRuntime
 
 SETTINGS = replace(QUICK, retry=replace(QUICK.retry, attempts=1))

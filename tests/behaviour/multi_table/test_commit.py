@@ -5,18 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.api import AppTransaction, layout, read_timeline
 from tests.behaviour.multi_table.shop import SETTINGS, Shop
 from tests.behaviour.tables import ScriptedRead, light_commits, put_file
 from tests.faulty_storage import CountingStorage
 
 from lakelock.errors import ConflictError, InputError, TableError, TransactionStateError
 from lakelock.occ import commit_keys as keys
-from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.log import DecisionKind, TransactionName
 from lakelock.settings import TransactionSettings
-from lakelock.table import layout
 from lakelock.table.archive import read_commit
-from lakelock.table.timeline import read_timeline
 
 
 @pytest.mark.parametrize("names", [("orders", "stock"), ("bills", "orders", "stock")], ids=["two", "three"])

@@ -6,13 +6,12 @@ import contextlib
 from itertools import permutations
 
 import pytest
+from tests.api import Outcome, layout
 from tests.behaviour.multi_table.shop import Shop
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule, Wrapped
 from tests.sizes import but_in_ci, in_ci
 
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
-from lakelock.occ.history import Outcome
-from lakelock.table import layout
 
 LAST_REQUEST = 95
 

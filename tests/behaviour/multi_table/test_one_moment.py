@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.api import AppTransaction, ArrowEngine, EventKind, MemoryStorage, WriteRequest
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import transaction
 from lakelock.errors import ConflictError, EarlyConflictError, InputError, TransactionStateError
-from lakelock.events import EventKind
-from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.multi_table import CUT_ROUNDS, MultiTableTransaction
-from lakelock.occ.request import WriteRequest
 from lakelock.occ.retry import run_over
-from lakelock.storage.memory import MemoryStorage
 
 BATCH = AppTransaction("stream", 7)
 

@@ -9,14 +9,13 @@ from threading import Barrier
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import ArrowEngine, MemoryStorage
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, leftovers, new_table, writer
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import snapshot, transaction
 from lakelock.errors import LockTimeout
 from lakelock.settings import ConcurrencySettings, RetrySettings
 from lakelock.settings.data_locks import DataLockSettings
-from lakelock.storage.memory import MemoryStorage
 
 LOCKED = replace(
     QUICK,

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import Outcome, layout
 from tests.behaviour.multi_table.shop import Shop
 from tests.behaviour.multi_table.test_settling import OUTCOME, prepare_of, stopped_at
 from tests.behaviour.tables import QUICK, put_file
 
-from lakelock.occ.history import Outcome
 from lakelock.occ.restore import restore
-from lakelock.table import layout
 
 
 def restored(shop: Shop, name: str, as_of: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.api import WriteRequest
 from tests.behaviour.multi_table.shop import SETTINGS, Shop
 from tests.behaviour.tables import put_file
 
 from lakelock.errors import ConflictError, EarlyConflictError
 from lakelock.occ.footprint import CLUSTER
-from lakelock.occ.request import WriteRequest
 from lakelock.occ.retry import run_over
 
 HOLDER_WAIT_S = 5.0

@@ -5,17 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.api import Outcome, layout
 from tests.behaviour.multi_table.shop import SETTINGS, Shop
 from tests.behaviour.tables import new_table
 from tests.faulty_storage import FaultyStorage, Rule
 
 from lakelock.errors import InputError, LockTimeout, RolledBackError, StorageUnavailable, TableError
-from lakelock.occ.history import Outcome, why_rejected
+from lakelock.occ.history import why_rejected
 from lakelock.occ.log import DecisionKind, Verdict, read_outcome
 from lakelock.occ.multi_table import settle_without_home
 from lakelock.occ.recovery import collect_outcomes
 from lakelock.settings import HeartbeatSettings
-from lakelock.table import layout
 
 OUTCOME = f"{layout.OUTCOMES}/*"
 BORN_TO_LIVE = replace(SETTINGS, heartbeat=HeartbeatSettings(interval_s=60.0, tolerable_misses=3))

@@ -6,12 +6,12 @@ import contextlib
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine
 from tests.behaviour.multi_table.shop import Shop
 from tests.behaviour.multi_table.test_every_fault import LAST_REQUEST, Dying, Killed, Life
 from tests.behaviour.tables import SCHEMA, writer
 from tests.faulty_storage import CountingStorage, Wrapped
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import snapshot, transaction
 from lakelock.errors import InputError
 from lakelock.occ.multi_table import timelines_of_one_moment
@@ -82,9 +82,8 @@ def rows(*values: tuple[str, int, str]) -> pa.Table:
 
 
 def test_the_engine_moves_rows_between_tables_and_reads_them_at_one_moment():
+    from tests.api import MemoryStorage
     from tests.behaviour.tables import new_table
-
-    from lakelock.storage.memory import MemoryStorage
 
     storages = [MemoryStorage(name=name) for name in ("orders", "stock")]
     for storage in storages:

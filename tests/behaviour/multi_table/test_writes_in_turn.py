@@ -11,21 +11,23 @@ from random import Random
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import (
+    ArrowEngine,
+    BucketIndex,
+    ConflictRule,
+    LocalStorage,
+    MemoryStorage,
+    SystemRuntime,
+    TableProperties,
+    TableSchema,
+    create_table,
+)
 from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
 from tests.sizes import but_in_ci
 
-from lakelock.clock import SystemRuntime
-from lakelock.conflict import ConflictRule
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import ArrowTransaction, transaction
 from lakelock.errors import ConflictError
-from lakelock.occ.create import create_table
 from lakelock.settings import WriteSettings
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table.index import BucketIndex
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
 
 INDEXES = [None, BucketIndex(3, ("id",))]
 Rows = list[tuple[str, int, str]]

@@ -10,26 +10,31 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import (
+    ArrowEngine,
+    BaseFile,
+    BucketIndex,
+    ConflictRule,
+    LocalStorage,
+    MemoryStorage,
+    Storage,
+    SystemRuntime,
+    TableProperties,
+    TableSchema,
+    Transaction,
+    create_table,
+    layout,
+)
 from tests.behaviour.tables import QUICK, SCHEMA, writer
 
-from lakelock.clock import SystemRuntime
-from lakelock.conflict import ConflictRule
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.file_tasks import write_new_files
 from lakelock.errors import ConcurrentAppendException, ConflictError, EarlyConflictError, InputError, StorageError, TableError
 from lakelock.markers.data_files import TaskToken
-from lakelock.occ.create import check_definition, create_table
-from lakelock.occ.transaction import Transaction
+from lakelock.occ.create import check_definition
 from lakelock.settings import ConcurrencySettings, RetrySettings, Settings, WriteSettings
-from lakelock.storage import Storage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.base_files import BaseFile
-from lakelock.table.index import BucketIndex, bucket_group, bucket_of
+from lakelock.table.index import bucket_group, bucket_of
 from lakelock.table.key_search import buckets_of_keys
-from lakelock.table.properties import TableProperties, read_properties
-from lakelock.table.schema import TableSchema
+from lakelock.table.properties import read_properties
 
 INDEX = BucketIndex(4, ("id",))
 ONCE = Settings(lock=QUICK.lock, heartbeat=QUICK.heartbeat, retry=RetrySettings(attempts=1))

@@ -8,15 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hudi import HudiTableBuilder
+from tests.api import ArrowEngine, LocalStorage, SystemRuntime, TableProperties, TableSchema, create_table
 from tests.behaviour.tables import writer
 
-from lakelock.clock import SystemRuntime
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import SchemaError
-from lakelock.occ.create import create_table
-from lakelock.storage.local import LocalStorage
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
 from lakelock.table.transforms import partition_columns
 
 ROWS = pa.schema([("id", pa.int64()), ("at", pa.timestamp("us", "UTC")), ("n", pa.int64())])

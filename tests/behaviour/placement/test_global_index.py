@@ -6,18 +6,13 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine, LocalStorage, SystemRuntime, TableProperties, TableSchema, create_table, layout
 from tests.behaviour.tables import QUICK, SCHEMA, writer
 
-from lakelock.clock import SystemRuntime
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, StorageError, TableError
-from lakelock.occ.create import create_table
 from lakelock.settings import Settings, WriteSettings
-from lakelock.storage.local import LocalStorage
-from lakelock.table import layout
 from lakelock.table.index import GlobalIndex, index_from_bytes, parsed_index
-from lakelock.table.properties import TableProperties, read_properties
-from lakelock.table.schema import TableSchema
+from lakelock.table.properties import read_properties
 
 ROWS = pa.table([pa.array(["k"]), pa.array([1], SCHEMA.field(1).type), pa.array(["m1"])], schema=SCHEMA)
 

@@ -8,18 +8,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hudi import HudiTableBuilder
+from tests.api import ArrowEngine, BaseFile, LocalStorage, SystemRuntime, TableProperties, TableSchema, create_table
 from tests.behaviour.tables import SCHEMA, writer
 from tests.behaviour.test_arrow_engine import content, rows
 
-from lakelock.clock import SystemRuntime
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError
-from lakelock.occ.create import create_table
 from lakelock.settings import Settings, WriteSettings
-from lakelock.storage.local import LocalStorage
-from lakelock.table.base_files import BaseFile
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
 
 TWICE = rows(("a", 1, "1"), ("a", 1, "1"), ("b", 2, "2"))
 

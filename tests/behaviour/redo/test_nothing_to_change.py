@@ -7,20 +7,22 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import (
+    AppTransaction,
+    ArrowEngine,
+    BucketIndex,
+    ConflictRule,
+    MemoryStorage,
+    Storage,
+    SystemRuntime,
+    TableProperties,
+    TableSchema,
+    create_table,
+)
 from tests.behaviour.tables import QUICK, leftovers, writer
 
-from lakelock.clock import SystemRuntime
-from lakelock.conflict import ConflictRule
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError
-from lakelock.occ.commit_keys import AppTransaction
-from lakelock.occ.create import create_table
 from lakelock.settings import ConcurrencySettings
-from lakelock.storage import Storage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table.index import BucketIndex
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
 
 COLUMNS = pa.schema([("id", pa.string()), ("v", pa.int64()), ("ts", pa.int64()), ("p", pa.string())])
 

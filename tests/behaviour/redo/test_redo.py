@@ -9,16 +9,13 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import ArrowEngine, DataFile, LocalStorage, MemoryStorage
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, leftovers, new_table, writer
 from tests.sizes import but
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, Settings
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
 from lakelock.table.rewriting import ArrowKernels
-from lakelock.table.snapshot import DataFile
 
 EARLY = replace(
     QUICK, heartbeat=HeartbeatSettings(interval_s=60), lock=LockSettings(wait_s=60, lease_s=60, renew_s=20, poll_s=0.02)

@@ -7,19 +7,14 @@ from threading import Thread
 
 import pyarrow.compute as pc
 import pytest
+from tests.api import BucketIndex, MemoryStorage, SystemRuntime, TableProperties, TableSchema, Transaction, create_table
 from tests.behaviour.redo.test_redo import EARLY, MONTHS, Watched, base, content, engine, rows
 from tests.behaviour.tables import SCHEMA, Recorder, leftovers, new_table, writer
 from tests.sizes import in_ci
 
-from lakelock.clock import SystemRuntime
-from lakelock.occ.create import create_table
-from lakelock.occ.transaction import Transaction
 from lakelock.settings import ConcurrencySettings
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table.index import BucketIndex, bucket_of
+from lakelock.table.index import bucket_of
 from lakelock.table.key_search import buckets_of_keys
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
 
 
 @pytest.fixture

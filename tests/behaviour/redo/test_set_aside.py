@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.api import FileGroupId, MemoryStorage, Transaction, layout
 from tests.behaviour.redo.test_redo import EARLY, MONTHS, Watched, base, content, engine, everywhere, rows
 from tests.behaviour.tables import Recorder, leftovers, new_table, writer
 from tests.faulty_storage import Wrapped
@@ -15,10 +16,7 @@ from lakelock.markers.claims import Claim
 from lakelock.occ.claims import AnnouncedGroups
 from lakelock.occ.ending import News, OwnDecision
 from lakelock.occ.rules import Collision
-from lakelock.occ.transaction import Transaction, goes_aside
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.layout import FileGroupId
+from lakelock.occ.transaction import goes_aside
 
 
 @pytest.fixture

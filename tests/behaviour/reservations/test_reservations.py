@@ -9,22 +9,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine, Coordinator, EventKind, FileGroupId, MemoryStorage, WriteRequest, layout, with_retries
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, insert, new_table, put_file, writer
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule, Wrapped
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, EarlyConflictError
-from lakelock.events import EventKind
 from lakelock.markers.claims import MOST_PLACES
-from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import WholeTable
-from lakelock.occ.request import WriteRequest
 from lakelock.occ.reservations import OwnReservation, Turn, remove, reserve
-from lakelock.occ.retry import with_retries
 from lakelock.settings import ConcurrencySettings
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.layout import FileGroupId
 from lakelock.testing import ManualRuntime
 
 HOLDER_WAIT_S = QUICK.retry.holder_wait_s

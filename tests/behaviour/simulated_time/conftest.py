@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import MemoryStorage
 from tests.behaviour.tables import new_table
 
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 
 

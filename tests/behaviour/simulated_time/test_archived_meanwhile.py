@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.api import Outcome, layout
 from tests.behaviour.foreign import Peer
 from tests.behaviour.simulated_time.writers import commit, writer
 from tests.behaviour.tables import groups, put_file
 from tests.faulty_storage import Wrapped
 
 from lakelock.errors import CommitOutcomeUnknown, CorruptTableError, RolledBackError, StorageUnavailable
-from lakelock.occ.history import Outcome
 from lakelock.occ.transaction import TransactionState
-from lakelock.table import layout
 
 
 class AfterDeciding(Wrapped):

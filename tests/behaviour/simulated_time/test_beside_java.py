@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import Action, ConflictRule, EventKind, MemoryStorage, RollbackPlan, format_instant, layout, read_timeline
 from tests.behaviour.foreign import Peer
 from tests.behaviour.simulated_time.writers import writer
 from tests.behaviour.tables import QUICK, new_table, put_file
 from tests.faulty_storage import Wrapped
 
-from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, CorruptTableError
-from lakelock.events import EventKind
 from lakelock.occ.begin import inflight_key
 from lakelock.occ.recovery import reap
 from lakelock.occ.rollback import RollbackOutcome
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.instants import Action, format_instant
-from lakelock.table.service_metadata import RollbackPlan
-from lakelock.table.timeline import read_timeline
 
 LIMIT_S = QUICK.heartbeat.interval_s * QUICK.heartbeat.tolerable_misses
 

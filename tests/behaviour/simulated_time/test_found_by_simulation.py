@@ -6,6 +6,18 @@ from contextlib import suppress
 from dataclasses import replace
 
 import pytest
+from tests.api import (
+    Action,
+    AppTransaction,
+    Coordinator,
+    FileGroupId,
+    Outcome,
+    StorageLocation,
+    TableProperties,
+    WriteRequest,
+    layout,
+    read_timeline,
+)
 from tests.behaviour.simulated_time.writers import writer
 from tests.behaviour.tables import QUICK, Recorder, put_file
 from tests.faulty_storage import Wrapped
@@ -14,19 +26,10 @@ from lakelock.errors import CommitOutcomeUnknown, InputError, ProviderUnavailabl
 from lakelock.markers.claims import Claim
 from lakelock.occ import retry
 from lakelock.occ.begin import requested_key
-from lakelock.occ.commit_keys import AppTransaction
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.history import Outcome
 from lakelock.occ.recovery import STALE_PROBE_S, reap
-from lakelock.occ.request import WriteRequest
 from lakelock.occ.targets import resources_of
 from lakelock.occ.transaction import TransactionState
-from lakelock.storage.location import StorageLocation
-from lakelock.table import layout
-from lakelock.table.instants import Action
-from lakelock.table.layout import FileGroupId
-from lakelock.table.properties import TableProperties, read_properties
-from lakelock.table.timeline import read_timeline
+from lakelock.table.properties import read_properties
 from lakelock.testing import ManualRuntime
 
 

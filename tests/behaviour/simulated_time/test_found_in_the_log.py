@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.api import Action, CommitMetadata, Transaction, layout, read_timeline
 from tests.behaviour.simulated_time.writers import commit, writer
 from tests.behaviour.tables import put_file
 from tests.faulty_storage import Wrapped
@@ -13,12 +14,8 @@ from tests.faulty_storage import Wrapped
 from lakelock.errors import CommitOutcomeUnknown, LockTimeout, StorageUnavailable
 from lakelock.occ.log import Decision, DecisionKind
 from lakelock.occ.rollback import RollbackOutcome, RollbackTarget, roll_back
-from lakelock.occ.transaction import Transaction
 from lakelock.settings import Settings
-from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.instants import Action, later_than
-from lakelock.table.timeline import read_timeline
+from lakelock.table.instants import later_than
 
 
 def roll_back_without_lock(storage, runtime, tx: Transaction) -> RollbackOutcome:

@@ -10,19 +10,15 @@ from dataclasses import replace
 
 import pyarrow as pa
 import pytest
+from tests.api import ArrowEngine, Coordinator, MemoryStorage, Outcome, StorageLocation
 from tests.behaviour.redo.test_redo import Watched
 from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table
 from tests.behaviour.test_every_fault import Dying, Killed
 from tests.faulty_storage import Call, Fault, FaultyStorage, Rule
 from tests.sizes import but_in_ci
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitOutcomeUnknown, LakelockError
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.history import Outcome
 from lakelock.settings import ConcurrencySettings
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 
 SETTINGS = replace(

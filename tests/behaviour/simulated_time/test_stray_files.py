@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import Coordinator, DataFile, StorageLocation, TableIO, layout, read_snapshot, read_timeline
 from tests.behaviour.foreign import Peer
 from tests.behaviour.simulated_time.writers import writer
 from tests.behaviour.tables import QUICK, Recorder, groups, leftovers, put_file
@@ -12,12 +13,6 @@ from lakelock.errors import StorageUnavailable
 from lakelock.markers import data_files as direct
 from lakelock.markers.data_files import MarkerKind
 from lakelock.markers.liveness import CLOCK_GRAIN_MS
-from lakelock.occ.coordinator import Coordinator
-from lakelock.storage.location import StorageLocation
-from lakelock.table import layout
-from lakelock.table.io import TableIO
-from lakelock.table.snapshot import DataFile, read_snapshot
-from lakelock.table.timeline import read_timeline
 
 LIMIT_S = QUICK.heartbeat.interval_s * QUICK.heartbeat.tolerable_misses + CLOCK_GRAIN_MS / 1000
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
+from tests.api import Coordinator, Runtime, Storage, StorageLocation
 from tests.behaviour.tables import QUICK, insert
 
-from lakelock.clock import Runtime
 from lakelock.events import Listener
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.storage import Storage
-from lakelock.storage.location import StorageLocation
 
 
 def writer(storage: Storage, runtime: Runtime, settings: Settings = QUICK, *listeners: Listener) -> Coordinator:

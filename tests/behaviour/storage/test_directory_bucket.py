@@ -9,6 +9,7 @@ from typing import Any
 import obstore
 import pytest
 from obstore.store import S3Store
+from tests.api import layout
 from tests.behaviour.tables import insert, new_table, writer
 from tests.directory_bucket import BUCKET, DirectoryBucket
 from tests.directory_bucket import PAGE as EXPRESS_PAGE
@@ -17,7 +18,6 @@ from lakelock.errors import SettingsError, StorageUnavailable
 from lakelock.occ.log import DecisionLog
 from lakelock.storage import Listed, objects
 from lakelock.storage.objects import ObjectStorage, of_one_moment
-from lakelock.table import layout
 
 KEYS = ["!first", "-1/f", "_late/f", "month=1/a", "month=1/b", "month=10/a", "month=2/a", "zero"]
 

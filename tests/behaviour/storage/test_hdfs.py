@@ -10,13 +10,12 @@ from threading import Thread
 from time import monotonic
 
 import pytest
+from tests.api import SystemRuntime, open_storage
 from tests.servers.stores.hdfs import Hdfs, hdfs_server
 
-from lakelock.clock import SystemRuntime
 from lakelock.errors import SettingsError, StorageError, StorageUnavailable, StorageUnsafe
 from lakelock.storage.hdfs import HdfsStorage
 from lakelock.storage.hdfs_cluster import Cluster, HdfsOptions, Status, from_hadoop, inode
-from lakelock.storage.location import open_storage
 
 Make = Callable[[], HdfsStorage]
 

@@ -8,16 +8,14 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.api import LocalStorage, MemoryStorage, Storage, SystemRuntime
 from tests.behaviour.tables import collided_writers, insert, leftovers, new_table
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 from tests.sizes import in_ci
 
-from lakelock.clock import SystemRuntime
 from lakelock.errors import StorageError, StorageUnavailable
-from lakelock.storage import Created, Storage, create, probe
+from lakelock.storage import Created, create, probe
 from lakelock.storage.hdfs import HdfsStorage
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
 
 ODD_NAMES = ["plain", "with space", "per%20cent", "a=b", "ümlaut-日本", "hash#mark", "question?", "plus+", "a:b", "it's"]
 

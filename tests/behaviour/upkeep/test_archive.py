@@ -6,25 +6,31 @@ from dataclasses import replace
 
 import pyarrow.compute as pc
 import pytest
+from tests.api import (
+    Action,
+    AppTransaction,
+    ArrowEngine,
+    FileGroupId,
+    Instant,
+    Outcome,
+    RollbackPlan,
+    State,
+    WriteRequest,
+    layout,
+)
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import Recorder, put_file
 from tests.behaviour.upkeep.test_optimize import rows
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
 from tests.faulty_storage import CountingStorage, FaultyStorage, RepeatingStorage, Rule
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError
-from lakelock.occ.commit_keys import AppTransaction
-from lakelock.occ.history import Outcome, read_summary
-from lakelock.occ.request import WriteRequest
+from lakelock.occ.history import read_summary
 from lakelock.settings import ArchiveSettings, CleanSettings, ListingSettings
-from lakelock.table import layout
 from lakelock.table.archive import archived_writes, completed_write, read_commit
 from lakelock.table.change_feed import read_changes
 from lakelock.table.history_files import read_history
-from lakelock.table.instants import Action, Instant, State, later_than
-from lakelock.table.layout import FileGroupId
-from lakelock.table.service_metadata import RollbackPlan
+from lakelock.table.instants import later_than
 
 
 def active(table: AgingTable) -> list[str]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.api import FileGroupId
 from tests.behaviour.foreign import Peer
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
 
 from lakelock.errors import InputError, SettingsError
 from lakelock.occ.clean import Cleaned, asked_retention
 from lakelock.settings import CleanSettings
-from lakelock.table.layout import FileGroupId
 
 SETTINGS = replace(KEEPING_TWO, clean=CleanSettings(readers_s=0))
 """They keep a week."""

@@ -7,18 +7,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from tests.api import Action, Coordinator, FileGroupId, StorageLocation, format_instant, layout
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import Recorder, put_file
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
 from tests.faulty_storage import CountingStorage, FaultyStorage, Rule
 
 from lakelock.errors import InputError, SnapshotTooOld, StorageUnavailable
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import CheckpointSettings, CleanSettings, ListingSettings
-from lakelock.storage.location import StorageLocation
-from lakelock.table import layout
-from lakelock.table.instants import Action, format_instant
-from lakelock.table.layout import FileGroupId
 from lakelock.table.service_metadata import CleanMetadata, CleanPlan
 from lakelock.testing import ManualRuntime
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.api import Action, FileGroupId, Instant, State, layout
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import put_file
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
@@ -12,9 +13,6 @@ from tests.faulty_storage import CountingStorage, FaultyStorage, Rule
 
 from lakelock.occ.clean import MOST_COMMITS, WHOLE_TABLE_EACH_MS, Cleaned
 from lakelock.settings import ListingSettings, Settings
-from lakelock.table import layout
-from lakelock.table.instants import Action, Instant, State
-from lakelock.table.layout import FileGroupId
 from lakelock.table.service_metadata import CleanedUntil, CleanMetadata, CleanPlan, SavepointMetadata
 
 EVERYTHING = ""

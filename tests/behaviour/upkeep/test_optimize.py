@@ -8,17 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.api import ArrowEngine, CommitMetadata, LocalStorage, MemoryStorage, layout
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import ConflictError, InputError
 from lakelock.occ.footprint import CommitSummary
 from lakelock.settings import OptimizeSettings, RetrySettings
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.rewriting import ArrowKernels
 
 META = ["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path"]

@@ -7,16 +7,14 @@ from dataclasses import replace
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import ArrowEngine, MemoryStorage, layout
 from tests.behaviour.tables import QUICK, leftovers, new_table, writer
 from tests.behaviour.upkeep.test_optimize import content, rows, stored
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import InputError, StorageError
 from lakelock.occ.restore import moment_of
 from lakelock.settings import WriteSettings
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 from lakelock.table.rewriting import ArrowKernels
 from lakelock.testing import ManualRuntime
 

@@ -5,14 +5,12 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from tests.api import Action, Coordinator, Instant, State, layout
 from tests.behaviour.tables import put_file
 from tests.behaviour.upkeep.upkeep_tables import PARTITION, AgingTable
 from tests.faulty_storage import FaultyStorage, RepeatingStorage, Rule
 
 from lakelock.errors import CorruptTableError, InputError, LeaseLost
-from lakelock.occ.coordinator import Coordinator
-from lakelock.table import layout
-from lakelock.table.instants import Action, Instant, State
 from lakelock.table.service_metadata import SAVEPOINTS, CleanMetadata, CleanPlan, SavepointMetadata
 
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.api import Outcome, layout
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import Recorder, put_file
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
-from lakelock.occ.history import Outcome
 from lakelock.settings import ListingSettings, UpkeepSettings
-from lakelock.table import layout
 
 AUTOMATIC = replace(KEEPING_TWO, upkeep=UpkeepSettings(auto=True, every_commits=5, budget_s=60))
 

@@ -5,14 +5,13 @@ from __future__ import annotations
 import contextlib
 
 import pytest
+from tests.api import Outcome, layout
 from tests.behaviour.test_every_fault import Dying, Killed
 from tests.behaviour.upkeep.upkeep_tables import AgingTable
 from tests.faulty_storage import Call, Fault, FaultyStorage, Rule
 from tests.sizes import but, but_in_ci
 
 from lakelock.errors import LakelockError, LeaseLost, LockTimeout
-from lakelock.occ.history import Outcome
-from lakelock.table import layout
 from lakelock.table.history_files import instants_in, read_history
 
 

@@ -5,16 +5,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from tests.api import (
+    Coordinator,
+    DataFile,
+    MemoryStorage,
+    Storage,
+    StorageLocation,
+    TableIO,
+    Timeline,
+    read_snapshot,
+    read_timeline,
+)
 from tests.behaviour.tables import QUICK, Recorder, new_table, put_file
 
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import ArchiveSettings, CleanSettings, Settings, UpkeepSettings
-from lakelock.storage import Storage
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table.io import TableIO
-from lakelock.table.snapshot import DataFile, read_snapshot
-from lakelock.table.timeline import Timeline, read_timeline
 from lakelock.testing import ManualRuntime
 
 KEEPING_TWO = replace(

@@ -11,14 +11,10 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakelock.clock import Runtime, SystemRuntime
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import snapshot, transaction
 from lakelock.errors import ConflictError, LockTimeout, RolledBackError
-from lakelock.events import Event, EventKind
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.storage.location import StorageLocation
+from tests.api import ArrowEngine, Coordinator, Event, EventKind, Runtime, StorageLocation, SystemRuntime
 from tests.crashing import arm
 from tests.demo.bookings.tables import BOOKED, BOOKINGS, SEATS, create_both, first_rows, halves, move
 from tests.demo.feed import Feed

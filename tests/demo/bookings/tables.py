@@ -8,14 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.clock import Runtime
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import transaction
-from lakelock.occ.create import create_table
 from lakelock.settings import Settings
-from lakelock.storage.location import StorageLocation
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
+from tests.api import ArrowEngine, Runtime, StorageLocation, TableProperties, TableSchema, create_table
 from tests.demo.flights import DemoError
 
 BOOKINGS, SEATS = "bookings", "seats"

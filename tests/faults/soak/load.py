@@ -8,11 +8,8 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from tests.api import ArrowEngine, Committed, Transaction
 from tests.behaviour.tables import SCHEMA
-
-from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.committed import Committed
-from lakelock.occ.transaction import Transaction
 
 Model = dict[tuple[str, str], int]
 """The rows: (partition, key) -> value."""

@@ -19,16 +19,13 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.api import ArrowEngine, DataFile, LocalStorage, layout
 from tests.behaviour.tables import leftovers, new_table
 from tests.faults.soak.load import Model, Operation, first_rows, replay
 from tests.faults.soak.usage import Usage, growth
 from tests.faults.worker import open_engine, rows
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.rejections import MOST_RECORDS
-from lakelock.storage.local import LocalStorage
-from lakelock.table import layout
-from lakelock.table.snapshot import DataFile
 
 HEARTBEAT_LIMIT_S = 8.0
 OPTIONS: dict[str, object] = {

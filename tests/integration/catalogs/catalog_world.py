@@ -7,16 +7,18 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pyarrow as pa
+from tests.api import (
+    ArrowEngine,
+    Coordinator,
+    Event,
+    EventKind,
+    StorageLocation,
+    SystemRuntime,
+    TableProperties,
+    TableSchema,
+    create_table,
+)
 from tests.tuning import settings_of
-
-from lakelock.clock import SystemRuntime
-from lakelock.engine.arrow import ArrowEngine
-from lakelock.events import Event, EventKind
-from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.create import create_table
-from lakelock.storage.location import StorageLocation
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
 
 SCHEMA = pa.schema(
     [

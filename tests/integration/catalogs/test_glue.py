@@ -11,14 +11,13 @@ from typing import Any
 import boto3
 import pyarrow as pa
 import pytest
+from tests.api import Coordinator, StorageLocation
 from tests.golden_tables import unpack
 from tests.integration.catalogs.catalog_world import NamedTable, orders
 from tests.servers.stores.s3 import s3_server
 
 from lakelock.errors import CatalogError, InputError, TableError
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
-from lakelock.storage.location import StorageLocation
 
 REGION = "us-east-1"
 

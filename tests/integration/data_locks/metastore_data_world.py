@@ -9,17 +9,14 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from tests.api import DataLocks, Event, Events, MemoryStorage, SystemRuntime, WriterIdentity
 from tests.behaviour.data_locks.data_lock_suite import LEASE_S
 from tests.tuning import settings_of
 
-from lakelock.clock import SystemRuntime
-from lakelock.data_locks import DataLocks, open_data_locks
-from lakelock.events import Event, Events
-from lakelock.identity import WriterIdentity
+from lakelock.data_locks import open_data_locks
 from lakelock.providers.hive_metastore.client import Calls, LockRow
 from lakelock.providers.hive_metastore.connection import Address, Wire
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.lock_processes import Worker
 from lakelock.testing.service import Service
 

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.api import DataLocks, Resource
 from tests.behaviour.data_locks.data_lock_suite import P1, P2, Later, own
 from tests.integration.data_locks.test_data_locks import open_one, tables
 from tests.servers import Service
 from tests.servers.locks.dynamodb_proxy import proxy_to
 from tests.servers.locks.redis import RedisServer
 
-from lakelock.data_locks import DataLocks, Resource
 from lakelock.data_locks.zookeeper import ZooKeeperDataLocks
 from lakelock.providers.zookeeper.session import ZooKeeperSession
 

@@ -7,18 +7,14 @@ from itertools import count
 from typing import Any, ClassVar
 
 import pytest
+from tests.api import DataLocks, Events, MemoryStorage, Storage, SystemRuntime, WriterIdentity, open_storage
 from tests.behaviour.data_locks.data_lock_suite import DataLockSuite, Writers
 from tests.integration.matrix import Services, mark
 from tests.servers import Service
 
-from lakelock.clock import SystemRuntime
-from lakelock.data_locks import DataLocks, open_data_locks
-from lakelock.events import Events, Listener
-from lakelock.identity import WriterIdentity
+from lakelock.data_locks import open_data_locks
+from lakelock.events import Listener
 from lakelock.settings import Settings
-from lakelock.storage import Storage
-from lakelock.storage.location import open_storage
-from lakelock.storage.memory import MemoryStorage
 
 RUNTIME = SystemRuntime()
 tables = count()

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
+from tests.api import DataLocks, MemoryStorage, Resource, WriterIdentity, open_provider
 from tests.behaviour.data_locks.data_lock_suite import P1, TABLE, Later, granted, own, share
 from tests.integration.data_locks.test_data_locks import RUNTIME, open_one, options, tables
 from tests.integration.matrix import Services
@@ -15,7 +16,6 @@ from tests.servers.locks.redis import RedisServer
 from tests.servers.process import free_port
 from tests.waiting import Stopwatch, eventually
 
-from lakelock.data_locks import DataLocks, Resource
 from lakelock.errors import (
     CorruptTableError,
     LakelockError,
@@ -25,10 +25,7 @@ from lakelock.errors import (
     ProviderRefused,
     ProviderUnavailable,
 )
-from lakelock.identity import WriterIdentity
-from lakelock.providers import open_provider
 from lakelock.settings import Settings
-from lakelock.storage.memory import MemoryStorage
 
 SECRET = "hunter2"
 Open = Callable[..., DataLocks]

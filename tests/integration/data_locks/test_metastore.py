@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
+from tests.api import EventKind, Resource, SystemRuntime, lock_request
 from tests.behaviour.data_locks.data_lock_suite import (
     P1,
     P2,
@@ -20,10 +21,7 @@ from tests.behaviour.data_locks.data_lock_suite import (
 from tests.integration.data_locks.metastore_data_world import TIMEOUT_S, DataWorld, data_world
 from tests.integration.matrix import mark
 
-from lakelock.clock import SystemRuntime
-from lakelock.data_locks import Resource, lock_request
 from lakelock.errors import LeaseLost, LockError, SettingsError
-from lakelock.events import EventKind
 from lakelock.providers.hive_metastore.client import ACQUIRED, EXCLUSIVE, SHARED_READ, WAITING, Calls
 from lakelock.testing.service import Service
 

@@ -5,17 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from tests.api import EventKind, Resource, SystemRuntime, renewing
 from tests.behaviour.data_locks.data_lock_suite import P1, P2, SLACK_S, Later, granted, own
 from tests.integration.data_locks.metastore_data_world import DataWorld, data_world
 from tests.integration.matrix import mark
 from tests.servers.locks.metastore_proxy import MetastoreProxy, metastore_proxy
 from tests.waiting import Stopwatch, eventually
 
-from lakelock.clock import SystemRuntime
-from lakelock.data_locks import Resource
 from lakelock.errors import ProviderUnavailable
-from lakelock.events import EventKind
-from lakelock.providers import renewing
 from lakelock.testing.service import Service
 
 pytestmark = pytest.mark.in_ci

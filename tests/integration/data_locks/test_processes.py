@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from tests.api import DataLocks, renewing
 from tests.behaviour.data_locks.data_lock_suite import LEASE_S, P1, P2, SLACK_S, granted, own, share
 from tests.integration.data_locks.test_data_locks import RUNTIME, open_one, options, tables
 from tests.integration.matrix import Services, mark
@@ -15,10 +16,9 @@ from tests.servers import Service
 from tests.sizes import but_in_ci
 from tests.waiting import Stopwatch, eventually
 
-from lakelock.data_locks import DataLease, DataLocks
+from lakelock.data_locks import DataLease
 from lakelock.data_locks.document import SWAP
 from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
-from lakelock.providers import renewing
 from lakelock.testing.lock_processes import Worker
 from lakelock.testing.proxy import Proxy
 

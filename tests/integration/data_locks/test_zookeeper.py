@@ -7,12 +7,13 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 
 import pytest
+from tests.api import DataLocks
 from tests.behaviour.data_locks.data_lock_suite import LEASE_S, DataLockSuite, Writers
 from tests.integration.data_locks.test_data_locks import open_one, tables
 from tests.integration.matrix import mark
 from tests.waiting import eventually
 
-from lakelock.data_locks import DataLocks, LockRequest
+from lakelock.data_locks import LockRequest
 from lakelock.errors import LockError
 from lakelock.testing.proxy import Proxy
 from lakelock.testing.service import Service

@@ -6,14 +6,13 @@ import socket
 from collections.abc import Iterator
 
 import pytest
+from tests.api import Event, EventKind, Resource
 from tests.behaviour.data_locks.data_lock_suite import P1, P2, TABLE, Later, granted, own, share
 from tests.integration.data_locks.zookeeper_data_world import Queues, queues_in
 from tests.waiting import Stopwatch, eventually
 
-from lakelock.data_locks import Resource
 from lakelock.data_locks import zookeeper as waiter_module
 from lakelock.errors import LeaseLost, LockError, LockTimeout
-from lakelock.events import Event, EventKind
 from lakelock.testing.service import Service
 
 pytestmark = pytest.mark.in_ci

@@ -7,9 +7,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.api import DataLocks
 from tests.integration.data_locks.test_data_locks import open_one, tables
 
-from lakelock.data_locks import DataLocks
 from lakelock.data_locks.zookeeper import ZooKeeperDataLocks
 from lakelock.events import Listener
 from lakelock.testing.service import Service

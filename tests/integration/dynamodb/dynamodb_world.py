@@ -10,15 +10,11 @@ from functools import cache
 from itertools import count
 from typing import Any
 
+from tests.api import Event, EventKind, Events, Lease, LockProvider, MemoryStorage, Runtime, WriterIdentity, open_provider
 from tests.servers.locks.dynamodb import REGION, TABLE
 from tests.servers.locks.dynamodb_proxy import Proxy, proxy_to
 
-from lakelock.clock import Runtime
-from lakelock.events import Event, EventKind, Events
-from lakelock.identity import WriterIdentity
-from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.settings import Settings
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 from lakelock.testing.service import Service
 

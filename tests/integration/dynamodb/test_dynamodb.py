@@ -6,6 +6,7 @@ import re
 from contextlib import suppress
 
 import pytest
+from tests.api import LockProvider
 from tests.integration.dynamodb.dynamodb_world import (
     JAVA_OWNER,
     LEASE_S,
@@ -22,7 +23,6 @@ from lakelock.errors import (
     LockError,
     LockTimeout,
 )
-from lakelock.providers import LockProvider
 
 
 def test_the_item_has_the_attributes_that_java_reads_in_every_state(world: World) -> None:

@@ -10,6 +10,7 @@ from random import Random
 from threading import Thread
 
 import pytest
+from tests.api import EventKind, Lease
 from tests.integration.dynamodb.dynamodb_world import (
     LEASE_S,
     World,
@@ -23,8 +24,6 @@ from lakelock.errors import (
     LockTimeout,
     ProviderUnavailable,
 )
-from lakelock.events import EventKind
-from lakelock.providers import Lease
 
 
 @pytest.mark.parametrize("lost", ["REMOVE #ir, #tk", "ADD #tk :n", "SET #rvn = :rvn, #tk = :tk"])

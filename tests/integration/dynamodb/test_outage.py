@@ -6,6 +6,7 @@ from pathlib import Path
 from time import monotonic, sleep
 
 import pytest
+from tests.api import EventKind, Events, renewing
 from tests.integration.dynamodb.dynamodb_world import (
     LEASE_S,
     World,
@@ -13,8 +14,6 @@ from tests.integration.dynamodb.dynamodb_world import (
 )
 
 from lakelock.errors import LockTimeout, ProviderUnavailable
-from lakelock.events import EventKind, Events
-from lakelock.providers import renewing
 from lakelock.testing.lock_processes import Worker
 from lakelock.testing.service import Service
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.api import LocalStorage, MemoryStorage, WriterIdentity, open_provider, open_storage
 from tests.integration.dynamodb.dynamodb_world import (
     World,
     take,
@@ -16,14 +17,9 @@ from tests.servers.locks.dynamodb import TABLE
 from tests.servers.stores.s3 import S3_OPTIONS
 
 from lakelock.errors import LockError, ProviderRefused, ProviderUnavailable, SettingsError
-from lakelock.identity import WriterIdentity
-from lakelock.providers import open_provider
 from lakelock.providers.dynamodb import DynamodbLockProvider
 from lakelock.providers.dynamodb_table import place_of
 from lakelock.settings import Settings
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.location import open_storage
-from lakelock.storage.memory import MemoryStorage
 
 
 def named(world: World, **given: Any) -> DynamodbLockProvider:

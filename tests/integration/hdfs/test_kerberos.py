@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.api import SystemRuntime
 from tests.behaviour.tables import collided_writers, new_table
 from tests.integration.hdfs.secured import Secured, secured_cluster
 
-from lakelock.clock import SystemRuntime
 from lakelock.errors import StorageError
 from lakelock.storage.hdfs import HdfsStorage
 from lakelock.storage.hdfs_cluster import Cluster, HdfsOptions

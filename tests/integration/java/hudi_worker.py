@@ -10,11 +10,9 @@ import json
 import os
 import sys
 
-from lakelock.clock import SystemRuntime
-from lakelock.identity import WriterIdentity
-from lakelock.providers import open_provider
+from tests.api import SystemRuntime, WriterIdentity, open_provider, open_storage
+
 from lakelock.settings import Settings
-from lakelock.storage.location import open_storage
 from lakelock.testing.lock_worker import obey
 
 

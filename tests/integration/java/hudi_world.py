@@ -12,17 +12,13 @@ from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
 
+from tests.api import LockProvider, MemoryStorage, Storage, SystemRuntime, WriterIdentity, open_provider
 from tests.integration.zookeeper.zookeeper_world import Worker
 from tests.servers.jvm import java
 from tests.servers.locks.dynamodb import REGION, TABLE
 from tests.servers.locks.zookeeper import JVM
 
-from lakelock.clock import SystemRuntime
-from lakelock.identity import WriterIdentity
-from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
-from lakelock.storage import Storage
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.service import Service
 
 ROOT = Path(__file__).parents[3]

@@ -11,12 +11,12 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from tests.api import open_storage
 from tests.integration.java.hudi_world import LEASE_S, World, compiled, new_world
 from tests.servers.fetched.hudi_jars import HUDI, HUDI_DYNAMODB
 from tests.servers.jvm import jars
 
 from lakelock.errors import LockTimeout
-from lakelock.storage.location import open_storage
 
 pytestmark = [
     pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt-get install -y openjdk-17-jdk-headless"),

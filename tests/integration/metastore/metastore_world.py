@@ -9,17 +9,13 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 
+from tests.api import Event, Events, Lease, LockProvider, MemoryStorage, SystemRuntime, WriterIdentity, open_provider
 from tests.servers.locks.metastore_proxy import MetastoreProxy, metastore_proxy
 from tests.tuning import settings_of
 
-from lakelock.clock import SystemRuntime
-from lakelock.events import Event, Events
-from lakelock.identity import WriterIdentity
-from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.providers.hive_metastore.client import Calls, LockRow
 from lakelock.providers.hive_metastore.connection import Address, Wire
 from lakelock.settings.hive_metastore import HiveMetastoreSettings
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.service import LOOPBACK, Service
 
 LEASE_S = 1.5

@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
+from tests.api import EventKind
 from tests.integration.metastore.metastore_world import World, take
 from tests.servers.locks.metastore_proxy import MetastoreProxy
 
 from lakelock.errors import ProviderUnavailable
-from lakelock.events import EventKind
 from lakelock.providers.hive_metastore.client import Calls, LockRow, MetastoreClient, ServerError
 from lakelock.providers.hive_metastore.connection import Address
 from lakelock.settings.hive_metastore import HiveMetastoreSettings

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.api import renewing
 from tests.certificates import new_certificate
 from tests.integration.metastore.metastore_world import World, closed_port, new_world, take
 from tests.servers.locks import hive_metastore as hive_servers
@@ -23,7 +24,6 @@ from tests.servers.locks.metastore_proxy import MetastoreProxy, metastore_proxy
 from tests.waiting import eventually
 
 from lakelock.errors import LeaseLost, LockTimeout, ProviderRefused, ProviderUnavailable, SettingsError
-from lakelock.providers import renewing
 from lakelock.providers.hive_metastore.client import ServerError
 from lakelock.testing.proxy import Proxy
 from lakelock.testing.service import Service

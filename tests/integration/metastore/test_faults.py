@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 
 import pytest
+from tests.api import renewing
 from tests.integration.metastore.metastore_world import World, take
 from tests.servers.locks.metastore_proxy import MetastoreProxy
 from tests.waiting import Stopwatch, eventually
 
 from lakelock.errors import ProviderUnavailable
-from lakelock.providers import renewing
 from lakelock.testing.service import Service
 
 

@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
+from tests.api import EventKind, Events, renewing
 from tests.integration.given import Start, check_given
 from tests.integration.metastore.metastore_world import LEASE_S, World, take
 from tests.servers.locks.hive_metastore import (
@@ -18,8 +19,6 @@ from tests.servers.locks.hive_metastore import (
 from tests.waiting import Stopwatch, eventually
 
 from lakelock.errors import LeaseLost, LockTimeout, SettingsError
-from lakelock.events import EventKind, Events
-from lakelock.providers import renewing
 from lakelock.providers.hive_metastore.client import WAITING
 from lakelock.testing.lock_processes import Worker
 from lakelock.testing.service import Service

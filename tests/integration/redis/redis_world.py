@@ -6,16 +6,22 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any
 
+from tests.api import (
+    DataLocks,
+    Event,
+    EventKind,
+    Events,
+    Lease,
+    LockProvider,
+    MemoryStorage,
+    SystemRuntime,
+    WriterIdentity,
+    open_provider,
+)
 from tests.servers.locks.redis import RedisServer
 
-from lakelock.clock import SystemRuntime
-from lakelock.data_locks import DataLocks
 from lakelock.data_locks.opening import open_data_locks
-from lakelock.events import Event, EventKind, Events
-from lakelock.identity import WriterIdentity
-from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.settings import Settings
-from lakelock.storage.memory import MemoryStorage
 
 LEASE_S = 1.0
 OPTIONS = {

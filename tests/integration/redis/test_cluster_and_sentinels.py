@@ -8,16 +8,13 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+from tests.api import EventKind, Events, Resource, SystemRuntime, lock_request, renewing
 from tests.integration.redis.redis_world import World, take
 from tests.servers.locks.redis import RedisServer
 from tests.servers.process import free_port
 from tests.waiting import Stopwatch, eventually
 
-from lakelock.clock import SystemRuntime
-from lakelock.data_locks import Resource, lock_request
 from lakelock.errors import LockError, ProviderRefused, ProviderUnavailable
-from lakelock.events import EventKind, Events
-from lakelock.providers import renewing
 
 SECRETS = {"lock__options__password": "open-sesame", "lock__options__sentinel_password": "open-the-sentinel"}
 

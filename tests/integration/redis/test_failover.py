@@ -10,22 +10,26 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from redis import exceptions
+from tests.api import (
+    ArrowEngine,
+    Coordinator,
+    Event,
+    EventKind,
+    LocalStorage,
+    LockProvider,
+    MemoryStorage,
+    StorageLocation,
+    SystemRuntime,
+    WriterIdentity,
+    open_provider,
+)
 from tests.behaviour.tables import SCHEMA, new_table
 from tests.servers.locks.redis import RedisServer
 from tests.servers.process import free_port
 from tests.waiting import eventually
 
-from lakelock.clock import SystemRuntime
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable
-from lakelock.events import Event, EventKind
-from lakelock.identity import WriterIdentity
-from lakelock.occ.coordinator import Coordinator
-from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import Settings
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.location import StorageLocation
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.proxy import Proxy
 
 SENTINEL = """port {sentinel}

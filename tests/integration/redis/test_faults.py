@@ -7,14 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from tests.api import EventKind, Events, Lease, LockProvider, SystemRuntime, renewing
 from tests.integration.redis.redis_world import World, take, waiting
 from tests.servers.locks.redis import RedisServer
 from tests.waiting import Stopwatch, eventually
 
-from lakelock.clock import SystemRuntime
 from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable
-from lakelock.events import EventKind, Events
-from lakelock.providers import Lease, LockProvider, renewing
 from lakelock.testing.proxy import Proxy
 
 

@@ -8,18 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.api import Event, Events, LockProvider, MemoryStorage, SystemRuntime, WriterIdentity, open_provider
 from tests.certificates import new_certificate
 from tests.servers.locks.redis import RedisServer, executable
 
-from lakelock.clock import SystemRuntime
 from lakelock.errors import LakelockError, LeaseLost, LockTimeout, ProviderRefused, ProviderUnavailable, SettingsError
-from lakelock.events import Event, Events
-from lakelock.identity import WriterIdentity
-from lakelock.providers import LockProvider, open_provider
 from lakelock.providers.redis.lock import key_of
 from lakelock.providers.redis.servers import RedisAddress
 from lakelock.settings import Settings
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.proxy import Proxy
 
 SECRET = "open-sesame"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
+from tests.api import SystemRuntime
 from tests.integration.redis.redis_world import World, take
 
-from lakelock.clock import SystemRuntime
 from lakelock.errors import LockError, LockTimeout
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from kazoo.client import KazooClient
+from tests.api import EventKind, Events, renewing
 from tests.integration.zookeeper.zookeeper_world import (
     LEASE_S,
     World,
@@ -24,8 +25,6 @@ from tests.servers.locks.zookeeper import zookeeper_ensemble, zookeeper_server
 from tests.waiting import Stopwatch, eventually
 
 from lakelock.errors import LeaseLost, ProviderUnavailable, SettingsError
-from lakelock.events import EventKind, Events
-from lakelock.providers import renewing
 from lakelock.providers.zookeeper.queue import ZooKeeperLease
 from lakelock.testing.proxy import Proxy
 from lakelock.testing.service import Service

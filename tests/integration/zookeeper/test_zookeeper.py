@@ -7,14 +7,13 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.api import EventKind, Events, renewing
 from tests.behaviour.tables import memory_table, writer
 from tests.integration.zookeeper.zookeeper_world import World, expire, take
 from tests.servers.locks.zookeeper import zookeeper_server
 from tests.waiting import eventually
 
 from lakelock.errors import LeaseLost
-from lakelock.events import EventKind, Events
-from lakelock.providers import renewing
 from lakelock.settings import Settings
 from lakelock.testing.service import Service
 

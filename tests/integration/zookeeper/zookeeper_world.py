@@ -16,18 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.api import Event, Events, Lease, LockProvider, MemoryStorage, SystemRuntime, WriterIdentity, open_provider
 from tests.servers.locks.zookeeper import JVM, jars
 from tests.waiting import eventually
 
-from lakelock.clock import SystemRuntime
-from lakelock.events import Event, Events
-from lakelock.identity import WriterIdentity
-from lakelock.providers import Lease, LockProvider, open_provider
 from lakelock.providers.zookeeper.lock import ZooKeeperLockProvider
 from lakelock.providers.zookeeper.queue import ZooKeeperClient
 from lakelock.providers.zookeeper.session import ZooKeeperSession
 from lakelock.settings import LockSettings, Settings
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing.service import Service
 
 LEASE_S = 1.5

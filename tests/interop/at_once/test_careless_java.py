@@ -8,14 +8,12 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from tests.api import ArrowEngine, ConflictRule, Event, EventKind
 from tests.interop.processes import lakelock_writer
 from tests.interop.shared import Shared
 from tests.interop.witness import JavaError
 
-from lakelock.conflict import ConflictRule
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import CommitUndone, ConflictError, CorruptTableError, RolledBackError, TableError
-from lakelock.events import Event, EventKind
 from lakelock.occ.overlaps import audit
 
 Share = Callable[..., Shared]

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from tests.api import ArrowEngine
 from tests.interop.lakelock_writer import write_together
 from tests.interop.processes import Writer, ending
 from tests.interop.shared import Shared
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import TableError
 
 NEW = ("n", 5, "sa")

@@ -10,14 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.api import ArrowEngine, TableIO, read_snapshot, read_timeline
 from tests.behaviour.cli.command_line import run
 from tests.interop.shared import ASKED, QUICK, Layout, Shared
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import TableError
-from lakelock.table.io import TableIO
-from lakelock.table.snapshot import read_snapshot
-from lakelock.table.timeline import read_timeline
 
 Share = Callable[..., Shared]
 

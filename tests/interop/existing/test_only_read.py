@@ -8,10 +8,10 @@ from random import Random
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import ArrowEngine
 from tests.interop.shared import Layout, Shared, as_rows
 from tests.sizes import but
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import TableError
 
 Share = Callable[..., Shared]

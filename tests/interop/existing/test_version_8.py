@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from tests.api import TableProperties
 from tests.interop.shared import LOCKS, Layout, Shared
 from tests.interop.witness import JavaError, Witness, witness
 from tests.servers.fetched.hudi_jars import HUDI_SPARK_1_0
@@ -17,7 +18,7 @@ from tests.waiting import eventually
 
 from lakelock.errors import ConflictError, TableError
 from lakelock.table.eligibility import check_writable
-from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.properties import read_properties
 from lakelock.testing.service import Service
 
 PLAIN = Layout("version_8", version=8)

@@ -14,12 +14,8 @@ from lakelock.markers.claims import Claim
 from lakelock.occ.commit_keys import REPAIRED, RESTORED
 from lakelock.occ.log import Decision, OutcomeRecord, Resolution
 from lakelock.settings import ArchiveSettings, CleanSettings
-from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.instants import Action, Instant, parse_file_name
-from lakelock.table.layout import FileGroupId
-from lakelock.table.service_metadata import RollbackPlan
-from lakelock.table.snapshot import DataFile
+from lakelock.table.instants import parse_file_name
+from tests.api import Action, CommitMetadata, DataFile, FileGroupId, Instant, RollbackPlan, WriteStat, layout
 from tests.simulator.checking.deletions import Deletions
 from tests.simulator.checking.ledger import Ledger
 from tests.simulator.checking.visible import VisibleTable, difference, files_of

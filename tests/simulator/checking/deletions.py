@@ -6,12 +6,9 @@ from collections.abc import Iterable
 
 from lakelock.occ.retention import COMMITS, VERSIONS
 from lakelock.settings import ArchiveSettings, CleanSettings
-from lakelock.table import layout
 from lakelock.table.history_files import HistoryFile, instants_in, read_history
-from lakelock.table.instants import Instant
 from lakelock.table.service_metadata import SavepointMetadata
-from lakelock.table.snapshot import DataFile
-from lakelock.table.timeline import Timeline
+from tests.api import DataFile, Instant, Timeline, layout
 from tests.simulator.checking.visible import Commits, files_of, slices_as_of
 from tests.simulator.scheduler import Hub
 from tests.simulator.storage import ObserversStorage, SimServer

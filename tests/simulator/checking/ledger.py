@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable
 
 from lakelock.occ.log import Decision, OutcomeRecord, Resolution, Verdict, resolve
-from lakelock.table import layout
+from tests.api import layout
 
 
 class Ledger:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 
-from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.layout import FileGroupId
-from lakelock.table.snapshot import DataFile
+from tests.api import CommitMetadata, DataFile, FileGroupId
 from tests.simulator.operations import State, state_of
 from tests.simulator.rows import Row, rows_of
 from tests.simulator.storage import SimServer

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from random import Random
 
-from lakelock.table import layout
+from tests.api import layout
 from tests.simulator.faults import FaultKind, Weather
 from tests.simulator.foreign import ForeignWrite
 from tests.simulator.locks import LockKind

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from random import Random
 
-from lakelock.table import layout
+from tests.api import layout
 from tests.simulator.faults import FaultKind, Weather
 from tests.simulator.locks import LockKind
 from tests.simulator.operations import Collect, Insert, Look, Operation, Overwrite, Reap

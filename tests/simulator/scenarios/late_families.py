@@ -7,8 +7,7 @@ from dataclasses import replace
 from random import Random
 from typing import Literal
 
-from lakelock.occ.commit_keys import AppTransaction
-from lakelock.table import layout
+from tests.api import AppTransaction, layout
 from tests.simulator.faults import FaultKind, Weather
 from tests.simulator.locks import LockKind
 from tests.simulator.operations import DeleteBelow, Insert, Operation, Reap, Relay, Tally, Transfer, Upsert

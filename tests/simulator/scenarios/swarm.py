@@ -11,7 +11,7 @@ from dataclasses import replace
 from math import inf
 from random import Random
 
-from lakelock.occ.commit_keys import AppTransaction
+from tests.api import AppTransaction
 from tests.simulator.faults import FaultKind, Weather
 from tests.simulator.foreign import ForeignClustering, ForeignWrite
 from tests.simulator.locks import LockKind

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from lakelock.occ.committed import Committed
 from lakelock.occ.retention import COMMITS, HOUR_MS, HOURS, VERSIONS
 from lakelock.settings import ArchiveSettings, CleanSettings, UpkeepSettings
+from tests.api import Committed
 from tests.simulator.engine import Engine
 from tests.simulator.faults import FaultKind, Weather
 from tests.simulator.operations import LookBack, Operation, Reap, State, Upsert

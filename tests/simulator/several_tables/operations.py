@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lakelock.occ.committed import Committed
 from lakelock.occ.multi_table import MultiTableTransaction, timelines_of_one_moment
-from lakelock.occ.request import WriteRequest
+from tests.api import Committed, WriteRequest
 from tests.simulator.engine import Engine
 from tests.simulator.operations import Operation, State, state_of
 from tests.simulator.rows import Row

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from lakelock.table import layout
+from tests.api import layout
 from tests.simulator.faults import FaultKind, Weather
 from tests.simulator.locks import LockKind
 from tests.simulator.operations import Collect, DeleteKeys, Insert, Look, Operation, Reap, Transfer, Upsert

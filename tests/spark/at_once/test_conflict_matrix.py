@@ -8,13 +8,13 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 from tests import conflict_pairs
+from tests.api import ConflictRule, Event, EventKind
 from tests.conflict_pairs import Side
 from tests.faults.worker import open_engine, rows
 from tests.spark.writer_process import COLUMNS, frame
 
-from lakelock.conflict import ConflictRule, Verdict
+from lakelock.conflict import Verdict
 from lakelock.errors import ConflictError
-from lakelock.events import Event, EventKind
 from lakelock.spark_plugin import LakeTable
 
 ONCE = {"retry.attempts": 1}

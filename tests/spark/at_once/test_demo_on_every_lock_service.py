@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import pytest
+from tests.api import LocalStorage
 from tests.behaviour.tables import leftovers
 from tests.demo.__main__ import FAILED, OK
 from tests.demo.flights import SMALLEST
@@ -18,7 +19,6 @@ from tests.servers import ServerMissing
 from tests.spark.writers_jvm import WRITERS_JVM
 
 from lakelock.occ.recorded_lock import recorded_provider
-from lakelock.storage.local import LocalStorage
 
 DEFAULT = "storage"
 END_S = 60

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.api import LocalStorage
 from tests.behaviour.tables import leftovers
 from tests.integration.matrix import mark
 from tests.servers import SERVICES
@@ -13,7 +14,6 @@ from tests.spark.writer_process import COLUMNS, frame
 
 from lakelock.occ.recorded_lock import recorded_provider
 from lakelock.spark_plugin import LakeTable
-from lakelock.storage.local import LocalStorage
 
 START = [["counter", 0, "1"], ["other", 1, "2"]]
 TIMES = 2

@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.api import LocalStorage, read_timeline
 from tests.behaviour.tables import leftovers
 from tests.faults.worker import open_engine, rows
 from tests.sizes import but, long
@@ -15,8 +16,6 @@ from tests.spark.processes import PATIENT, WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
 
 from lakelock.spark_plugin import LakeTable
-from lakelock.storage.local import LocalStorage
-from lakelock.table.timeline import read_timeline
 
 UPSERT = [["a", 10, "1"], ["new", 11, "2"]]
 DONE = with_rows(("a", 10, "1"), ("new", 11, "2"))

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.api import Event
 from tests.spark.sparks import register_without_confs, since_spark_4
 from tests.waiting import eventually
 
 from lakelock.errors import InputError, LockTimeout, SettingsError
-from lakelock.events import Event
 from lakelock.spark_plugin import LakeTable, locked_together
 
 PESSIMISTIC = {"concurrency.mode": "PESSIMISTIC", "data_locks.sleep_s": 0.05}

@@ -6,15 +6,14 @@ import time
 
 import pyarrow as pa
 import pytest
+from tests.api import EventKind, LocalStorage
 from tests.behaviour.tables import leftovers
 from tests.sizes import in_ci
 from tests.spark.processes import PATIENT, QUICK, WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
 
 from lakelock.errors import EarlyConflictError
-from lakelock.events import EventKind
 from lakelock.spark_plugin import LakeTable
-from lakelock.storage.local import LocalStorage
 
 START = [["a", 1, "1"], ["b", 2, "1"], ["c", 3, "2"], ["d", 4, "3"]]
 

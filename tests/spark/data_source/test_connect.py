@@ -9,12 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-
-from lakelock.clock import SystemRuntime
-from lakelock.occ.create import create_table
-from lakelock.storage.local import LocalStorage
-from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
+from tests.api import LocalStorage, SystemRuntime, TableProperties, TableSchema, create_table
 
 pytest.importorskip("grpc", reason="needs what Spark Connect needs: pip install 'pyspark[connect]'")
 

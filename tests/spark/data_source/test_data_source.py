@@ -14,13 +14,13 @@ import pytest
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.api import layout
 from tests.sizes import in_ci
 
 from lakelock.errors import SettingsError
 from lakelock.spark_plugin import LakeTable, register, unregister
 from lakelock.spark_plugin.source_options import OVERWRITE_MODE, SourceOptions
 from lakelock.spark_plugin.source_sink import BatchSink
-from lakelock.table import layout
 from lakelock.table.partitions import escape
 
 COLUMNS = "id long, p string, v long"

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.api import Coordinator, StorageLocation
 from tests.servers import SERVICES, Service
 from tests.spark.processes import WriterProcess
 from tests.spark.writer_process import COLUMNS, frame, gate
@@ -17,10 +18,8 @@ from tests.waiting import eventually
 
 from lakelock.admin.shown_locks import LockRow, shown_locks
 from lakelock.errors import LockTimeout
-from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.spark_plugin import LakeTable, unregister
-from lakelock.storage.location import StorageLocation
 
 # A lease of ten minutes: what is free after seconds was given back.
 PESSIMISTIC = {

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import StructType
+from tests.api import TableSchema
 from tests.integration.catalogs.catalog_world import SCHEMA, NamedTable, orders
 from tests.servers.locks.hive_metastore import hive_metastore_server
 from tests.servers.locks.metastore_proxy import metastore_proxy
@@ -26,7 +27,6 @@ from lakelock.catalogs.syncing import sync
 from lakelock.errors import CatalogError, InputError, TableError
 from lakelock.spark_plugin import LakeTable, register
 from lakelock.table.properties import read_properties
-from lakelock.table.schema import TableSchema
 from lakelock.testing.service import Service
 
 pytestmark = [pytest.mark.spark, pytest.mark.in_ci, pytest.mark.xdist_group("spark")]

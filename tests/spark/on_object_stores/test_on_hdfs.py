@@ -7,17 +7,15 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.api import ArrowEngine, Coordinator, StorageLocation
 from tests.integration.hdfs.secured import secured_cluster
 from tests.servers.stores.hdfs import Hdfs, hdfs_server
 from tests.spark.on_object_stores.driver import Driver
 from tests.spark.on_object_stores.remote import SMALL, Remote
 from tests.spark.sparks import HAS_DATA_SOURCES, since_spark_4
 
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.errors import SettingsError, TableError
-from lakelock.occ.coordinator import Coordinator
 from lakelock.spark_plugin import LakeTable
-from lakelock.storage.location import StorageLocation
 
 FIRST = [["a", 1, "1"], ["b", 2, "1"], ["c", 3, "2"]]
 

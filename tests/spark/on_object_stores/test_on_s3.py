@@ -11,16 +11,13 @@ import pytest
 
 pytest.importorskip("moto")
 
+from tests.api import ArrowEngine, Coordinator, StorageLocation
 from tests.servers.fetched.hadoop_jars import hadoop_aws
 from tests.servers.stores.s3 import AUTHORIZATION, S3_OPTIONS, s3_server
 from tests.sizes import long
 from tests.spark.on_object_stores.remote import SMALL, Remote
 from tests.spark.processes import QUICK, named
 from tests.spark.sparks import since_spark_4
-
-from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.coordinator import Coordinator
-from lakelock.storage.location import StorageLocation
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -8,11 +8,9 @@ from itertools import product
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import SparkSession
+from tests.api import ArrowEngine, Coordinator, StorageLocation
 
-from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.coordinator import Coordinator
 from lakelock.spark_plugin import LakeTable
-from lakelock.storage.location import StorageLocation
 
 VALUES = [-math.inf, -1.0, -0.0, 0.0, 0.5, 3.0, math.inf, math.nan, None]
 COLUMNS = {"x": pc.field("x"), "y": pc.field("y"), "n": pc.field("n"), "s.z": pc.field("s", "z"), "x + 1": pc.field("x") + 1}

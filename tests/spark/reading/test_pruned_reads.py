@@ -15,16 +15,13 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.api import ArrowEngine, Coordinator, DataFile, StorageLocation
 from tests.sizes import but, in_ci
 from tests.spark.sparks import to_arrow
 
-from lakelock.engine.arrow import ArrowEngine
-from lakelock.occ.coordinator import Coordinator
 from lakelock.spark_plugin import LakeTable, reading
 from lakelock.spark_plugin.reading import read_files
-from lakelock.storage.location import StorageLocation
 from lakelock.table.partitions import PartitionValues
-from lakelock.table.snapshot import DataFile
 
 COLUMNS = "id int, month int, who string, day date, v long"
 NAMES = ["a", "b/c", "%41", "x=y", " ", None, "null"]

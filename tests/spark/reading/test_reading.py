@@ -10,13 +10,12 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from tests.api import DataFile, parse_instant
 from tests.sizes import but_in_ci
 
 from lakelock.errors import InputError, StorageError
 from lakelock.spark_plugin import LakeTable, reading
 from lakelock.spark_plugin.reading import FILE_GONE
-from lakelock.table.instants import parse_instant
-from lakelock.table.snapshot import DataFile
 
 
 def rows(spark: SparkSession, *values: tuple[int, str, int]) -> DataFrame:

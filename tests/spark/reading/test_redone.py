@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from tests.api import LocalStorage
 from tests.behaviour.redo.test_redo import MONTHS, Watched, base, engine, everywhere, rows
 
 from lakelock.spark_plugin import LakeTable
-from lakelock.storage.local import LocalStorage
 
 
 def test_spark_reads_and_changes_what_a_redo_of_the_engine_left(spark, path):

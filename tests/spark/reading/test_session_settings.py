@@ -11,13 +11,12 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
+from tests.api import DataFile, WriteStat
 
 from lakelock.errors import LakelockError, WriteFailed
 from lakelock.spark_plugin import LakeTable, reading
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.table_upkeep import ensure_all_written
-from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.snapshot import DataFile
 
 FAILURES = (PySparkException, Py4JJavaError, LakelockError)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.api import StorageLocation
 from tests.servers import S3_OPTIONS, s3_server
 from tests.servers.stores.azure import azure_server
 from tests.servers.stores.gcs import gcs_server
@@ -14,7 +15,6 @@ from tests.spark.sparks import register_without_confs, since_spark_4
 
 from lakelock.errors import SettingsError
 from lakelock.spark_plugin import LakeTable
-from lakelock.storage.location import StorageLocation
 
 COLUMNS = "id long, v long"
 
@@ -106,11 +106,7 @@ def test_the_data_source_needs_no_file_system_of_spark(
 ) -> None:
     options: dict[str, object] = request.getfixturevalue(settings)
     import pyarrow as pa
-
-    from lakelock.clock import SystemRuntime
-    from lakelock.occ.create import create_table
-    from lakelock.table.properties import TableProperties
-    from lakelock.table.schema import TableSchema
+    from tests.api import SystemRuntime, TableProperties, TableSchema, create_table
 
     schema = TableSchema(pa.schema([("id", pa.int64()), ("v", pa.int64())]))
     properties = TableProperties.new("d", ["id"], [], None, create_schema=schema.to_avro_json("d", null_first=False))

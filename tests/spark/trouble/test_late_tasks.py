@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
+from tests.api import DataFile, Keyed, LocalStorage, Transaction, WriteStat
 from tests.behaviour.tables import leftovers
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import BEFORE, PERSISTENT, make_table, read_by_all
@@ -13,13 +14,8 @@ from tests.faults.world import BEFORE, PERSISTENT, make_table, read_by_all
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import WriteFailed
 from lakelock.markers.data_files import TaskToken
-from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.write_stages import while_wanted
-from lakelock.storage.local import LocalStorage
-from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.record_keys import Keyed
-from lakelock.table.snapshot import DataFile
 
 
 @pytest.fixture

@@ -11,16 +11,15 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.api import CommitMetadata, ConflictRule
 from tests.sizes import but, in_ci
 from tests.spark import without_jobs
 
 from lakelock import errors
-from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError
 from lakelock.spark_plugin import LakeTable, inserting, merging
 from lakelock.spark_plugin.merging import MergePlan
 from lakelock.spark_plugin.write_attempt import Attempt
-from lakelock.table.commit_metadata import CommitMetadata
 
 COLUMNS = "id long, p string, v long"
 KEYS = "target.id = source.id and target.p = source.p"

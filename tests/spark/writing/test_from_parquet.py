@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.api import Event, EventKind
 from tests.sizes import in_ci
 
 from lakelock.errors import DuplicateKeyError, InputError, SchemaError, TableError
-from lakelock.events import Event, EventKind
 from lakelock.spark_plugin import LakeTable
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]

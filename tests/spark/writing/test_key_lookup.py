@@ -28,7 +28,7 @@ def recording(stage: Callable[..., Iterator[object]], log: str) -> Callable[...,
     """The stage, which notes each file that it opens."""
 
     def run(plan: object, batches: Iterator[object]) -> Iterator[object]:
-        from lakelock.storage.local import LocalStorage
+        from tests.api import LocalStorage
 
         opening = LocalStorage.open_input
 

@@ -6,12 +6,10 @@ from contextlib import ExitStack
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.api import Coordinator, Event, EventKind, StorageLocation
 from tests.sizes import in_ci
 
-from lakelock.events import Event, EventKind
-from lakelock.occ.coordinator import Coordinator
 from lakelock.spark_plugin import LakeTable
-from lakelock.storage.location import StorageLocation
 
 PHASES = ["look-up", "shuffle", "write", "lock-wait", "validate", "publish"]
 

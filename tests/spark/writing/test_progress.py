@@ -16,9 +16,9 @@ from pathlib import Path
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.api import SystemRuntime
 from tests.spark.sparks import since_spark_4
 
-from lakelock.clock import SystemRuntime
 from lakelock.spark_plugin import LakeTable
 from lakelock.spark_plugin.spark_jobs import Step, Tasks, line, progress_line
 

@@ -9,14 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from pyspark.sql import DataFrame, SparkSession
+from tests.api import ArrowEngine, Event, LocalStorage
 from tests.behaviour.tables import SCHEMA, leftovers
 from tests.faults.worker import open_engine
 from tests.sizes import in_ci, long
 
-from lakelock.engine.arrow import ArrowEngine
-from lakelock.events import Event
 from lakelock.spark_plugin import LakeTable, WriteResult, lookup_stages
-from lakelock.storage.local import LocalStorage
 
 COLUMNS = "id string, v long, month string"
 MONTHS = [str(number) for number in range(1, 6)]

@@ -16,18 +16,17 @@ from typing import Any
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.api import ConflictRule, Transaction, WriteStat
 from tests.sizes import in_ci
 from tests.spark import without_jobs
 
-from lakelock.conflict import DECLARE_SCOPE, WHOLE_TABLE, Conflict, ConflictRule, Party, about
+from lakelock.conflict import DECLARE_SCOPE, WHOLE_TABLE, Conflict, Party, about
 from lakelock.errors import ConflictError, EarlyConflictError, InputError, TransactionStateError, WriteFailed
-from lakelock.occ.transaction import Transaction
 from lakelock.spark_plugin import LakeTable, lookup_stages
 from lakelock.spark_plugin.spark_jobs import in_task_text
 from lakelock.spark_plugin.transactions import LakeTransaction
 from lakelock.spark_plugin.write_attempt import Attempt
 from lakelock.spark_plugin.write_stages import REPORTS_ONLY
-from lakelock.table.commit_metadata import WriteStat
 
 COLUMNS = "id long, p string, v long"
 

@@ -11,13 +11,12 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.api import CommitMetadata, ConflictRule
 from tests.spark import without_jobs
 from tests.spark.unchanged import files
 
-from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, InputError, SchemaError, WriteFailed
 from lakelock.spark_plugin import LakeTable
-from lakelock.table.commit_metadata import CommitMetadata
 
 COLUMNS = "id long, p string, v long, note string, at timestamp"
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)

@@ -4,12 +4,12 @@ import socket
 from pathlib import Path
 
 import pytest
+from tests.api import SystemRuntime
 from tests.demo.__main__ import FAILED, USAGE, folder, main
 from tests.demo.flights import UsageError
 from tests.demo.lock_service import given, service_named, started
 from tests.servers.locks.redis import executable
 
-from lakelock.clock import SystemRuntime
 from lakelock.settings import Settings
 
 

@@ -4,13 +4,10 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+from tests.api import ArrowEngine, Coordinator, StorageLocation, SystemRuntime
 from tests.demo.bookings.tables import BOOKED, KEYS, create_both, first_rows, halves, move, read_by_hudi
 
-from lakelock.clock import SystemRuntime
-from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.multi_table import snapshot, transaction
-from lakelock.occ.coordinator import Coordinator
-from lakelock.storage.location import StorageLocation
 
 
 @pytest.fixture

@@ -7,11 +7,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.api import SystemRuntime
 from tests.demo.crew import Crew
 from tests.demo.flights import DemoError
 from tests.demo.plan import ERASURE, LATE_FEED
-
-from lakelock.clock import SystemRuntime
 
 SLEEPER = "import subprocess, sys; subprocess.Popen(['sleep', '60']); print('up', flush=True); sys.stdin.read()"
 

@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
+from tests.api import SystemRuntime
 from tests.demo.feed import FeedReader, Line
 from tests.demo.flights import DemoError
 from tests.demo.lanes import LaneView, PlainView, open_view
 from tests.demo.signals import Signals
-
-from lakelock.clock import SystemRuntime
 
 
 def test_half_a_line_waits_for_its_other_half(tmp_path: Path):

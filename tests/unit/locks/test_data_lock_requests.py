@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.api import Resource, WriterIdentity, lock_request
 
-from lakelock.data_locks import LockRequest, Mode, Resource, lock_request
+from lakelock.data_locks import LockRequest, Mode
 from lakelock.data_locks.base import collide
 from lakelock.data_locks.lock_table import Entry, LockTable
 from lakelock.errors import CorruptTableError
-from lakelock.identity import WriterIdentity
 
 WRITER = WriterIdentity("id", "app", "host", 1, "user")
 paths = st.lists(st.sampled_from(["a=1", "a=2", "b=1", "b=ü"]), min_size=0, max_size=3).map("/".join)

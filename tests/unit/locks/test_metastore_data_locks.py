@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.api import Resource, WriterIdentity, lock_request
 
-from lakelock.data_locks import Resource, lock_request
 from lakelock.data_locks.base import LockRequest
 from lakelock.data_locks.hive_metastore import (
     FEW,
@@ -24,7 +24,6 @@ from lakelock.data_locks.hive_metastore import (
     resource_of,
 )
 from lakelock.data_locks.lock_table import Entry, LockTable
-from lakelock.identity import WriterIdentity
 from lakelock.providers.hive_metastore.client import ACQUIRED, EXCLUSIVE, SHARED_READ, WAITING, LockRow
 from lakelock.providers.hive_metastore.requests import LONGEST_NAME, LONGEST_TEXT, Agent, Place
 

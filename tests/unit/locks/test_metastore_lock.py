@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.api import SystemRuntime
 
-from lakelock.clock import SystemRuntime
 from lakelock.errors import SettingsError
 from lakelock.providers.hive_metastore.client import ACQUIRED, EXCLUSIVE, Calls, LockRow
 from lakelock.providers.hive_metastore.connection import Address, DigestMd5, LoginRefused, Wire, WireError, digest_credentials

@@ -5,17 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.api import Events, LockProvider, MemoryStorage, Storage, WriterIdentity, open_provider
 
 from lakelock.errors import ProviderRefused, SettingsError
-from lakelock.events import Events
-from lakelock.identity import WriterIdentity
-from lakelock.providers import LockProvider, open_provider, provider_names
+from lakelock.providers import provider_names
 from lakelock.providers.base import Opening
 from lakelock.providers.memory import MemoryLockProvider
 from lakelock.providers.registry import BUILT_IN
 from lakelock.settings import LockSettings, Settings
-from lakelock.storage import Storage
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 
 MODULE = """

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import MemoryStorage
 
 from lakelock.providers.registry import as_settings, settings_of
 from lakelock.providers.zookeeper.session import parse_place
-from lakelock.storage.memory import MemoryStorage
 
 
 @pytest.mark.parametrize(

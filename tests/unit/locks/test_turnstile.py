@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from threading import Event, Thread
 
-from lakelock.clock import Flag, SystemRuntime
+from tests.api import SystemRuntime
+
+from lakelock.clock import Flag
 from lakelock.providers.polling import Turnstile
 
 

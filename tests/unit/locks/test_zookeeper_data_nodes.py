@@ -8,8 +8,9 @@ from collections import namedtuple
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.api import Resource, WriterIdentity, lock_request
 
-from lakelock.data_locks import TABLE, Mode, Resource, lock_request
+from lakelock.data_locks import TABLE, Mode
 from lakelock.data_locks.zookeeper import (
     TABLE_QUEUE,
     Asked,
@@ -21,7 +22,6 @@ from lakelock.data_locks.zookeeper import (
     shown,
     standing,
 )
-from lakelock.identity import WriterIdentity
 from lakelock.providers.zookeeper.queue import in_order
 
 GRANTS = [f"0f4ab1c2-1111-4222-8333-44445555666{number}" for number in range(5)]

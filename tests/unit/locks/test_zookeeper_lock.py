@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.api import MemoryStorage, WriterIdentity
 
 from lakelock.errors import SettingsError
-from lakelock.identity import WriterIdentity
 from lakelock.providers.connections import HUDI_SEED, xxhash64
 from lakelock.providers.zookeeper.queue import Contender, in_order, node_data, prefix
 from lakelock.providers.zookeeper.session import ZooKeeperOptions, parse_place
-from lakelock.storage.memory import MemoryStorage
 from lakelock.testing import ManualRuntime
 
 UUID = "0f4ab1c2-1111-4222-8333-444455556666"

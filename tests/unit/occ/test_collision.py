@@ -5,13 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from tests.api import CommitMetadata, ConflictRule, FileGroupId, WriteStat
 
-from lakelock.conflict import Conflict, ConflictRule, Party
+from lakelock.conflict import Conflict, Party
 from lakelock.occ.footprint import CommitSummary, Footprint
 from lakelock.occ.rules import REDOABLE, collision, worth_keeping
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.index import bucket_group, new_file_id
-from lakelock.table.layout import FileGroupId
 
 MINE, OTHER = Party("3", "UPSERT"), Party("2", "UPSERT")
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import FileGroupId, MemoryStorage
 from tests.faulty_storage import CountingStorage
 
 from lakelock.errors import CorruptTableError
 from lakelock.markers.data_files import Marker, MarkerKind, listed, parse_batch, parse_marker, place
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table.layout import FileGroupId
 
 INSTANT = "20261121093515485"
 FILE = f"2d22e70d-fdd1-447c-b599-63b4c0871fc8-0_0-14-16_{INSTANT}.parquet"

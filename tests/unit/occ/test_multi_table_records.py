@@ -6,10 +6,9 @@ import json
 from dataclasses import replace
 
 import pytest
+from tests.api import AppTransaction, MemoryStorage, WriterIdentity, layout
 
 from lakelock.errors import CorruptTableError, TableError
-from lakelock.identity import WriterIdentity
-from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.log import (
     Decision,
     DecisionKind,
@@ -21,8 +20,6 @@ from lakelock.occ.log import (
     read_outcome,
     resolve,
 )
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 
 AT = "20261121092737397"
 WRITER = WriterIdentity("id", "app", "host", 1, "user")

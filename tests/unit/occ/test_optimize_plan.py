@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import DataFile
 
 from lakelock.errors import SettingsError
 from lakelock.occ.optimize import first_commit, plan_joins, without
 from lakelock.settings import OptimizeSettings
-from lakelock.table.snapshot import DataFile
 
 SIZES = OptimizeSettings(small_file_bytes=60, target_file_bytes=100, commit_bytes=250)
 

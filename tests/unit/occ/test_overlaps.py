@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import CommitMetadata, FileGroupId, WriteStat
 
 from lakelock.occ.commit_keys import DECISION, SAW
 from lakelock.occ.footprint import CommitSummary
 from lakelock.occ.overlaps import Overlap, overlaps
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.layout import FileGroupId
 
 GROUP = FileGroupId("eu", "f")
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import SystemRuntime
 
-from lakelock.clock import SystemRuntime
 from lakelock.retry import Backoff
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.api import Resource, TableProperties
 
-from lakelock.data_locks import Resource
 from lakelock.errors import InputError
 from lakelock.occ.targets import resources_of, target_of_condition, target_of_expression, within
-from lakelock.table.properties import TableProperties
 
 
 def table(*fields: str, hive_style: bool = True, url_encode: bool = True) -> TableProperties:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import CommitMetadata, LocalStorage, MemoryStorage, layout
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import new_table
 from tests.faulty_storage import Wrapped
 from tests.golden_tables import golden_table
 
 from lakelock.errors import CorruptTableError
-from lakelock.storage.local import LocalStorage
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 from lakelock.table.archive import archived_write
-from lakelock.table.commit_metadata import CommitMetadata
 
 FIRST, MIDDLE, CLEANING, BETWEEN = "20261121093320270", "20261121093324522", "20261121093326070", "20261121093320280"
 

@@ -12,21 +12,13 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.api import BaseFile, BaseFileWriter, Stamp, TableSchema
 
 from lakelock.errors import CorruptTableError, StorageError
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files import (
-    BaseFile,
-    BaseFileWriter,
-    KeyRange,
-    Stamp,
-    Written,
-    java_order,
-    repeating_columns,
-    sequence_numbers,
-)
+from lakelock.table.base_files import KeyRange, Written, java_order, repeating_columns, sequence_numbers
 from lakelock.table.record_keys import record_keys
-from lakelock.table.schema import META_COLUMNS, TableSchema
+from lakelock.table.schema import META_COLUMNS
 from lakelock.table.statistics import ranges_in_footer
 
 INSTANT = "20260307135800817"

@@ -6,11 +6,11 @@ import re
 
 import pyarrow as pa
 import pytest
+from tests.api import BucketIndex, Keyed
 
 from lakelock.errors import InputError
-from lakelock.table.index import BucketIndex, bucket_of, new_file_id, parsed_index
+from lakelock.table.index import bucket_of, new_file_id, parsed_index
 from lakelock.table.key_search import buckets_of, buckets_of_keys, hashed_values, list_hash, string_hashes
-from lakelock.table.record_keys import Keyed
 
 PLAIN = {
     "  ": 31,

@@ -10,11 +10,12 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.api import BaseFile, TableSchema
 from tests.property.base_files import SCHEMA, read, sample
 
 from lakelock.errors import CorruptTableError, StorageUnavailable
-from lakelock.table.base_files import BaseFile, KeyRange
-from lakelock.table.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY, TableSchema
+from lakelock.table.base_files import KeyRange
+from lakelock.table.schema import COMMIT_TIME, META_COLUMNS, RECORD_KEY
 
 
 class Failing(io.BytesIO):

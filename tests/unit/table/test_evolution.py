@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.api import TableSchema
 
-from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes import merged_schema
 
 INT, TEXT = pa.int64(), pa.string()

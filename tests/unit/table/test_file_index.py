@@ -8,16 +8,13 @@ from collections.abc import Iterable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.api import Action, CommitMetadata, DataFile, FileGroupId, Instant, State, Timeline, WriteStat
 
 from lakelock.errors import CorruptTableError
 from lakelock.table import checkpoint as module
 from lakelock.table.checkpoint import Checkpoint, IndexState, LaterFormat, LoadedRows
 from lakelock.table.commit_effects import Applied, Effect, Slice
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.instants import Action, Instant, State
-from lakelock.table.layout import FileGroupId
-from lakelock.table.snapshot import DataFile, Snapshot
-from lakelock.table.timeline import Timeline
+from lakelock.table.snapshot import Snapshot
 
 PARTITIONS = ["", "a", "a=1/b=2", "z"]
 

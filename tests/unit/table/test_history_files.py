@@ -7,9 +7,9 @@ from collections.abc import Iterable
 
 import pyarrow.parquet as pq
 import pytest
+from tests.api import MemoryStorage
 
 from lakelock.errors import CorruptTableError
-from lakelock.storage.memory import MemoryStorage
 from lakelock.table.archive import archived_writes
 from lakelock.table.history_files import HistoryFile, HistoryRow, merged_bytes, rows_bytes
 

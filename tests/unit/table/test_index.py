@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from tests.api import BaseFile, BaseFileWriter, DataFile, MemoryStorage, Stamp, TableSchema
 from tests.faulty_storage import CountingStorage
 
 from lakelock.settings import WriteSettings
-from lakelock.storage.memory import MemoryStorage
 from lakelock.table import base_files as base_reader
 from lakelock.table import key_search as index
-from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
 from lakelock.table.key_search import held, tag
 from lakelock.table.record_keys import record_keys
-from lakelock.table.schema import TableSchema
-from lakelock.table.snapshot import DataFile
 from lakelock.testing.runtime import ManualRuntime
 
 SCHEMA = TableSchema.from_arrow(pa.schema([("id", pa.string())]))

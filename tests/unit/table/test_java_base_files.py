@@ -7,12 +7,11 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.api import BaseFile, TableSchema
 from tests.golden_tables import golden_table
 from tests.unit.table.test_base_file import written
 
-from lakelock.table.base_files import BaseFile
 from lakelock.table.bloom import BloomFilter
-from lakelock.table.schema import TableSchema
 
 SCHEMA = TableSchema.from_arrow(
     pa.schema([("id", pa.string()), ("v", pa.int64()), ("ts", pa.int64()), ("region", pa.string())])

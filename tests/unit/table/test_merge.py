@@ -8,15 +8,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
+from tests.api import BaseFile, BaseFileWriter, Keyed, Stamp, TableProperties, TableSchema
 from tests.golden_tables import golden_table
 
 from lakelock.errors import DuplicateKeyError
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
-from lakelock.table.properties import TableProperties
-from lakelock.table.record_keys import Keyed, dedupe
+from lakelock.table.record_keys import dedupe
 from lakelock.table.rewriting import Counts, rewrite
-from lakelock.table.schema import TableSchema
 
 NEW = "20270101000000000"
 PROPERTIES = TableProperties.new("t", ["id"], [])

@@ -7,14 +7,13 @@ import io
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.api import BaseFile, BaseFileWriter, Keyed, Stamp, TableSchema
 
 from lakelock.errors import SchemaError
 from lakelock.settings import MissingColumns, WriteSettings
-from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
-from lakelock.table.record_keys import Keyed
 from lakelock.table.rewriting import rewrite
 from lakelock.table.rows import conform
-from lakelock.table.schema import TableSchema, check_write, columns_of_upserts
+from lakelock.table.schema import check_write, columns_of_upserts
 
 ADDRESS = pa.struct([("street", pa.string()), ("zip", pa.string())])
 STREET = pa.struct([("street", pa.string())])

@@ -8,13 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.api import BaseFile, BaseFileWriter, Keyed, Stamp, TableProperties, TableSchema
 
 from lakelock.settings import WriteSettings
-from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
-from lakelock.table.properties import TableProperties
-from lakelock.table.record_keys import Keyed
 from lakelock.table.rewriting import Counts, Placed, rewrite
-from lakelock.table.schema import TableSchema
 
 OLD, NEW = "20260101000000000", "20270101000000000"
 PROPERTIES = TableProperties.new("t", ["id"], [])

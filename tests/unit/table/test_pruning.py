@@ -10,11 +10,10 @@ import pyarrow as pa
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
+from tests.api import DataFile, TableProperties
 
 from lakelock.table.partitions import PartitionValues, partition_paths
-from lakelock.table.properties import TableProperties
 from lakelock.table.pruning import And, Anything, BeginsWith, Comparison, Constant, IsNull, Not, Or, Predicate, Pruning
-from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import ColumnRange, FileStatistics, Value
 
 Row = Mapping[str, Value | None]

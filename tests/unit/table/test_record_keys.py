@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.api import TableProperties
 
 from lakelock.errors import SchemaError
-from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import names_fields, record_keys
 
 

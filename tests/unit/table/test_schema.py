@@ -10,11 +10,12 @@ from decimal import Decimal
 import fastavro
 import pyarrow as pa
 import pytest
+from tests.api import TableSchema
 
 from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.table.column_types import decimal_bytes, stored_otherwise
 from lakelock.table.rows import conform, read_as
-from lakelock.table.schema import META_COLUMNS, TableSchema, check_write
+from lakelock.table.schema import META_COLUMNS, check_write
 
 JAVA = (
     '{"type":"record","name":"t_record","namespace":"hoodie.t","fields":[{"name":"id","type":["null","string"],"default":null},'

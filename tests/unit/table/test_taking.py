@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 import pytest
+from tests.api import Keyed
 
-from lakelock.table.record_keys import Keyed, dedupe
+from lakelock.table.record_keys import dedupe
 from lakelock.table.rows import take_rows
 
 CHUNK_BYTES = 500 << 20

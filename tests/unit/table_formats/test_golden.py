@@ -12,21 +12,29 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hudi import HudiTable
+from tests.api import (
+    Action,
+    CommitMetadata,
+    DataFile,
+    FileGroupId,
+    LocalStorage,
+    RollbackPlan,
+    TableIO,
+    TableProperties,
+    read_snapshot,
+    read_timeline,
+)
 from tests.golden_tables import NAMES, ROWS, decoded, golden_table
 
-from lakelock.storage.local import LocalStorage
 from lakelock.table import avro as avro_schemas
 from lakelock.table.avro import AvroSchema, decode, encode
-from lakelock.table.commit_metadata import CommitMetadata, requested_replace_bytes
+from lakelock.table.commit_metadata import requested_replace_bytes
 from lakelock.table.eligibility import why_not_writable
-from lakelock.table.instants import Action, parse_file_name
-from lakelock.table.io import TableIO
-from lakelock.table.layout import PROPERTIES, TIMELINE, FileGroupId
+from lakelock.table.instants import parse_file_name
+from lakelock.table.layout import PROPERTIES, TIMELINE
 from lakelock.table.partitions import partition_metadata
-from lakelock.table.properties import TableProperties, read_properties
-from lakelock.table.service_metadata import RollbackMetadata, RollbackPlan, pending_clustering_groups
-from lakelock.table.snapshot import DataFile, read_snapshot
-from lakelock.table.timeline import read_timeline
+from lakelock.table.properties import read_properties
+from lakelock.table.service_metadata import RollbackMetadata, pending_clustering_groups
 
 SCHEMAS: dict[str, AvroSchema] = {
     schema.name: schema

@@ -9,14 +9,14 @@ from typing import Any
 
 import fastavro
 import pytest
+from tests.api import CommitMetadata, FileGroupId, RollbackPlan, WriteStat
 from tests.golden_tables import golden_table
 
 from lakelock.errors import CorruptTableError
 from lakelock.table import avro as avro_schemas
 from lakelock.table.avro import decode, encode
-from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat
-from lakelock.table.layout import FileGroupId
-from lakelock.table.service_metadata import RollbackMetadata, RollbackPlan, pending_clustering_groups
+from lakelock.table.commit_metadata import RuntimeStats
+from lakelock.table.service_metadata import RollbackMetadata, pending_clustering_groups
 
 INSTANT, BEFORE = "20261121092737397", "20261121092737000"
 

@@ -7,12 +7,10 @@ from decimal import Decimal
 
 import pyarrow as pa
 import pytest
+from tests.api import FileGroupId, TableProperties, layout
 
 from lakelock.errors import CorruptTableError, SchemaError
-from lakelock.table import layout
-from lakelock.table.layout import FileGroupId
 from lakelock.table.partitions import partition_metadata, partition_path, partition_paths
-from lakelock.table.properties import TableProperties
 
 
 def table(*fields: str, hive_style: bool = True, url_encode: bool = True) -> TableProperties:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pickle
 
 import pytest
+from tests.api import BucketIndex, DataFile, MemoryStorage, TableProperties
 
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.parsing import parse_java_properties
-from lakelock.storage.memory import MemoryStorage
 from lakelock.table.eligibility import (
     check_readable,
     check_writable,
@@ -17,10 +17,10 @@ from lakelock.table.eligibility import (
     why_not_readable,
     why_not_writable,
 )
-from lakelock.table.index import BucketIndex, file_id_without_bucket
+from lakelock.table.index import file_id_without_bucket
 from lakelock.table.layout import PROPERTIES, PROPERTIES_BACKUP
-from lakelock.table.properties import TableProperties, read_properties, table_checksum
-from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.table.properties import read_properties, table_checksum
+from lakelock.table.snapshot import Snapshot
 
 NOW_MS = 1_795_253_257_397
 

@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 import pytest
+from tests.api import (
+    Action,
+    CommitMetadata,
+    DataFile,
+    FileGroupId,
+    Instant,
+    MemoryStorage,
+    State,
+    SystemRuntime,
+    TableIO,
+    Timeline,
+    WriteStat,
+    layout,
+    read_snapshot,
+    read_timeline,
+)
 from tests.faulty_storage import CountingStorage
 
-from lakelock.clock import SystemRuntime
 from lakelock.errors import CorruptTableError
 from lakelock.storage import Listed
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
 from lakelock.table.change_feed import read_changes
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.history_files import HistoryFile, HistoryRow, rows_bytes
-from lakelock.table.instants import Action, Instant, State
-from lakelock.table.io import TableIO
-from lakelock.table.layout import FileGroupId
-from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
-from lakelock.table.timeline import Timeline, read_timeline
+from lakelock.table.snapshot import Snapshot
 
 
 def at(second: int) -> str:

@@ -6,23 +6,11 @@ import time
 from datetime import datetime, timezone
 
 import pytest
+from tests.api import Action, Instant, MemoryStorage, State, Timeline, format_instant, layout, parse_instant, read_timeline
 
 from lakelock.errors import CorruptTableError, InputError
 from lakelock.storage import Listed
-from lakelock.storage.memory import MemoryStorage
-from lakelock.table import layout
-from lakelock.table.instants import (
-    Action,
-    Instant,
-    State,
-    as_of_time,
-    format_instant,
-    later_than,
-    parse_file_name,
-    parse_instant,
-    time_of,
-)
-from lakelock.table.timeline import Timeline, read_timeline
+from lakelock.table.instants import as_of_time, later_than, parse_file_name, time_of
 
 
 def at(second: int) -> str:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.api import MemoryStorage
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule, Wrapped
 
 from lakelock.errors import StorageUnavailable, StorageUnsafe
 from lakelock.storage import probe
-from lakelock.storage.memory import MemoryStorage
 
 
 def test_requests_are_counted_by_operation_without_data_files() -> None:

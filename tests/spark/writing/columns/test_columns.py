@@ -11,13 +11,11 @@ import pytest
 from hudi import HudiTableBuilder
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
+from tests.api import Committed, ConflictRule, Transaction
 from tests.sizes import in_ci
 from tests.spark.sparks import since_spark_4
 
-from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, InputError, SchemaError
-from lakelock.occ.committed import Committed
-from lakelock.occ.transaction import Transaction
 from lakelock.spark_plugin import LakeTable
 
 PLACE = "struct<street: string, floor: int>"

@@ -9,17 +9,11 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
+from tests.api import LocalStorage, SystemRuntime, TableIO, TableProperties, create_table, read_snapshot, read_timeline
 from tests.behaviour.foreign import Peer
 from tests.spark.sparks import register_without_confs, since_spark_4
 
-from lakelock.clock import SystemRuntime
-from lakelock.occ.create import create_table
 from lakelock.spark_plugin import LakeTable
-from lakelock.storage.local import LocalStorage
-from lakelock.table.io import TableIO
-from lakelock.table.properties import TableProperties
-from lakelock.table.snapshot import read_snapshot
-from lakelock.table.timeline import read_timeline
 
 pytestmark = pytest.mark.in_ci
 PLACE = pa.struct([pa.field("x", pa.int64(), False), pa.field("y", pa.list_(pa.field("element", pa.int64(), False)))])

@@ -11,11 +11,12 @@ import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from tests.api import BucketIndex
 from tests.spark.sparks import register_without_confs, since_spark_4, to_arrow
 
 from lakelock.errors import ConcurrentAppendException, ConflictError, InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakeTable, bucketing
-from lakelock.table.index import BucketIndex, bucket_of
+from lakelock.table.index import bucket_of
 from lakelock.table.key_search import buckets_of_keys
 
 COLUMNS = "id long, day date, p string, v long"

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from hudi import HudiTableBuilder
 from pyspark.sql import DataFrame, SparkSession
+from tests.api import ConflictRule
 from tests.spark.without_jobs import fill
 
-from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError, DuplicateKeyError, InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakeTable, lookup_stages
 
