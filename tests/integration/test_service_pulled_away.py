@@ -141,7 +141,7 @@ def scene(service: Service, way: str, reach: str, tmp_path: Path) -> Iterator[Sc
         "lock.renew_s": LEASE_S / 3,
         "heartbeat.interval_s": 1,
         "heartbeat.tolerable_misses": 4,
-        "lock.options.read_timeout": REQUEST_S,
+        **({"lock.options.read_timeout": REQUEST_S} if service.name == "dynamodb" else {}),
         "retry.attempts": 1,
     }
     with ExitStack() as stack:

@@ -13,7 +13,6 @@ from tests.api import LockProvider, SystemRuntime, WriterIdentity, open_provider
 
 from lakelock.errors import LockTimeout
 from lakelock.settings import LockSettings, Settings
-from lakelock.settings.dynamodb import DynamodbSettings
 
 NAMES = st.text("abcXYZ019-_.=é%", min_size=1, max_size=8).filter(lambda name: name not in (".", ".."))
 PATHS = st.lists(NAMES, min_size=1, max_size=4)
@@ -44,7 +43,8 @@ _runtime = SystemRuntime()
 
 def opened(uri: str, table: str | Path) -> LockProvider:
     """The provider for the table of that name. Nobody is contacted."""
-    chosen = Settings(lock=LockSettings(provider=uri), dynamodb=DynamodbSettings(region="us-east-1"))
+    options = {"region_name": "us-east-1"} if uri.startswith("dynamodb") else {}
+    chosen = Settings(lock=LockSettings(provider=uri), lock_options=options)
     storage = open_storage(table, NOBODY if ":" in str(table) and not str(table).startswith("file:") else {})
     return open_provider(chosen, storage, _runtime, WriterIdentity.of_this_process(_runtime, "one"))
 

@@ -12,6 +12,7 @@ from tests.simulator.run import run
 from tests.simulator.scenarios.swarm import scenario_of
 from tests.sizes import but_in_ci, in_ci
 
+ROOT = Path(__file__).parents[2]
 FIRST, SIZE = 60, 20
 """As many seeds show in CI what histories have in them; the others run in parts of this size, some with each commit."""
 PARTS = [range(start, start + SIZE) for start in range(FIRST, 1000, SIZE)]
@@ -56,7 +57,7 @@ def test_one_seed_is_one_history_in_every_process(seed: int, tmp_path: Path) -> 
     for hash_seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", _DIGEST.format(seed)], capture_output=True, text=True, timeout=WITHIN_S, check=True,
-            cwd=tmp_path, env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join(sys.path), "PATH": ""},
+            cwd=tmp_path, env={"PYTHONHASHSEED": hash_seed, "PYTHONPATH": ":".join([str(ROOT), *sys.path]), "PATH": ""},
         )  # fmt: skip
         digests.add(done.stdout)
     assert len(digests) == 1

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timezone
-from decimal import Decimal
+from decimal import ROUND_FLOOR, Decimal
 from typing import NoReturn
 
 import pyarrow as pa
@@ -45,6 +45,7 @@ _TYPES: Mapping[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 """Spark's names of types."""
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _COMPARED: Mapping[str, Callable[[pc.Expression, pc.Expression], pc.Expression]] = {
     "=": pc.Expression.__eq__,
     "==": pc.Expression.__eq__,
@@ -330,6 +331,11 @@ class _Parser:
         return _Condition(is_in, ~is_in & left.expression.is_valid())
 
     def _comparison(self, left: _Value, sign: str, right: _Value) -> _Condition:
+        if _is_whole(right) and left.literal is not None:
+            left, right, sign = right, left, _TURNED.get(sign, sign)
+        if _is_whole(left) and isinstance(right.literal, Decimal | float) and sign in (*_TURNED, "=", "=="):
+            sign, bound = _of_whole_numbers(sign, Decimal(str(right.literal)), left.type)
+            right = _Value(pc.scalar(pa.scalar(bound, left.type)), left.type, bound)
         left, right = self._as_kind(right, left), self._as_kind(left, right)
         if not _are_comparable(left.type, right.type):
             hint = "compare values of one kind"
@@ -485,6 +491,26 @@ def _are_comparable(one: pa.DataType, other: pa.DataType) -> bool:
     return bool(types.is_timestamp(one) and types.is_timestamp(other) and bool(one.tz) == bool(other.tz))
 
 
+def _is_whole(value: _Value) -> bool:
+    """Whether it is a column, or is computed from columns, with 64-bit integers or narrower ones."""
+    return value.literal is None and pa.types.is_signed_integer(value.type)
+
+
+def _of_whole_numbers(sign: str, number: Decimal, kind: pa.DataType) -> tuple[str, int]:
+    """The comparison of whole numbers that means the same as one with any number. Arrow would round the column instead."""
+    least, most = -(2 ** (kind.bit_width - 1)), 2 ** (kind.bit_width - 1) - 1
+    number = max(min(number, Decimal(2 * most)), Decimal(2 * least))
+    below = int(number.to_integral_value(ROUND_FLOOR))
+    exact = below == number
+    if sign in ("=", "==") and not (exact and least <= below <= most):
+        return ">", most
+    if below > most:
+        return ("<=", most) if sign in ("<", "<=") else (">", most)
+    if below < least:
+        return ("<", least) if sign in ("<", "<=") else (">=", least)
+    return {"<": "<" if exact else "<=", ">=": ">=" if exact else ">"}.get(sign, sign), below
+
+
 def _beside(value: _Value, other: _Value) -> pc.Expression:
     """The value as Arrow computes with it and the other: a whole number becomes a decimal beside one."""
     if not (pa.types.is_decimal(other.type) and pa.types.is_integer(value.type)):
@@ -531,8 +557,6 @@ def _literal_as(literal: object, kind: pa.DataType) -> pa.Scalar | None:
     if isinstance(literal, bool):
         return None
     if isinstance(literal, Decimal | int) and types.is_floating(kind):
-        return pa.scalar(float(literal), pa.float64())
-    if isinstance(literal, Decimal) and types.is_integer(kind):
         return pa.scalar(float(literal), pa.float64())
     if isinstance(literal, int) and types.is_integer(kind):
         fits = -(2 ** (kind.bit_width - 1)) <= literal < 2 ** (kind.bit_width - 1)

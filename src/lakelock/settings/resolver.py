@@ -19,7 +19,7 @@ from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.settings.hudi import from_hudi_properties
 from lakelock.settings.optimize import OptimizeSettings
 from lakelock.settings.removed import REMOVED
-from lakelock.settings.secrets import masked
+from lakelock.settings.secrets import MASK, masked
 from lakelock.settings.sections import (
     SECTIONS,
     CheckpointSettings,
@@ -222,7 +222,9 @@ def setting_of(name: str) -> str | None:
 
 def shown_value(name: str, value: object) -> str:
     """What was given for a setting, in any spelling of it, as text that is safe to show."""
-    key = setting_of(name) or name
+    key = setting_of(name)
+    if key is None:
+        return MASK  # a name that is gone or misspelt may be that of a secret
     return masked(key, value, secret=any(row.secret for row in settings_reference() if row.key == key))
 
 

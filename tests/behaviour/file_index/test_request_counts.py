@@ -250,6 +250,7 @@ def old_table(earlier: int) -> tuple[PagedStorage, Coordinator, Recorder]:
     light_commits(inner, earlier)
     storage = PagedStorage(inner)
     mine = writer(storage, Settings(), runtime=runtime, listener=told)
+    mine.table.log.raise_boundary(earlier)
     insert(mine, storage, "month=1", "warm")
     runtime.sleep(1)
     return storage, mine, told

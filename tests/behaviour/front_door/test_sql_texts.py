@@ -67,6 +67,30 @@ def test_a_condition_chooses_the_rows_that_duckdb_chooses(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "rows"),
+    [
+        ("j = 2.5", []),
+        ("j = 2.0", [2]),
+        ("j > 2.5", [3, 2**40, 2**62]),
+        ("2.5 < j", [3, 2**40, 2**62]),
+        ("j >= 2.5", [3, 2**40, 2**62]),
+        ("j < 2.5", [-3, 2]),
+        ("j <= -2.5", [-3]),
+        ("j != 2.5", [-3, 2, 3, 2**40, 2**62]),
+        ("j in (2, 3.0, 4.5)", [2, 3]),
+        ("j < 1e30", [-3, 2, 3, 2**40, 2**62]),
+        ("j > 1e999", []),
+        ("j > -1e30", [-3, 2, 3, 2**40, 2**62]),
+        ("j = 99999999999999999999", []),
+        ("j < 99999999999999999999", [-3, 2, 3, 2**40, 2**62]),
+    ],
+)
+def test_whole_numbers_are_compared_with_any_number_and_none_is_rounded(text: str, rows: list[int]) -> None:
+    numbers = pa.table({"j": pa.array([-3, 2, 3, 2**40, 2**62, None], pa.int64())})
+    assert numbers.filter(parsed_condition(text, numbers.schema)).column("j").to_pylist() == rows
+
+
+@pytest.mark.parametrize(
     ("text", "values"),
     [
         ("i + j * 2", [3, None, None, 5, -10, 7 + 2**41, None, 6]),
