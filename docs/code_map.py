@@ -113,6 +113,16 @@ def packages() -> list[tuple[str, str, str]]:
     ]
 
 
+def modules(folder: Path) -> list[tuple[str, str]]:
+    """Each module of one folder: its name, and the first sentence of its docstring."""
+    found = []
+    for path in sorted(folder.glob("*.py")):
+        doc = ast.get_docstring(ast.parse(path.read_text())) or ""
+        if path.name not in ("__init__.py", "__main__.py"):
+            found.append((f"`{path.stem}`", doc.split("\n\n")[0].replace("\n", " ")))
+    return found
+
+
 def _node(name: str) -> str:
     return name.replace("lakelock.", "") if name != _CORE else "core"
 

@@ -259,6 +259,12 @@ def architecture_page() -> str:
             frames.ARCHITECTURE_PACKAGES,
             table(("folder", "imports as", "what it is"), rows),
             frames.ARCHITECTURE_WALK,
+            frames.ARCHITECTURE_MODULES,
+            *(
+                f"### {package}\n\n{table(('module', 'what it is'), found)}"
+                for package, folder in code_map.folders().items()
+                if (found := code_map.modules(folder))
+            ),
         ]
     )
 

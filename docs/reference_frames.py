@@ -256,6 +256,10 @@ longer path implies it, the direct arrow is left out. All arrows point down, and
 
 ARCHITECTURE_PACKAGES = """## Packages"""
 
+ARCHITECTURE_MODULES = """## Modules
+
+Each module is one thing. Its first sentence says which."""
+
 ARCHITECTURE_WALK = """## A walk through one write
 
 `LakeTable.upsert` (`spark_plugin/table_writes.py`) makes a `WriteRequest` (`occ/request.py`) and hands the write to
