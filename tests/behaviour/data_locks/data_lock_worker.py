@@ -10,11 +10,12 @@ import json
 import os
 import sys
 
-from tests.api import DataLocks, MemoryStorage, Resource, SystemRuntime, WriterIdentity, lock_request
-
-from lakelock.data_locks import open_data_locks
+from lakelock.clock import SystemRuntime
+from lakelock.data_locks import DataLocks, Resource, lock_request, open_data_locks
 from lakelock.errors import LockTimeout
+from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
+from lakelock.storage.memory import MemoryStorage
 
 
 def obey(locks: DataLocks) -> None:

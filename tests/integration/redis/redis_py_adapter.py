@@ -14,11 +14,14 @@ from typing import Any
 import pytest
 from redis import Redis
 from redis.exceptions import LockError, LockNotOwnedError
-from tests.api import Lease, MemoryStorage, SystemRuntime, WriterIdentity, open_provider
 
+from lakelock.clock import SystemRuntime
 from lakelock.errors import LeaseLost, LockTimeout
+from lakelock.identity import WriterIdentity
+from lakelock.providers import Lease, open_provider
 from lakelock.providers.redis.lock import RedisLockProvider
 from lakelock.settings import Settings
+from lakelock.storage.memory import MemoryStorage
 
 _FOR_EVER_S = 60.0
 _LEASE_S = 15.0

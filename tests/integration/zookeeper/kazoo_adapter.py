@@ -15,12 +15,12 @@ from typing import Any, ClassVar
 import kazoo
 import pytest
 from kazoo.exceptions import LockTimeout as KazooLockTimeout
-from tests.api import Lease, Resource, lock_request
 from tests.integration.data_locks.test_data_locks import open_one
 from tests.integration.zookeeper.zookeeper_world import World, expire
 
-from lakelock.data_locks import TABLE, LockRequest
+from lakelock.data_locks import TABLE, LockRequest, Resource, lock_request
 from lakelock.errors import LockTimeout
+from lakelock.providers import Lease
 from lakelock.testing.service import Service
 
 # Before the installed kazoo, which has everything but its tests: those of its sources.
