@@ -139,8 +139,8 @@ def test_in_the_profile_delta_a_change_is_rejected_by_deltas_names(
         change(other, spark)
         return written
 
-    monkeypatch.setattr(inserting, "insert", overtaken)
-    with pytest.raises(errors.ConcurrentDeleteDeleteException):
+    with monkeypatch.context() as patched, pytest.raises(errors.ConcurrentDeleteDeleteException):
+        patched.setattr(inserting, "insert", overtaken)
         mine.overwrite_partitions(rows(spark, (1, "a", 0)))
 
     with pytest.raises(errors.MetadataChangedException), mine.transaction() as tx:

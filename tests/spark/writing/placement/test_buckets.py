@@ -184,7 +184,9 @@ def begun(df: DataFrame, path: str) -> tuple[Any, list[object]]:
     """A batch write whose only task has written its rows."""
     from lakelock.spark_plugin.source_sink import BatchSink
 
-    sink = pickle.loads(pickle.dumps(BatchSink({"path": path}, df.schema, False)))
+    made = BatchSink({"path": path}, df.schema, False)
+    made.begin()
+    sink = pickle.loads(pickle.dumps(made))
     return sink, [sink.write(iter(to_arrow(df).to_batches(max_chunksize=3)))]
 
 
