@@ -167,6 +167,7 @@ def _explain(out: Output, seed: int, folder: Path, parquet: bool) -> None:
         out.note(f"  fault: {fault}")
     for violation in small.result.violations[:1]:
         out.note(f"  {violation}")
+    folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"seed-{seed}.svg"
     path.write_text(picture(small.result), encoding="utf-8")
     again = f"{_COMMAND} --seed {seed}" + " --parquet" * parquet
