@@ -60,7 +60,7 @@ def look_for_first_meeting(
     suspects = sorted(_without_decision(table, timeline, view, first), key=lambda i: i.completion or i.requested)
     observed.looked_through = view.head, timeline.completed_instants.union(d.instant for d in view.decisions)
     reads = [partial(read_summary, table.storage, each) for each in suspects[-READ_AT_MOST:]]
-    for read in table.runtime.gather(reads, limit=table.parallel_requests):
+    for read in table.io.gather(reads):
         if read.is_foreign:
             observed.met_foreign(read.party.instant)
 

@@ -19,12 +19,10 @@ from typing import Any, TypeVar
 
 from lakelock.errors import SettingsError
 from lakelock.parsing import parse_java_properties
-from lakelock.settings.fields import Section, SettingRow, parse, section_rows
+from lakelock.settings.fields import LOCK_OPTIONS, Section, SettingRow, parse, refuse_given, section_rows
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.texts import did_you_mean
-
-PREFIX = "lock.options."
 
 Own = TypeVar("Own", bound=Section)
 
@@ -43,7 +41,7 @@ def read_options(
     to do instead. An option that is neither is a `SettingsError` with the name that was probably meant. An option
     `name.part` is the entry `part` of the parameter `name`, a mapping.
     """
-    rows = {row.key.removeprefix(PREFIX): row for row in section_rows(own)}
+    rows = {row.key.removeprefix(LOCK_OPTIONS): row for row in section_rows(own)}
     accepted = {name: default for driver in drivers for name, default in _parameters(driver).items() if name not in rows}
     mine: dict[str, Any] = {}
     theirs: dict[str, Any] = {}
@@ -52,13 +50,15 @@ def read_options(
         if key in rows:
             mine[key] = parse(rows[key], raw)
         elif name in reserved:
-            raise SettingsError(f"{PREFIX}{key} is set, but lakelock gives it itself", hint=reserved[name], key=PREFIX + key)
+            raise SettingsError(
+                f"{LOCK_OPTIONS}{key} is set, but lakelock gives it itself", hint=reserved[name], key=LOCK_OPTIONS + key
+            )
         elif name not in accepted:
             known = sorted({*rows, *accepted} - reserved.keys())
             raise SettingsError(
-                f"{PREFIX}{key} is no option of {service}{did_you_mean(key, known)}",
+                f"{LOCK_OPTIONS}{key} is no option of {service}{did_you_mean(key, known)}",
                 hint=f"the options are {', '.join(known)}",
-                key=PREFIX + key,
+                key=LOCK_OPTIONS + key,
             )
         elif part:
             theirs.setdefault(name, {})[part] = raw
@@ -69,9 +69,7 @@ def read_options(
 
 def refuse_unused(given: Mapping[str, object], names: tuple[str, ...], why: str, *, instead: str, key: str) -> None:
     """`SettingsError` about `key` if one of these options is given, `why` it does nothing, and what to do `instead`."""
-    found = next((PREFIX + name for name in names if given.get(name)), None)
-    if found is not None:
-        raise SettingsError(f"{found} is set, but {why}", hint=f"{instead}, or leave {found} out", key=key)
+    refuse_given((LOCK_OPTIONS + name for name in names if given.get(name)), why, instead=instead, key=key)
 
 
 def _parameters(driver: Callable[..., object] | Mapping[str, object]) -> dict[str, object]:
@@ -91,7 +89,7 @@ def _parameters(driver: Callable[..., object] | Mapping[str, object]) -> dict[st
 def _converted(name: str, raw: object, default: object) -> object:
     """The value in the type of the default; unchanged where the default tells no type."""
     kind = next((kind for kind in (bool, int, float) if type(default) is kind), None)
-    return raw if kind is None else parse(SettingRow(PREFIX + name, kind, default, "what the driver takes"), raw)
+    return raw if kind is None else parse(SettingRow(LOCK_OPTIONS + name, kind, default, "what the driver takes"), raw)
 
 
 def sendable(uri: str) -> str:

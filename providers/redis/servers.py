@@ -16,8 +16,8 @@ from urllib.parse import parse_qsl, quote, unquote
 
 from lakelock.clock import Runtime
 from lakelock.errors import ProviderRefused, SettingsError
-from lakelock.providers.connections import PREFIX, is_host, read_options, refuse_unused, sendable, tls_context
-from lakelock.settings.fields import Section, setting
+from lakelock.providers.connections import is_host, read_options, refuse_unused, sendable, tls_context
+from lakelock.settings.fields import LOCK_OPTIONS, Section, setting
 from lakelock.settings.secrets import masked_uri
 
 Kind = Literal["server", "sentinel", "cluster"]
@@ -184,9 +184,9 @@ class RedisOptions(Section):
             refuse_unused(given, _SENTINEL, "lock.provider names no Sentinels", instead=hint, key="lock.provider")
         if bool(theirs.get("ssl_certfile")) != bool(theirs.get("ssl_keyfile")):
             raise SettingsError(
-                f"{PREFIX}ssl_certfile and {PREFIX}ssl_keyfile go together, and only one of them is set",
+                f"{LOCK_OPTIONS}ssl_certfile and {LOCK_OPTIONS}ssl_keyfile go together, and only one of them is set",
                 hint="set both, or neither",
-                key=f"{PREFIX}ssl_certfile",
+                key=f"{LOCK_OPTIONS}ssl_certfile",
             )
         if address.tls:
             _check_certificates(theirs)
@@ -214,8 +214,8 @@ def _check_certificates(options: Mapping[str, Any]) -> None:
         certificate=certificate,
         key=key,
         password=password,
-        hint=f"check {', '.join(PREFIX + name for name in _TLS)}: PEM files that this user may read",
-        setting=f"{PREFIX}ssl_certfile",
+        hint=f"check {', '.join(LOCK_OPTIONS + name for name in _TLS)}: PEM files that this user may read",
+        setting=f"{LOCK_OPTIONS}ssl_certfile",
     )
 
 

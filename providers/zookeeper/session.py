@@ -25,7 +25,6 @@ from urllib.parse import parse_qsl, unquote
 from lakelock.clock import Flag, Runtime
 from lakelock.errors import LakelockError, ProviderRefused, ProviderUnavailable, SettingsError
 from lakelock.providers.connections import (
-    PREFIX,
     is_host,
     path_hash,
     read_options,
@@ -34,7 +33,7 @@ from lakelock.providers.connections import (
     table_name,
     tls_context,
 )
-from lakelock.settings.fields import Section, setting
+from lakelock.settings.fields import LOCK_OPTIONS, Section, setting
 from lakelock.storage import Storage
 
 INSTALL = "pip install 'lakelock[zookeeper]'"
@@ -45,7 +44,7 @@ _SASL = ("mechanism", "service", "username", "password", "principal")
 _OURS = {
     "hosts": "write them into lock.provider",
     "timeout": "set lock.lease_s",
-    "default_acl": f"set {PREFIX}acl",
+    "default_acl": f"set {LOCK_OPTIONS}acl",
     **dict.fromkeys(("client_id", "handler", "connection_retry", "command_retry", "logger", "read_only"), "leave it out"),
 }
 
@@ -87,10 +86,10 @@ class ZooKeeperOptions(Section):
             missing = "keyfile" if theirs.get("certfile") else "certfile"
             raise _wrong(missing, "is missing: certfile and keyfile belong together", "give both, or neither")
         if not own.use_ssl:
-            why = f"{PREFIX}use_ssl is not: the connection would not be encrypted"
-            refuse_unused(given, _TLS, why, instead=f"set {PREFIX}use_ssl = true", key=f"{PREFIX}use_ssl")
+            why = f"{LOCK_OPTIONS}use_ssl is not: the connection would not be encrypted"
+            refuse_unused(given, _TLS, why, instead=f"set {LOCK_OPTIONS}use_ssl = true", key=f"{LOCK_OPTIONS}use_ssl")
         if own.acl == "creator" and not (own.auth_data or sasl or theirs.get("certfile")):
-            hint = f"set {PREFIX}auth_data, {PREFIX}sasl_options.mechanism or {PREFIX}certfile"
+            hint = f"set {LOCK_OPTIONS}auth_data, {LOCK_OPTIONS}sasl_options.mechanism or {LOCK_OPTIONS}certfile"
             raise _wrong("acl", "is creator, but this client does not authenticate", hint)
         if own.use_ssl:
             theirs.setdefault("check_hostname", theirs.get("verify_certs", True))
@@ -100,7 +99,7 @@ class ZooKeeperOptions(Section):
 def _check_sasl(sasl: object) -> None:
     """`SettingsError` unless these are kazoo's options for SASL, all that the mechanism needs."""
     if not isinstance(sasl, Mapping):
-        raise _wrong("sasl_options", "is no table", f"write {PREFIX}sasl_options.mechanism and what it needs")
+        raise _wrong("sasl_options", "is no table", f"write {LOCK_OPTIONS}sasl_options.mechanism and what it needs")
     if not sasl:
         return
     unknown = next((name for name in sasl if name not in _SASL), None)
@@ -113,7 +112,7 @@ def _check_sasl(sasl: object) -> None:
 
 
 def _wrong(name: str, what: str, hint: str) -> SettingsError:
-    return SettingsError(f"{PREFIX}{name} {what}", hint=hint, key=PREFIX + name)
+    return SettingsError(f"{LOCK_OPTIONS}{name} {what}", hint=hint, key=LOCK_OPTIONS + name)
 
 
 _KERBEROS = "pip install 'lakelock[kerberos]'; it is compiled, with gcc and Debian's libkrb5-dev"

@@ -348,11 +348,9 @@ class _Parser:
                 f"{self._what} {self._text!r} compares {left.expression} ({left.type}) with {right.expression} ({right.type})",
                 hint=hint,
             )
-        a, b = _beside(left, right), _beside(right, left)
-        found = _COMPARED[sign](a, b)
         if sign in ("!=", "<>"):
-            equal = self._comparison(left, "=", right)
-            return equal.negated()
+            return self._comparison(left, "=", right).negated()
+        found = _COMPARED[sign](_beside(left, right), _beside(right, left))
         return _of(_as_spark_orders(found, sign, _nan(left), _nan(right)))
 
     def _as_kind(self, other: _Value, value: _Value) -> _Value:

@@ -15,6 +15,9 @@ from lakelock.texts import did_you_mean
 
 T = TypeVar("T")
 
+LOCK_OPTIONS = "lock.options."
+"""What follows is an option of the lock service's driver, by its own name."""
+
 _TRUE, _FALSE = ("true", "yes", "on", "1"), ("false", "no", "off", "0")
 
 
@@ -92,9 +95,14 @@ class Section:
 
     def refuse_unused(self, names: Iterable[str], why: str, *, instead: str, key: str) -> None:
         """`SettingsError` about `key` if one of these settings is given, `why` it does nothing, and what to do `instead`."""
-        given = next((f"{self.section}.{name}" for name in names if getattr(self, name)), None)
-        if given is not None:
-            raise SettingsError(f"{given} is set, but {why}", hint=f"{instead}, or leave {given} out", key=key)
+        refuse_given((f"{self.section}.{name}" for name in names if getattr(self, name)), why, instead=instead, key=key)
+
+
+def refuse_given(given: Iterable[str], why: str, *, instead: str, key: str) -> None:
+    """`SettingsError` about `key` if there is one of these settings, `why` it does nothing, and what to do `instead`."""
+    found = next(iter(given), None)
+    if found is not None:
+        raise SettingsError(f"{found} is set, but {why}", hint=f"{instead}, or leave {found} out", key=key)
 
 
 def section_rows(section: type[Section]) -> tuple[SettingRow, ...]:

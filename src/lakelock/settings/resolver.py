@@ -11,7 +11,7 @@ from typing import Any
 from lakelock.errors import SettingsError
 from lakelock.settings.catalog import CatalogSettings
 from lakelock.settings.data_locks import DataLockSettings
-from lakelock.settings.fields import SettingRow, parse, section_rows
+from lakelock.settings.fields import LOCK_OPTIONS, SettingRow, parse, section_rows
 from lakelock.settings.file import read_settings_file
 from lakelock.settings.given import Refused
 from lakelock.settings.hive import HIVE_KEYS, from_hive
@@ -40,8 +40,8 @@ from lakelock.texts import nearest
 _log = logging.getLogger("lakelock")
 
 SPARK_PREFIX = "spark.lakelock."
-_STORAGE, _OPTIONS = "storage.", "lock.options."
-_FREE = (_STORAGE, _OPTIONS)
+_STORAGE = "storage."
+_FREE = (_STORAGE, LOCK_OPTIONS)
 """What follows these prefixes is an option of a store, or of the driver of a lock service, by its own name."""
 _USUAL_STORAGE = ("storage.endpoint", "storage.region", "storage.access_key_id", "storage.secret_access_key")
 _CONFIG = "config"
@@ -148,7 +148,7 @@ class Resolved:
 def _explained(key: str, found: Origin, row: SettingRow | None) -> Explained:
     value = masked(key, found.value, secret=row is not None and row.secret)
     if row is None:
-        of = "the lock service's driver" if key.startswith(_OPTIONS) else "the storage"
+        of = "the lock service's driver" if key.startswith(LOCK_OPTIONS) else "the storage"
         return Explained(key, value, found.origin, "", "", f"Option of {of}")
     return Explained(key, value, found.origin, str(row.default), row.unit, row.doc)
 
@@ -195,7 +195,7 @@ class _Sources:
             return
         scheme = self.schemes[_source(provider.origin)]
         for key, found in list(self.values.items()):
-            if key.startswith(_OPTIONS) and self.schemes.get(_source(found.origin), scheme) != scheme:
+            if key.startswith(LOCK_OPTIONS) and self.schemes.get(_source(found.origin), scheme) != scheme:
                 del self.values[key]
 
     def key_of(self, name: str) -> str | None:
@@ -280,7 +280,7 @@ def _built(sources: _Sources) -> Resolved:
         {key[len(prefix) :]: found for key, found in sources.values.items() if key.startswith(prefix)} for prefix in _FREE
     )
     origins |= {_STORAGE + name: Origin(str(found.value), found.origin) for name, found in storage.items()}
-    origins |= {_OPTIONS + name: found for name, found in options.items()}
+    origins |= {LOCK_OPTIONS + name: found for name, found in options.items()}
     settings = Settings(
         **sections,
         lock_options={name: found.value for name, found in options.items()},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from lakelock.settings.fields import LOCK_OPTIONS
+
 _SECRET_NAME = re.compile(
     r"secret|passw|token|credential|auth_data|access_?key|account_?key|api_?key|sas|signature|private", re.IGNORECASE
 )
@@ -19,7 +21,6 @@ _QUERY_VALUE = re.compile(r"(?<=[?&;])([^=&;#\s]+)=([^&;#\s]+)")
 _SHOWN = ("key", "implicit", "base_path", "region", "endpoint")
 """Parameters of lock URIs, which hold no secret. Whatever else somebody writes there may be one."""
 
-_OPTIONS = "lock.options."
 _HARMLESS = re.compile(
     r"(region_name|endpoint_url|mechanism|service|acl|.*timeout.*|ca|.*_ca_certs|(ssl_)?(certfile|keyfile)|.*username)"
 )
@@ -32,7 +33,7 @@ def masked(key: str, value: object, *, secret: bool = False) -> str:
     """The value as text that is safe to show: hidden when the key names a secret, URIs without their passwords."""
     if secret or _SECRET_NAME.search(key):
         return MASK
-    if key.startswith(_OPTIONS) and isinstance(value, str) and not _HARMLESS.fullmatch(key.rpartition(".")[2]):
+    if key.startswith(LOCK_OPTIONS) and isinstance(value, str) and not _HARMLESS.fullmatch(key.rpartition(".")[2]):
         return MASK
     return masked_uri(value) if isinstance(value, str) else str(value).lower() if isinstance(value, bool) else str(value)
 
