@@ -63,10 +63,12 @@ from lakelock.storage.location import canonical_uri
 from lakelock.table.avro import REQUESTED_REPLACE, encode
 from lakelock.table.bloom import DYNAMIC, SIMPLE, BloomFilter
 from lakelock.table.commit_metadata import RuntimeStats, requested_replace_bytes
+from lakelock.table.hfile import hfile_bytes, read_hfile
 from lakelock.table.instants import as_of_time, parse_file_name
 from lakelock.table.layout_one import commits_in
-from lakelock.table.log_files import BlockKind, blocks_of
+from lakelock.table.log_files import BlockHeader, BlockKind, blocks_of
 from lakelock.table.merged_slices import LogChanges
+from lakelock.table.metadata_records import FILES, RecordSchema, files_in, files_records, joined
 from lakelock.table.service_metadata import (
     CleanedUntil,
     CleanMetadata,
@@ -147,6 +149,42 @@ def _log_file(data: bytes) -> None:
         if block.kind is not BlockKind.COMMAND:
             found.add(block)
     assert all(change.row is None or change.row < found.rows.num_rows for change in found.last.values())
+
+
+_TRAILER = b'TRABLK"$'
+
+
+def _hfile(data: bytes) -> None:
+    """The trailer is filled up to its 4096 bytes, for a fuzzer that changes so many."""
+    body, magic, trailer = data.rpartition(_TRAILER)
+    found = read_hfile(body + (magic + trailer).ljust(4092, b"\0") + b"\0\0\0\3", "an HFile")
+    assert read_hfile(hfile_bytes(found.entries, found.info, created_ms=0, block_bytes=50), "ours").entries == found.entries
+
+
+def _hfiles() -> Iterable[bytes]:
+    for gzipped in (False, True):
+        entries = [(f"key {n}".encode(), b"v" * n) for n in range(9)]
+        made = hfile_bytes(entries, {"schema": b"{}"}, created_ms=5, gzipped=gzipped, block_bytes=100)
+        yield made.rstrip(b"\0\3")
+
+
+def _metadata_schema() -> RecordSchema:
+    log = next(golden_table("java12_metadata").glob(".hoodie/metadata/files/.files-*.log.1_0-32-*")).read_bytes()
+    block = next(block for block in blocks_of(io.BytesIO(log), len(log), "a log file") if block.kind is BlockKind.HFILE)
+    return RecordSchema.of(block.header[BlockHeader.SCHEMA], "a log file")
+
+
+_METADATA = _metadata_schema()
+
+
+def _metadata_record(data: bytes) -> None:
+    record = _METADATA.decoded(data, "a record")
+    assert _METADATA.decoded(_METADATA.encoded(record), "a record") == record or "nan" in repr(record)
+    assert files_in(joined(FILES, record, record), "a record") == files_in(record, "a record")
+
+
+def _metadata_records() -> Iterable[bytes]:
+    yield from map(_METADATA.encoded, files_records({"p=1": {"a": 1, "b": 2}}, {"": ["c"]}).values())
 
 
 def _old_archive(data: bytes) -> None:
@@ -340,6 +378,8 @@ PARSERS: dict[str, Parser] = {
         Parser("redis-value", _redis_value, (), (
             json.dumps({"grant": "g", "ear": "e", "lease_ms": 5, "writer": _JSON}).encode(),)),
         Parser("log-file", _log_file, (*_TORN, SchemaError, TableError), tuple(_logs())),
+        Parser("hfile", _hfile, _TORN, tuple(_hfiles())),
+        Parser("metadata-record", _metadata_record, _TORN, tuple(_metadata_records())),
         Parser("old-archive", _old_archive, _TORN, tuple(_old_archives())),
         Parser("base-file", base_files.read, _TORN, tuple(map(base_files.sample, ("zstd", "none")))),
         Parser("recorded-lock", _stored(layout.LOCK_IDENTITY, recorded_provider), (StorageError, TableError), (

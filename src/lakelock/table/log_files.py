@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import IO, Any, NamedTuple
@@ -158,6 +158,16 @@ def _entries(data: bytes, at: int) -> tuple[dict[int, str], int]:
     return found, at
 
 
+def block_bytes(kind: BlockKind, header: Mapping[int, str], content: bytes) -> bytes:
+    """One block of a log file, as `blocks_of` reads it."""
+    entries = struct.pack(">i", len(header))
+    for number, text in header.items():
+        entry = text.encode()
+        entries += struct.pack(">ii", number, len(entry)) + entry
+    body = struct.pack(">ii", FORMAT, kind) + entries + struct.pack(">q", len(content)) + content + struct.pack(">i", 0)
+    return MAGIC + struct.pack(">q", len(body) + 8) + body + struct.pack(">q", len(MAGIC) + len(body) + 8)
+
+
 def _torn(source: str, why: str) -> CorruptTableError:
     return CorruptTableError(f"the log file {source} cannot be read: {why}", hint=_HINT, file=source.rpartition(" at ")[0])
 
@@ -249,6 +259,15 @@ def deletes_in(block: Block) -> Iterator[tuple[str, Any]]:
         if record["recordKey"] is None:
             raise _damaged(block, "a delete has no record key")
         yield record["recordKey"], _order(record["orderingVal"])
+
+
+def deletes_bytes(keys: Iterable[str], partition: str) -> bytes:
+    """The content of a block that deletes these keys of a partition whatever there is, as `deletes_in` reads it."""
+    order = ("IntWrapper", {"value": 0})
+    items = [{"recordKey": key, "partitionPath": partition, "orderingVal": order} for key in sorted(keys)]
+    stream = io.BytesIO()
+    fastavro.schemaless_writer(stream, _LIST, items)
+    return struct.pack(">ii", _VERSION, stream.tell()) + stream.getvalue()
 
 
 def _order(wrapped: Any) -> Any:
