@@ -332,7 +332,7 @@ class Coordinator(TableServices):
             ensure_readable(self.table, snapshot, timeline)
         if query_type == "read_optimized" or not self.properties.is_merge_on_read:
             return found
-        return with_log_files(self.table, self.properties, found, timeline if as_of is None else timeline.as_of(as_of))
+        return with_log_files(self.table, self.properties, found, timeline, as_of)
 
     def state_at(self, timeline: Timeline) -> tuple[Snapshot, TableSchema]:
         """The file slices and the schema that a timeline shows; `SnapshotTooOld` if a cleaner was faster.

@@ -24,7 +24,8 @@ from lakelock.table.archive import archived_writes, read_commit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import OLD_VERSION, why_not_merged
 from lakelock.table.instants import Action, time_of
-from lakelock.table.merged_slices import READ_OPTIMIZED, LoggedCommit, LoggedSlice, MergedRows, with_logs
+from lakelock.table.log_rows import READ_OPTIMIZED
+from lakelock.table.merged_slices import LoggedCommit, LoggedSlice, MergedRows, with_logs
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
@@ -90,7 +91,9 @@ LOG_INFIX = b".log."
 """In the name of each log file, and so in the metadata of each commit that wrote one."""
 
 
-def with_log_files(table: OpenTable, properties: TableProperties, shown: ReadView, timeline: Timeline) -> ReadView:
+def with_log_files(
+    table: OpenTable, properties: TableProperties, shown: ReadView, timeline: Timeline, as_of: str | None = None
+) -> ReadView:
     """What is shown, with the log files that a timeline shows; `TableError` if lakelock cannot merge the rows as Hudi does.
 
     A read of each commit of the timeline and, where there may be one, of the whole archive: nothing else tells of a file group
@@ -99,21 +102,23 @@ def with_log_files(table: OpenTable, properties: TableProperties, shown: ReadVie
     refusal = why_not_merged(properties)
     if refusal is not None:
         raise TableError(f"lakelock does not merge the log files of {properties.name}: {refusal}", hint=READ_OPTIMIZED)
-    slices = with_logs(shown.snapshot, _commits(table, timeline), named_after_base=properties.version == OLD_VERSION)
+    commits = _commits(table, timeline, as_of)
+    slices = with_logs(shown.snapshot, commits, named_after_base=properties.version == OLD_VERSION, as_of=as_of)
     logged = {slice_.as_file.group for slice_ in slices}
     plain = Snapshot(file for file in shown.snapshot.files if file.group not in logged)
     return replace(shown, snapshot=plain, logged=slices, ordering=properties.ordering_field)
 
 
-def _commits(table: OpenTable, timeline: Timeline) -> Iterator[LoggedCommit]:
-    """Every visible commit that wrote log files or replaced file groups, and others."""
+def _commits(table: OpenTable, timeline: Timeline, as_of: str | None) -> Iterator[LoggedCommit]:
+    """Every visible commit that wrote log files or replaced file groups, those requested after `as_of`, and others."""
     seen = set()
     if timeline.has_archive:
         for _, writes in archived_writes(table.storage):
             for write in writes:
                 if write.requested not in seen and timeline.is_visible(write.requested):
                     seen.add(write.requested)
-                    if LOG_INFIX in write.data or write.action == Action.REPLACE_COMMIT:
+                    is_later = as_of is not None and write.requested > as_of
+                    if is_later or LOG_INFIX in write.data or write.action == Action.REPLACE_COMMIT:
                         metadata = CommitMetadata.from_bytes(write.data, write.requested)
                         yield LoggedCommit(write.requested, write.completion, metadata)
     commits = [commit for commit in timeline.commits if commit.requested not in seen]

@@ -38,10 +38,13 @@ NAMES = tuple(sorted(ROWS))
 MERGE_ON_READ = tuple(
     f"java12_mor_{what}"
     for what in (
-        "archived", "buckets", "compaction", "deletes", "events", "evolved", "parquet_logs", "types", "version_8",
+        "archived", "buckets", "compaction", "deletes", "events", "evolved", "parquet_logs", "partial", "partial_parquet",
+        "types", "version_8",
     )
 )  # fmt: skip
 """Merge-on-read tables."""
+HAND_WRITTEN: dict[str, dict[str, Any]] = json.loads((_FOLDER / "hand_written_mor.json").read_text())
+"""What Java Hudi read of each hand-written history of a merge-on-read table: `snapshot`, `read_optimized`, its `moments`."""
 VERSION_6 = ("java12_version_6", "java12_version_6_archived", "java12_version_6_mor")
 """Tables of version 6; the last one is merge-on-read."""
 
@@ -59,6 +62,11 @@ def unpack(name: str, folder: Path) -> Path:
 def golden_table(name: str) -> Path:
     """The folder of a golden table. Shared between tests: do not change it."""
     return unpack(name, Path(_UNPACKED.name))
+
+
+def hand_written(name: str) -> Path:
+    """The folder of a table with a hand-written history."""
+    return golden_table("hand_written_mor") / name
 
 
 @cache

@@ -67,8 +67,9 @@ from lakelock.table.hfile import hfile_bytes, read_hfile
 from lakelock.table.instants import as_of_time, parse_file_name
 from lakelock.table.layout_one import commits_in
 from lakelock.table.log_files import BlockHeader, BlockKind, blocks_of
-from lakelock.table.merged_slices import LogChanges
+from lakelock.table.log_rows import add_block
 from lakelock.table.metadata_records import FILES, RecordSchema, files_in, files_records, joined
+from lakelock.table.row_versions import ByCommitTime, ByEventTime
 from lakelock.table.service_metadata import (
     CleanedUntil,
     CleanMetadata,
@@ -144,11 +145,14 @@ def _commit(data: bytes) -> None:
 
 
 def _log_file(data: bytes) -> None:
-    found = LogChanges(pa.schema([("_hoodie_record_key", pa.string()), ("v", pa.int64()), ("ts", pa.int64())]), "ts")
+    columns = pa.schema([("_hoodie_record_key", pa.string()), ("v", pa.int64()), ("ts", pa.int64())])
+    by_commit, by_event = ByCommitTime(columns), ByEventTime(columns, "ts")
     for block in blocks_of(io.BytesIO(data), len(data), "a log file"):
         if block.kind is not BlockKind.COMMAND:
-            found.add(block)
-    assert all(change.row is None or change.row < found.rows.num_rows for change in found.last.values())
+            add_block(block, by_commit)
+            add_block(block, by_event)
+    by_commit.rest().validate(full=True)
+    by_event.rest().validate(full=True)
 
 
 _TRAILER = b'TRABLK"$'

@@ -524,13 +524,20 @@ class ArrowEngine:
             if not named or within(file.partition, named):
                 found = self.read_files([file], needed, where)
                 yield found.select(columns) if columns else found
-        logged = shown.logged_within(named)
-        if logged:
-            merged, storage = shown.merged(schema.arrow), coordinator.table.storage
-            for slice_ in logged:
+        for found in self._merged(shown, named, where, needed):
+            yield found.select(columns) if columns else found
+
+    def _merged(
+        self, shown: ReadView, named: Sequence[Resource], where: pc.Expression | None, columns: TableSchema
+    ) -> Iterator[pa.Table]:
+        """Such rows of file slices with log files. Slices of partitions that cannot have any are not opened."""
+        storage, properties = self._coordinator.table.storage, self._coordinator.properties
+        read = RowsRead(storage, self._kernels, shown.schema, where, properties)
+        merged = shown.merged(columns.arrow)
+        for slice_ in shown.logged_within(named):
+            if read.concerns(slice_.partition):
                 for rows in merged.read(slice_, storage):
-                    found = rows if where is None else selected(rows, where)
-                    yield found.select(columns) if columns else found
+                    yield rows if where is None else selected(rows, where)
 
     def _moment(self, text: str) -> str:
         """The instant time that a text means; `InputError` for one that means none."""
@@ -539,12 +546,7 @@ class ArrowEngine:
     def _read_shown(self, shown: ReadView, named: Sequence[Resource], where: pc.Expression | None) -> pa.Table:
         require_condition(where, shown.schema, self._kernels)
         found = self.read_files(files_within(shown.snapshot, named), shown.schema, where)
-        logged = shown.logged_within(named)
-        if not logged:
-            return found
-        merged, storage = shown.merged(shown.schema.arrow), self._coordinator.table.storage
-        more = (rows for slice_ in logged for rows in merged.read(slice_, storage))
-        return pa.concat_tables([found, *(rows if where is None else selected(rows, where) for rows in more)])
+        return pa.concat_tables([found, *self._merged(shown, named, where, shown.schema)])
 
     def changes(self, since: str = "", until: str | None = None, mode: FeedMode = "commits") -> pa.Table:
         """What commits changed that completed after the position `since`, and not after `until`: inserted and deleted rows, and

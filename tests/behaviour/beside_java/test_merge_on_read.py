@@ -8,9 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.golden_tables import MERGE_ON_READ, golden_table, opened, rows, seen_by_java, unpack
+from tests.golden_tables import HAND_WRITTEN, MERGE_ON_READ, golden_table, hand_written, opened, rows, seen_by_java, unpack
 
 from lakelock.engine import multi_table
 from lakelock.errors import CorruptTableError, StorageError, TableError
@@ -38,6 +39,30 @@ def test_the_rows_as_of_each_commit_are_those_that_java_showed_then(name: str) -
             then = engine.read(moment)
             # Columns that were added later are shown as of earlier times, too.
             assert rows(then.select([column for column in then.column_names if column in _columns(name, moment)])) == expected
+
+
+BY_NAME = "stray_file_of_a_commit_C"
+"""There Java and hudi-rs show the row of a file that the commit does not name."""
+
+
+def values(table: pa.Table) -> list[list[object]]:
+    return sorted([row["id"], row["v"]] for row in table.to_pylist())
+
+
+@pytest.mark.parametrize("case", [case for case in HAND_WRITTEN if case != BY_NAME])
+def test_a_hand_written_history_shows_what_java_shows_now_and_as_of_each_time(case: str) -> None:
+    expected = HAND_WRITTEN[case]
+    with opened(hand_written(case)) as engine:
+        assert values(engine.read()) == expected["snapshot"]
+        assert values(engine.read(query_type="read_optimized")) == expected["read_optimized"]
+        found = {moment: values(engine.read(moment)) for moment in expected["moments"]}
+    assert found == expected["moments"]
+
+
+def test_a_file_that_its_commit_does_not_name_has_no_rows() -> None:
+    with opened(hand_written(BY_NAME)) as engine:
+        assert values(engine.read()) == [["a", 10], ["b", 0], ["c", 0]]
+    assert HAND_WRITTEN[BY_NAME]["snapshot"] == [["a", 20], ["b", 0], ["c", 0]]
 
 
 def test_a_condition_chooses_among_merged_rows() -> None:
@@ -110,6 +135,22 @@ def test_a_log_file_that_is_gone_or_damaged_is_an_error_and_never_a_row_less(tmp
             with pytest.raises(CorruptTableError, match=r"the log file .* cannot be read"):
                 engine.read()
         log.unlink()
+        with pytest.raises(StorageError, match="no such file"):
+            engine.read()
+
+
+def test_parts_of_rows_are_not_merged_where_event_time_orders_versions(tmp_path: Path) -> None:
+    name = "java12_mor_partial"
+    path = with_property(name, tmp_path, "hoodie.record.merge.mode=EVENT_TIME_ORDERING\nhoodie.table.ordering.fields=v")
+    with opened(path) as engine, pytest.raises(TableError, match="parts of rows where versions are ordered by event time"):
+        engine.read()
+
+
+def test_only_the_log_files_of_the_groups_that_are_read_are_opened(tmp_path: Path) -> None:
+    path = unpack("java12_mor_events", tmp_path)
+    shutil.rmtree(path / "region=us")
+    with opened(path) as engine:
+        assert set(engine.read(where=pc.field("region") == "eu").column("region").to_pylist()) == {"eu"}
         with pytest.raises(StorageError, match="no such file"):
             engine.read()
 

@@ -1,4 +1,4 @@
-"""Blocks of log files, as long as Java makes them (it begins a new one at 256 MB), and which version of a row counts."""
+"""Blocks of log files, as long as Java makes them (it begins a new one at 256 MB), and the order of Java's values."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from lakelock.table.log_files import Block, BlockHeader, BlockKind
-from lakelock.table.merged_slices import LogChange, LogChanges, comparable
+from lakelock.table.log_rows import add_block
+from lakelock.table.row_versions import ByCommitTime, Change, comparable, counts
 
 FIELDS = [{"name": "_hoodie_record_key", "type": "string"}, {"name": "v", "type": "long"}]
 AVRO = {"type": "record", "name": "row", "fields": FIELDS}
@@ -41,10 +42,9 @@ def parquet_block(rows: list[dict[str, object]]) -> Block:
 @pytest.mark.parametrize("count", [0, 1, 9_999, 10_000, 10_001, 25_000])
 @pytest.mark.parametrize("make", [avro_block, parquet_block])
 def test_every_row_of_a_block_is_read_however_many_there_are(make, count: int) -> None:
-    changes = LogChanges(COLUMNS, None)
-    changes.add(make([{"_hoodie_record_key": f"k{n}", "v": n} for n in range(count)]))
-    assert changes.rows.column("v").to_pylist() == list(range(count))
-    assert {key: change.row for key, change in changes.last.items()} == {f"k{n}": n for n in range(count)}
+    versions = ByCommitTime(COLUMNS)
+    add_block(make([{"_hoodie_record_key": f"k{n}", "v": n} for n in range(count)]), versions)
+    assert versions.rest().to_pylist() == [{"_hoodie_record_key": f"k{n}", "v": n} for n in range(count)]
 
 
 RISING = [None, -math.inf, -1.5, -0.0, 0.0, 5e-324, 2.5, math.inf, math.nan]
@@ -54,9 +54,8 @@ RISING = [None, -math.inf, -1.5, -0.0, 0.0, 5e-324, 2.5, math.inf, math.nan]
 def test_floating_points_are_in_the_order_of_java_which_has_nan_last_and_tells_the_zeros_apart(kind: pa.DataType) -> None:
     values = [value for value in RISING if kind == pa.float64() or value != 5e-324]
     orders = comparable(pa.chunked_array([pa.array(values, kind)]))
-    changes = LogChanges(COLUMNS, "v")
     for place, order in enumerate(orders):
         for other in range(len(orders)):
-            assert changes.counts(LogChange(0, order), LogChange(1, orders[other])) == (place >= other)
+            assert counts(Change(0, order), Change(1, orders[other])) == (place >= other)
     negative_nan = struct.unpack(">d", b"\xff\xf8\0\0\0\0\0\0")[0]
     assert comparable(pa.chunked_array([pa.array([negative_nan])])) == orders[-1:]

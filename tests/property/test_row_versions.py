@@ -1,0 +1,67 @@
+"""Versions of rows by commit time, merged for whole columns: the same rows as a dictionary that is updated one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from lakelock.table.row_versions import ByCommitTime
+
+KEY = "_hoodie_record_key"
+COLUMNS = pa.schema([(KEY, pa.string()), ("x", pa.int64()), ("y", pa.string())])
+KEYS = st.sampled_from("abcdef")
+ROWS = st.lists(st.tuples(KEYS, st.none() | st.integers(0, 9), st.none() | st.sampled_from("pqr")), max_size=5)
+STEPS = st.lists(
+    st.tuples(st.just("rows"), ROWS, st.lists(st.booleans(), min_size=5, max_size=5))
+    | st.tuples(st.just("deletes"), st.lists(KEYS, max_size=3))
+    | st.tuples(st.sampled_from(["x", "y"]), ROWS),
+    max_size=6,
+)
+
+
+def table(rows: list[tuple[Any, ...]]) -> pa.Table:
+    columns = list(zip(*rows, strict=True)) or [()] * 3
+    return pa.table(
+        [pa.array(list(column), field.type) for column, field in zip(columns, COLUMNS, strict=True)], schema=COLUMNS
+    )
+
+
+@given(
+    stored=st.lists(st.tuples(KEYS, st.integers(10, 19), st.sampled_from("stu")), max_size=8),
+    steps=STEPS,
+    cut=st.integers(0, 8),
+)
+def test_merged_columns_have_the_rows_that_updates_one_by_one_have(
+    stored: list[tuple[Any, ...]], steps: list[tuple[Any, ...]], cut: int
+) -> None:
+    versions = ByCommitTime(COLUMNS)
+    first = {key: number for number, (key, *_) in reversed(list(enumerate(stored)))}
+    rows: dict[str, dict[str, Any]] = {
+        key: dict(zip(("x", "y"), stored[number][1:], strict=True)) for key, number in first.items()
+    }
+    for kind, *what in steps:
+        if kind == "rows":
+            given_rows, flags = what
+            gone = np.array(flags[: len(given_rows)], np.bool_)
+            versions.add_rows(table(given_rows), gone)
+            for (key, x, y), is_gone in zip(given_rows, gone, strict=True):
+                rows.pop(key, None)
+                if not is_gone:
+                    rows[key] = {"x": x, "y": y}
+        elif kind == "deletes":
+            versions.add_deletes((key, None) for key in what[0])
+            for key in what[0]:
+                rows.pop(key, None)
+        else:
+            versions.add_rows(table(what[0]), written=[KEY, kind])
+            for key, x, y in what[0]:
+                rows.setdefault(key, {"x": None, "y": None})[kind] = x if kind == "x" else y
+    whole = table(stored)
+    found = [versions.merged(part) for part in (whole.slice(0, cut), whole.slice(cut))]
+    shown = [tuple(row.values()) for part in (*found, versions.rest()) for row in part.to_pylist()]
+    others = [row for number, row in enumerate(stored) if first[row[0]] != number]  # second rows of a key stay
+    assert sorted(shown, key=repr) == sorted([*((key, row["x"], row["y"]) for key, row in rows.items()), *others], key=repr)
