@@ -16,7 +16,7 @@ import typer
 from rich.text import Text
 
 from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, location_of, resolved
-from lakelock.cli.doctor_contents import check_contents, check_index, check_keys
+from lakelock.cli.doctor_contents import check_contents, check_index, check_keys, check_metadata_table
 from lakelock.cli.doctor_services import Check, DoctorContext, check_clients, check_lock, check_spark
 from lakelock.cli.output import Exit, Output, reporting
 from lakelock.clock import SystemRuntime
@@ -206,6 +206,7 @@ CHECKS: dict[str, Callable[[DoctorContext], Iterator[Check]]] = {
     "decisions": check_decisions,
     "rejections": check_rejections,
     "contents": check_contents,
+    "metadata": check_metadata_table,
     "index": check_index,
     "packages": check_packages,
     "spark": check_spark,

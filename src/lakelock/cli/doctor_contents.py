@@ -1,8 +1,8 @@
 """What `lakelock doctor` says about a table's contents: commits and their files, the file index, and record keys.
 
 Every commit can be read, the files it names are there, and no two rewrote a file group unaware of each other. The file
-index names the files that a listing shows, and no other. With `--keys`, no key stands twice; that reads the keys of all
-rows.
+index names the files that a listing shows, and no other; so does Hudi's metadata table where there is one. With `--keys`,
+no key stands twice; that reads the keys of all rows.
 """
 
 from __future__ import annotations
@@ -22,17 +22,21 @@ from lakelock.occ.footprint import CommitSummary
 from lakelock.occ.log import DecisionLog
 from lakelock.occ.overlaps import overlaps
 from lakelock.occ.publish import SHARE_THE_LOCK
-from lakelock.storage import Storage
+from lakelock.storage import Listed, Storage
+from lakelock.table import layout
 from lakelock.table.archive import read_commit
 from lakelock.table.base_files import BaseFile
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.eligibility import NO_METADATA_TABLE, VERSIONS
 from lakelock.table.index import parsed_index
 from lakelock.table.instants import Instant
 from lakelock.table.key_search import string_hashes
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
+from lakelock.table.metadata_records import FILES
+from lakelock.table.metadata_table import MetadataTable
 from lakelock.table.properties import TableProperties, read_properties
-from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
+from lakelock.table.snapshot import DataFile, Snapshot, read_replaced, read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.texts import counted
 
@@ -104,6 +108,45 @@ def _wrong(path: str, size: int, sizes: Mapping[str, int]) -> str:
 
 
 SHOWN_FILES = 5
+
+
+def check_metadata_table(context: DoctorContext) -> Iterator[Check]:
+    """The newest file of each file group is the same, and as long, by Hudi's metadata table and by a listing of all files."""
+    properties, storage = read_properties(context.storage), context.storage
+    if FILES not in properties.metadata_partitions or properties.version not in VERSIONS or properties.is_merge_on_read:
+        return
+    io, timeline = context.io(storage), read_timeline(storage)
+    # In this order: what the timeline shows was in the metadata table before.
+    table = MetadataTable.look(io, timeline)
+    drop = f"{context.next('adopt')} drops it; the next Java writer that has {NO_METADATA_TABLE} not set builds it anew"
+    if not table.timeline.instants:
+        found = f"{layout.PROPERTIES} says that there is a metadata table, and {layout.METADATA_TABLE} is not there"
+        yield Check("metadata", "failed", f"{found}: Java's next write fails", drop)
+        return
+    listed = [
+        Listed(layout.in_partition(partition, name), size_bytes, 0)
+        for partition, files in table.files().items()
+        for name, size_bytes in files.items()
+    ]
+    shown = {file.key: file.size_bytes for file in read_snapshot(io, timeline).files}
+    told = {file.key: file.size_bytes for file in Snapshot.of(timeline, listed, read_replaced(io, timeline)).files}
+    problems = [_differs(key, told, shown) for key in sorted(told.keys() | shown.keys()) if told.get(key) != shown.get(key)]
+    for problem in problems[:SHOWN_FILES]:
+        yield Check("metadata", "failed", f"Hudi's metadata table {problem}", drop)
+    if len(problems) > SHOWN_FILES:
+        yield Check("metadata", "failed", f"Hudi's metadata table is wrong about {counted(len(problems), 'file')}")
+    if not problems:
+        others = ", ".join(name for name in properties.metadata_partitions if name != FILES)
+        more = f"; not compared: {others}" if others else ""
+        yield Check("metadata", "ok", f"Hudi's metadata table lists each of {counted(len(shown), 'file')}{more}")
+
+
+def _differs(key: str, told: Mapping[str, int], shown: Mapping[str, int]) -> str:
+    if key not in told:
+        return f"does not list {key}: readers that use it miss its rows"
+    if key not in shown:
+        return f"lists {key}, which is not there, or which another file has replaced"
+    return f"has {key} with {told[key]:,} bytes, and it has {shown[key]:,}"
 
 
 def check_index(context: DoctorContext) -> Iterator[Check]:
