@@ -31,7 +31,7 @@ SOURCES := pyproject.toml README.md $(shell find $(addsuffix /.,$(FOLDERS)) -nam
 
 RUN_STAGES = $(BIN)/python .ci/run_stages.py --jobs $(JOBS)
 
-.PHONY: help demo test lint types layers classes servers tests coverage interop simulate soak fuzz docs format java clean
+.PHONY: help demo test lint types layers classes servers tests coverage interop simulate soak fuzz docs site format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -41,8 +41,8 @@ help: ## list the targets
 demo: java $(VENV)/.demo ## writers of one real table and of two, four of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, STORE=s3|hdfs, ARGS="--size ..."
 	$(BIN)/python -m tests.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(if $(STORE),--store $(STORE)) $(ARGS)
 
-test: java $(VENV)/.test ## lint, types, layers, then tests; ends with what failed; CI=1 for what CI runs, FULL=1 for everything
-	@$(RUN_STAGES) lint types layers servers classes -- $(ARGS)
+test: java $(VENV)/.test ## lint, types, layers, the site, then tests; ends with what failed; CI=1 for what CI runs, FULL=1 for everything
+	@$(RUN_STAGES) lint types layers site servers classes -- $(ARGS)
 
 lint: $(VENV)/.test ## ruff: rules and format
 	$(BIN)/ruff check .
@@ -79,8 +79,12 @@ soak: $(VENV)/.test ## processes of mixed load, killed and paused now and then; 
 fuzz: $(VENV)/.test ## every parser with inputs that atheris makes, each for SECONDS=60; ARGS=decision for one of them
 	$(BIN)/python -m tests.property.fuzz $(ARGS) --seconds $(SECONDS) --corpus .fuzz
 
-docs: $(VENV)/.test ## write the reference pages from the code
+docs: $(VENV)/.test ## write the reference pages from the code, and build the site: open site/index.html
 	$(BIN)/python docs/generate.py
+	@$(MAKE) --no-print-directory site
+
+site: $(VENV)/.test # strict: a dead link, or a page that the navigation lacks, is an error
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 format: $(VENV)/.test ## rewrite the code as the linter wants it
 	$(BIN)/ruff check --fix .
@@ -90,7 +94,7 @@ java: # Spark's only need outside Python
 	@.ci/ensure-java
 
 clean: ## remove what make made
-	rm -rf $(VENV) build dist src/*.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build dist site src/*.egg-info .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 
 # Made once, beside the first tests: it is no prerequisite of theirs. One that no longer fits is not looked at.
 $(VENV)/spark-classes.jsa: | java $(VENV)/.test

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import get_args
 
 import code_map
+import command_line
 import conflict_matrix
 import peer_names
 import reference_frames as frames
@@ -281,8 +282,18 @@ def peers_page() -> str:
     return "\n\n".join([*parts, peer_names.SQL, table(("statement", "what to type"), peer_names.STATEMENTS)])
 
 
+def commands_page() -> str:
+    parts = [command_line.INTRO.format(note=frames.NOTE)]
+    for name, command in command_line.commands():
+        parts += [f"## {name}", f"```text\n{command_line.usage(name, command)}\n```", command_line.plain(command.help or "")]
+        options = command_line.parameters(command)
+        parts += [table(("option", "meaning"), options)] if options else []
+    return "\n\n".join(parts)
+
+
 PAGES: dict[str, Callable[[], str]] = {
     "architecture.md": architecture_page,
+    "reference-cli.md": commands_page,
     "reference-settings.md": settings_page,
     "reference-errors.md": errors_page,
     "reference-conflicts.md": conflicts_page,

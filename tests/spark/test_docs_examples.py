@@ -14,6 +14,7 @@ from lakelock.spark_plugin import LakeTable
 ROOT = Path(__file__).parents[2]
 EXAMPLES = {
     "README.md": "/tmp",
+    "docs/start.md": "/tmp/first",
     "docs/howto-stream-and-backfill.md": "/tmp/shop",
     "docs/howto-read-a-conflict.md": "/tmp/conflicts",
     "docs/howto-change-rows.md": "/tmp/shop",
@@ -31,6 +32,8 @@ ABOUT_A_TABLE = ["docs/concepts.md", "docs/reference-errors.md", "docs/reference
 """Pages whose examples are about a `table` of the reader's at a `path`, and `corrections` for it."""
 WITH_A_METASTORE = "docs/howto-names.md"
 """Runs in tests/spark/names, where there is a metastore."""
+WITH_A_TERMINAL = "docs/tutorial.md"
+"""Runs in test_tutorial.py, with its commands."""
 WITHOUT_SPARK = "docs/howto-without-spark.md"
 """Runs in tests/behaviour/front_door, where there is no Spark."""
 IN_THE_GUIDE = "docs/howto-write-a-lock-provider.md"
@@ -39,7 +42,7 @@ IN_THE_GUIDE = "docs/howto-write-a-lock-provider.md"
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-@pytest.mark.parametrize("page", but_in_ci(EXAMPLES, {"README.md", "docs/howto-read-a-conflict.md"}))
+@pytest.mark.parametrize("page", but_in_ci(EXAMPLES, {"README.md", "docs/start.md", "docs/howto-read-a-conflict.md"}))
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, spark: SparkSession, tmp_path: Path) -> None:
     blocks = _python(page)
     assert blocks and any(EXAMPLES[page] in block for block in blocks)
@@ -66,7 +69,7 @@ def test_the_python_about_a_table_of_the_readers_runs(page: str, spark: SparkSes
 def test_every_page_with_python_is_run() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     shown = {str(page.relative_to(ROOT)) for page in pages if _python(str(page.relative_to(ROOT)))}
-    assert shown == {*EXAMPLES, *ABOUT_A_TABLE, WITH_A_METASTORE, WITHOUT_SPARK, IN_THE_GUIDE}
+    assert shown == {*EXAMPLES, *ABOUT_A_TABLE, WITH_A_METASTORE, WITH_A_TERMINAL, WITHOUT_SPARK, IN_THE_GUIDE}
 
 
 def _python(page: str) -> list[str]:

@@ -24,6 +24,7 @@ NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
+DOCSTRING = re.compile(r"^::: (\S+)$", re.MULTILINE)
 SETTING = re.compile(rf"`((?:{'|'.join(section.section for section in SECTIONS)})\.[a-z_]+)`")
 INLINE = re.compile(r"`([^`\n]+)`")
 
@@ -44,9 +45,10 @@ def blocks(page: Path) -> Iterator[Block]:
 
 
 def anchors(page: Path) -> set[str]:
-    """The anchors that a Markdown page has, one for each heading."""
-    headings = HEADING.findall(FENCE.sub("", page.read_text()))
-    return {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in headings}
+    """The anchors that a Markdown page has, one for each heading, and for each name whose docstring the site shows there."""
+    text = FENCE.sub("", page.read_text())
+    slugs = {re.sub(r"[^\w\- ]", "", heading.strip().lower()).replace(" ", "-") for heading in HEADING.findall(text)}
+    return slugs | set(DOCSTRING.findall(text))
 
 
 def test_the_generated_pages_say_what_the_code_says() -> None:
