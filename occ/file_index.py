@@ -12,7 +12,7 @@ the timeline, with the names of its files, before it deletes the first of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
@@ -34,10 +34,11 @@ from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.archive import archive_names, completed_write, instants_in, writes_in
 from lakelock.table.checkpoint import Checkpoint, IndexState, LaterFormat
-from lakelock.table.commit_effects import Applied, Coverage, Effect, Slice
+from lakelock.table.commit_effects import Applied, CompletedLog, Coverage, Effect, Slice
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant
 from lakelock.table.io import TableIO
+from lakelock.table.layout import FileGroupId
 from lakelock.table.service_metadata import read_clean
 from lakelock.table.snapshot import DataFile, Slices, Snapshot, read_replaced, read_snapshot
 from lakelock.table.statistics import FileStatistics
@@ -296,6 +297,17 @@ class FileIndex:
             return self._listed(timeline)
         return Snapshot(slices=_Guarded(state, partial(self._without, state, timeline)))
 
+    def logs_at(self, timeline: Timeline) -> Mapping[FileGroupId, frozenset[CompletedLog]] | None:
+        """The log files on the newest base files that the timeline shows; None if a few requests cannot tell."""
+        state = self.state_at(timeline)
+        try:
+            return None if state is None else state.logs()
+        except StorageUnavailable:
+            raise
+        except (CorruptTableError, StorageError) as error:
+            self._give_up(state, error)
+            return None
+
     def checkpoint_is_due(self, decision: int) -> bool:
         """Whether the writer of a decision, which is published, should make the next checkpoint. No request.
 
@@ -373,10 +385,13 @@ class FileIndex:
 
     def _without(self, state: IndexState, timeline: Timeline, error: CorruptTableError | StorageError) -> Snapshot:
         """The snapshot by other means, when the checkpoint that it rests on turned out to be unreadable."""
-        number = self._folder.number_of(state.base)
+        self._give_up(state, error)
+        return self._listed(timeline)
+
+    def _give_up(self, state: IndexState | None, error: CorruptTableError | StorageError) -> None:
+        number = self._folder.number_of(state.base) if state is not None else None
         if number is not None:
             self._folder.give_up(number, error)
-        return self._listed(timeline)
 
     def _alert_once(self, error: LakelockError) -> None:
         if not self._alerted:

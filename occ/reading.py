@@ -25,7 +25,7 @@ from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import OLD_VERSION, why_not_merged
 from lakelock.table.instants import Action, time_of
 from lakelock.table.log_rows import READ_OPTIMIZED
-from lakelock.table.merged_slices import LoggedCommit, LoggedSlice, MergedRows, with_logs
+from lakelock.table.merged_slices import LoggedCommit, LoggedSlice, MergedRows, logs_of, with_logs, with_logs_of_version_6
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
@@ -96,20 +96,24 @@ def with_log_files(
 ) -> ReadView:
     """What is shown, with the log files that a timeline shows; `TableError` if lakelock cannot merge the rows as Hudi does.
 
-    A read of each commit of the timeline and, where there may be one, of the whole archive: nothing else tells of a file group
-    that has log files only.
+    The file index tells. Where it cannot, as of an earlier time, and in version 6, each commit of the timeline is read, and the
+    whole archive where there may be one: nothing else tells of a file group that has log files only.
     """
     refusal = why_not_merged(properties)
     if refusal is not None:
         raise TableError(f"lakelock does not merge the log files of {properties.name}: {refusal}", hint=READ_OPTIMIZED)
-    commits = _commits(table, timeline, as_of)
-    slices = with_logs(shown.snapshot, commits, named_after_base=properties.version == OLD_VERSION, as_of=as_of)
+    if properties.version == OLD_VERSION:
+        then = timeline if as_of is None else timeline.as_of(as_of)
+        slices = with_logs_of_version_6(shown.snapshot, _commits(table, then))
+    else:
+        known = table.index.logs_at(timeline) if as_of is None else None
+        slices = with_logs(shown.snapshot, logs_of(_commits(table, timeline, as_of), as_of) if known is None else known)
     logged = {slice_.as_file.group for slice_ in slices}
     plain = Snapshot(file for file in shown.snapshot.files if file.group not in logged)
     return replace(shown, snapshot=plain, logged=slices, ordering=properties.ordering_field)
 
 
-def _commits(table: OpenTable, timeline: Timeline, as_of: str | None) -> Iterator[LoggedCommit]:
+def _commits(table: OpenTable, timeline: Timeline, as_of: str | None = None) -> Iterator[LoggedCommit]:
     """Every visible commit that wrote log files or replaced file groups, those requested after `as_of`, and others."""
     seen = set()
     if timeline.has_archive:

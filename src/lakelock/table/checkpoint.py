@@ -1,6 +1,6 @@
 """Checkpoints of the file index, each one Parquet file, and the state of a table: a checkpoint and the commits after it.
 
-The file has one row for each live slice and each replaced file group, in order of partition and file id, in row groups of
+The file has one row for each live file group and each replaced one, in order of partition and file id, in row groups of
 `GROUP_ROWS`, each page with a checksum. A reader loads only the part that it needs. Two entries of the file's metadata
 hold the rest: `lakelock.header`, JSON with what the checkpoint covers, schemas, applications and which partitions each
 row group holds, and `lakelock.checksum`, the header's SHA-256. Equal states give equal bytes: nothing in them tells who
@@ -15,7 +15,7 @@ import io
 import json
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from hashlib import sha256
 from sys import intern
@@ -31,6 +31,7 @@ from lakelock.parsing import JsonObject
 from lakelock.table.commit_effects import (
     Applied,
     Changes,
+    CompletedLog,
     Coverage,
     Effect,
     SchemaSeen,
@@ -41,6 +42,7 @@ from lakelock.table.commit_effects import (
     lowest_open,
 )
 from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files import LogFile
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import UNKNOWN, FileStatistics, column_ranges_in
 from lakelock.table.timeline import Timeline
@@ -57,19 +59,36 @@ ROWS = pa.schema(
         pa.field("key_max", pa.string()),
         pa.field("columns", pa.string()),
         pa.field("replaced_by", pa.string()),
+        pa.field("logs", pa.string()),
     ]
 )
-"""A row with `replaced_by` is a file group that is gone, by the instant that replaced it; it has no file."""
+"""A row with `replaced_by` is a file group that is gone, by the instant that replaced it; it has no file.
+
+`logs` is JSON, for each log file on the slice its instant, version, token, size in bytes, and the completion of its commit.
+A file group that has only log files has no token. Tables without log files have no such column in their checkpoints.
+"""
 
 NO_ROWS = pa.Table.from_batches([], ROWS)  # to make an array here would have PyArrow import pandas with lakelock
 
 
 @dataclass(frozen=True)
 class Group:
-    """What is known of one file group of one partition: its slice, or by which instant it was replaced."""
+    """What is known of one file group of one partition: its slice and log files, or by which instant it was replaced."""
 
     slice: Slice | None
     replaced_by: str = ""
+    logs: frozenset[CompletedLog] = frozenset()
+
+    @property
+    def current(self) -> Group:
+        """Without log files that are in its base file, because they completed before that was begun."""
+        if self.slice is None or not self.logs:
+            return self
+        kept = frozenset(log for log in self.logs if log.completion >= self.slice.file.instant)
+        return Group(self.slice, self.replaced_by, kept)
+
+
+UNKNOWN_GROUP = Group(None)
 
 
 @dataclass(frozen=True)
@@ -95,7 +114,7 @@ class LoadedRows:
     @cached_property
     def partitions(self) -> tuple[str, ...]:
         """The partitions that have live slices, in order."""
-        live = self.table.filter(pc.is_null(self.table.column("replaced_by")))
+        live = self.table.filter(pc.is_valid(self.table.column("token")))
         return tuple(sorted(pc.unique(live.column("partition")).to_pylist()))
 
     def of(self, partition: str) -> pa.Table:
@@ -114,31 +133,45 @@ def groups_of(table: pa.Table) -> dict[str, Group]:
 
 def _each(table: pa.Table) -> Iterator[tuple[str, str, Group]]:
     columns: list[list[Any]] = [table.column(name).to_pylist() for name in ROWS.names]
-    for partition, file_id, token, instant, size, rows, least, greatest, ranges, replaced_by in zip(*columns, strict=True):
-        if replaced_by is not None:
-            yield partition, file_id, Group(None, replaced_by)
-        else:
-            file = DataFile(partition, file_id, token, instant, size)
-            yield partition, file_id, Group(Slice(file, rows, least, greatest, ranges))
+    for partition, file_id, token, instant, size, rows, least, greatest, ranges, replaced_by, logs in zip(
+        *columns, strict=True
+    ):
+        file = DataFile(partition, file_id, token, instant, size) if token is not None else None
+        one = Slice(file, rows, least, greatest, ranges) if file is not None else None
+        there = frozenset(_logs_in(partition, file_id, logs)) if logs is not None else frozenset()
+        yield partition, file_id, Group(one, replaced_by or "", there)
+
+
+def _logs_in(partition: str, file_id: str, text: str) -> Iterator[CompletedLog]:
+    for instant, version, token, size_bytes, completion in json.loads(text):
+        yield CompletedLog(LogFile(partition, file_id, instant, version, token, size_bytes), completion)
+
+
+def _text_of(logs: Iterable[CompletedLog]) -> str | None:
+    found = [[*log.file[2:], log.completion] for log in sorted(logs)]
+    return json.dumps(found, separators=(",", ":")) if found else None
 
 
 def merged_groups(groups: dict[str, Group], partition: str, changes: Changes) -> dict[str, Group]:
     """The file groups of a partition after the changes. A group that was ever replaced is gone, whatever arrives late."""
     found = dict(groups)
     for file_id, one in changes.slices.get(partition, {}).items():
-        known = found.get(file_id)
-        if known is None or (known.slice is not None and one.order > known.slice.order):
-            found[file_id] = Group(one)
+        known = found.get(file_id, UNKNOWN_GROUP)
+        if not known.replaced_by and (known.slice is None or one.order > known.slice.order):
+            found[file_id] = Group(one, logs=known.logs).current
+    for file_id, logs in changes.logs.get(partition, {}).items():
+        known = found.get(file_id, UNKNOWN_GROUP)
+        if not known.replaced_by:
+            found[file_id] = Group(known.slice, logs=known.logs | logs).current
     for file_id, instant in changes.replaced.get(partition, {}).items():
-        known = found.get(file_id)
-        found[file_id] = Group(None, max(instant, known.replaced_by if known is not None else ""))
+        found[file_id] = Group(None, max(instant, found.get(file_id, UNKNOWN_GROUP).replaced_by))
     return found
 
 
 def with_changes(table: pa.Table, changes: Changes, *, forget_below: str) -> pa.Table:
     """All rows after the changes. Replaced groups are forgotten once nothing older than their end can still arrive."""
-    written = {file_id for groups in changes.slices.values() for file_id in groups}
-    touched = written.union(*(groups.keys() for groups in changes.replaced.values()))
+    told = (changes.slices, changes.logs, changes.replaced)
+    touched = {file_id for by_partition in told for groups in by_partition.values() for file_id in groups}  # type: ignore[attr-defined]
     among = pc.is_in(table.column("file_id"), value_set=pa.array(sorted(touched), pa.string()))
     untouched = table.filter(pc.invert(among))
     by_partition: dict[str, dict[str, Group]] = {partition: {} for partition in changes.partitions}
@@ -159,16 +192,14 @@ def table_of(groups: Iterable[tuple[str, str, Group]]) -> pa.Table:
     rows: list[tuple[object, ...]] = []
     for partition, file_id, group in groups:
         one = group.slice
-        if one is None:
-            rows.append((partition, file_id, *[None] * 7, group.replaced_by))
-        else:
-            file = one.file
-            rows.append((partition, file_id, file.token, file.instant, file.size_bytes, *one[1:], None))
+        known = [None] * 7 if one is None else [one.file.token, one.file.instant, one.file.size_bytes, *one[1:]]
+        rows.append((partition, file_id, *known, group.replaced_by or None, _text_of(group.logs)))
     columns: list[tuple[object, ...]] = list(zip(*rows, strict=True)) or [()] * len(ROWS)
     return pa.table([pa.array(column, kind.type) for column, kind in zip(columns, ROWS, strict=True)], schema=ROWS)
 
 
-FORMAT = 1
+FORMAT, PLAIN_FORMAT = 2, 1
+"""The newest; and that of checkpoints without log files, which earlier versions of lakelock read, too."""
 GROUP_ROWS = 8_192
 """Rows of a row group: the least that is read for one partition."""
 HEADER, CHECKSUM = b"lakelock.header", b"lakelock.checksum"
@@ -201,23 +232,29 @@ class Checkpoint:
     rows: Rows = field(default_factory=lambda: LoadedRows(NO_ROWS))
     schemas: Mapping[str, SchemaSeen] = field(default_factory=dict)
     applications: Mapping[str, Applied] = field(default_factory=dict)
+    knows_logs: bool = True
+    """Whether it has all log files: not if it, or one before it, was made by a version of lakelock that passed them over."""
 
     def to_bytes(self) -> bytes:
         """The file of the checkpoint."""
         table, output = self.rows.all(), io.BytesIO()
-        header = json.dumps(self._header(table.column("partition")), separators=(",", ":"), sort_keys=True).encode()
+        has_logs = table.column("logs").null_count < table.num_rows
+        table = table if has_logs else table.drop_columns(["logs"])
+        told = self._header(table.column("partition"), FORMAT if has_logs else PLAIN_FORMAT)
+        header = json.dumps(told, separators=(",", ":"), sort_keys=True).encode()
         with pq.ParquetWriter(
-            output, ROWS, compression="zstd", store_schema=False, write_page_checksum=True, version="2.6"
+            output, table.schema, compression="zstd", store_schema=False, write_page_checksum=True, version="2.6"
         ) as writer:
             if table.num_rows:  # else it would write an empty row group
                 writer.write_table(table, row_group_size=GROUP_ROWS)
             writer.add_key_value_metadata({HEADER: header, CHECKSUM: sha256(header).hexdigest()})
         return output.getvalue()
 
-    def _header(self, partitions: pa.ChunkedArray) -> dict[str, Any]:
+    def _header(self, partitions: pa.ChunkedArray, format_: int) -> dict[str, Any]:
         starts, count = range(0, len(partitions), GROUP_ROWS), len(partitions)
         return {
-            "format": FORMAT,
+            "format": format_,
+            "logs": self.knows_logs,
             "low": self.coverage.low,
             "instants": sorted(self.coverage.instants),
             "archive": sorted(self.coverage.archive),
@@ -231,7 +268,7 @@ class Checkpoint:
     def from_bytes(cls, data: bytes, source: str = "a checkpoint") -> Checkpoint:
         """The checkpoint in a file, read as a whole."""
         lazy = cls.opened(lambda: pa.BufferReader(data), source)
-        return cls(lazy.coverage, LoadedRows(lazy.rows.all()), lazy.schemas, lazy.applications)
+        return replace(lazy, rows=LoadedRows(lazy.rows.all()))
 
     @classmethod
     def opened(cls, open_input: Callable[[], IO[bytes]], source: str = "a checkpoint") -> Checkpoint:
@@ -251,7 +288,7 @@ class Checkpoint:
             applications = {one.app_id: one for one in (Applied(*values) for values in found.fields["applications"])}
         except (ValueError, TypeError, KeyError) as error:
             raise _damaged(source, error) from error
-        return cls(coverage, rows, schemas, applications)
+        return cls(coverage, rows, schemas, applications, found.fields.get("logs") is True)
 
 
 class StoredRows:
@@ -292,8 +329,8 @@ class StoredRows:
 
     @cached_property
     def partitions(self) -> tuple[str, ...]:
-        table = self._guarded(lambda: self._file.read(columns=["partition", "replaced_by"]))
-        live = table.filter(pc.is_null(table.column("replaced_by")))
+        table = self._guarded(lambda: self._file.read(columns=["partition", "token"]))
+        live = table.filter(pc.is_valid(table.column("token")))
         return tuple(sorted(pc.unique(live.column("partition")).to_pylist()))
 
     def of(self, partition: str) -> pa.Table:
@@ -324,6 +361,8 @@ def _as_rows(table: pa.Table, source: str) -> pa.Table:
     if table.schema.equals(ROWS):
         return table
     try:
+        if "logs" not in table.column_names:
+            table = table.append_column(ROWS.field("logs"), pa.nulls(table.num_rows, pa.string()))
         return table.select(ROWS.names).cast(ROWS)
     except (pa.ArrowException, KeyError, ValueError) as error:
         raise _damaged(source, error) from error
@@ -363,7 +402,24 @@ class IndexState:
     def is_replaced(self, group: FileGroupId) -> bool:
         """Whether the file group is known to have been replaced."""
         found = self._groups(group.partition).get(group.file_id)
-        return found is not None and found.slice is None
+        return found is not None and bool(found.replaced_by)
+
+    def logs(self) -> dict[FileGroupId, frozenset[CompletedLog]] | None:
+        """The log files of each live file group that has any; None if the checkpoint does not know them.
+
+        Reads all rows of the checkpoint.
+        """
+        if not self.base.knows_logs:
+            return None
+        self.preload()
+        table = self.base.rows.all()
+        stored = pc.unique(table.filter(pc.is_valid(table.column("logs"))).column("partition")).to_pylist()
+        return {
+            FileGroupId(partition, file_id): group.logs
+            for partition in sorted({*stored, *self.changes.logs})
+            for file_id, group in self._groups(partition).items()
+            if group.logs
+        }
 
     def statistics(self, file: DataFile) -> FileStatistics:
         """What the writer of a live slice knew about it."""
@@ -376,8 +432,7 @@ class IndexState:
     def preload(self) -> None:
         """Read all of the checkpoint's rows at once, for readers of every partition."""
         if not isinstance(self.base.rows, LoadedRows):
-            loaded = LoadedRows(self.base.rows.all())
-            object.__setattr__(self, "base", Checkpoint(self.base.coverage, loaded, self.base.schemas, self.base.applications))
+            object.__setattr__(self, "base", replace(self.base, rows=LoadedRows(self.base.rows.all())))
 
     @cached_property
     def schemas(self) -> Mapping[str, SchemaSeen]:
@@ -399,7 +454,7 @@ class IndexState:
         """The state as a checkpoint; the timeline is the one whose commits it has."""
         coverage = self.base.coverage.with_all_of(timeline, (effect.instant for effect in self.effects))
         rows = with_changes(self.base.rows.all(), self.changes, forget_below=lowest_open(timeline))
-        return Checkpoint(coverage, LoadedRows(rows), self.schemas, self.applications)
+        return Checkpoint(coverage, LoadedRows(rows), self.schemas, self.applications, self.base.knows_logs)
 
     def _groups(self, partition: str) -> Mapping[str, Group]:
         if partition not in self._known:

@@ -1,7 +1,8 @@
 """What commits did to the table's files: the effect of one commit, of several together, and which instants a checkpoint covers.
 
 Folding is a union in which the greater instant wins, so neither the order nor the grouping of the commits matters: a
-commit that completes late with an early instant, as a Java writer's may, changes nothing but its own file groups.
+commit that completes late with an early instant, as a Java writer's may, changes nothing but its own file groups. Log files
+are a union, too: which of them lie on the newest base file is decided by their completion, whatever came first.
 
 A checkpoint covers a set of instants, never a time. A commit may complete late with an early instant, and with an early
 completion time if its writer's clock is slow. So a checkpoint names the instants whose effects it has. Only instants
@@ -18,6 +19,7 @@ from typing import NamedTuple
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Action, format_instant, parse_instant
 from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files import LogFile
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import STATISTICS, statistics_by_path
 from lakelock.table.timeline import Timeline
@@ -36,6 +38,13 @@ class Slice(NamedTuple):
     def order(self) -> tuple[str, str]:
         """Of two slices of a file group the greater one counts."""
         return self.file.instant, self.file.token
+
+
+class CompletedLog(NamedTuple):
+    """A log file, and when its commit completed: it lies on the base file that was the newest then."""
+
+    file: LogFile
+    completion: str
 
 
 class Applied(NamedTuple):
@@ -58,7 +67,7 @@ class SchemaSeen(NamedTuple):
 
 @dataclass(frozen=True)
 class Effect:
-    """What one completed commit says: the slices that it wrote, the file groups that it replaced, schema and application."""
+    """What one completed commit says: slices and log files that it wrote, file groups that it replaced, schema, application."""
 
     instant: str
     completion: str
@@ -66,35 +75,41 @@ class Effect:
     replaced: frozenset[FileGroupId] = frozenset()
     schema_json: str = ""
     applied: Applied | None = None
+    logs: tuple[LogFile, ...] = ()
 
     @classmethod
     def of(cls, instant: str, completion: str, metadata: CommitMetadata, applied: Applied | None = None) -> Effect:
         """The effect of a commit by its metadata, whichever engine wrote it."""
         told = statistics_by_path(metadata.extra.get(STATISTICS, ""))
-        slices = []
+        slices, logs = [], []
         for stat in metadata.stats:
-            file = DataFile.parse(stat.path, stat.file_size_bytes or 0) if stat.path else None
+            path, size_bytes = stat.path or "", stat.file_size_bytes or 0
+            file = DataFile.parse(path, size_bytes)
+            log = LogFile.parse(path, size_bytes) if file is None else None
             if file is not None:
                 slices.append(Slice(file, stat.num_writes, *told.get(file.key, ())))
+            elif log is not None:
+                logs.append(log)
         # Thousands of effects are remembered, nearly all with one schema.
         schema = intern(metadata.schema_json or "")
-        return cls(instant, completion, tuple(slices), metadata.replaced_groups, schema, applied)
+        return cls(instant, completion, tuple(slices), metadata.replaced_groups, schema, applied, tuple(logs))
 
 
 @dataclass(frozen=True)
 class Changes:
-    """The sum of some effects. Slices and replaced groups are kept by partition and file id; do not change them."""
+    """The sum of some effects. Slices, log files and replaced groups are kept by partition and file id; do not change them."""
 
     slices: dict[str, dict[str, Slice]] = field(default_factory=dict)
     replaced: dict[str, dict[str, str]] = field(default_factory=dict)
     """For each replaced file group, the instant that replaced it."""
     schemas: dict[str, SchemaSeen] = field(default_factory=dict)
     applications: dict[str, Applied] = field(default_factory=dict)
+    logs: dict[str, dict[str, set[CompletedLog]]] = field(default_factory=dict)
 
     @property
     def partitions(self) -> frozenset[str]:
         """The partitions in which anything changed."""
-        return frozenset(self.slices) | frozenset(self.replaced)
+        return frozenset(self.slices) | frozenset(self.replaced) | frozenset(self.logs)
 
 
 def fold(effects: Iterable[Effect]) -> Changes:
@@ -106,6 +121,9 @@ def fold(effects: Iterable[Effect]) -> Changes:
             known = groups.get(one.file.file_id)
             if known is None or one.order > known.order:
                 groups[one.file.file_id] = one
+        for log in effect.logs:
+            of_partition = sum_.logs.setdefault(log.partition, {})
+            of_partition.setdefault(log.file_id, set()).add(CompletedLog(log, effect.completion))
         for partition, file_id in effect.replaced:
             gone = sum_.replaced.setdefault(partition, {})
             gone[file_id] = max(effect.instant, gone.get(file_id, ""))

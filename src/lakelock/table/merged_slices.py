@@ -6,7 +6,7 @@ Commits say which log files belong to a slice: listings leave log files out, and
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
 from typing import IO, NamedTuple
@@ -15,6 +15,7 @@ import pyarrow as pa
 
 from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile
+from lakelock.table.commit_effects import CompletedLog, Effect
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import Block, BlockHeader, BlockKind, LogFile, blocks_of
@@ -100,45 +101,67 @@ class LoggedCommit(NamedTuple):
     metadata: CommitMetadata
 
 
-def with_logs(
-    bases: Snapshot, commits: Iterable[LoggedCommit], *, named_after_base: bool, as_of: str | None = None
-) -> tuple[LoggedSlice, ...]:
-    """The file slices that have log files, in order of partition and file id.
+def logs_of(commits: Iterable[LoggedCommit], as_of: str | None = None) -> dict[FileGroupId, set[CompletedLog]]:
+    """The log files of these commits, but of file groups that they replaced; for `with_logs`.
 
-    `bases` are the newest base files that are visible as of then. `commits` are all visible commits that wrote log files or
-    replaced file groups, as far back as there are any: a file group may have log files only, older than every base file.
-
-    A log file belongs to the newest base file that is not younger than its completion, as in Hudi since table version 8: what
-    completed before has been compacted into it. That holds as of earlier times, too. A log file whose commit was requested
-    before the time `as_of`, and which belongs to a base file of after it, is not shown, as in Java; so `commits` have to
-    include those later ones. Before version 8 it was `named_after_base`: the instant in its name is that of its base file, or
-    of the compaction that is going to make the next one.
+    `commits` are all visible ones that wrote log files or replaced file groups, as far back as there are any: a file group may
+    have log files only, older than every base file. As of an earlier time also those that were requested later: a log file that
+    belongs to a later base file is not shown then, as in Java, although its own commit was requested before that time.
     """
-    files = {file.group: file for file in bases.files}
-    logs: dict[FileGroupId, dict[LogFile, dict[str, str]]] = {}
     replaced: set[FileGroupId] = set()
     later: dict[FileGroupId, str] = {}
+    logs: dict[FileGroupId, set[CompletedLog]] = {}
     for requested, completion, metadata in commits:
+        effect = Effect.of(requested, completion, metadata)
         if as_of is not None and requested > as_of:
-            written = (stat.group for stat in metadata.stats if stat.path and DataFile.parse(stat.path))
-            later.update((group, min(requested, later.get(group, requested))) for group in written)
+            later.update((one.file.group, min(requested, later.get(one.file.group, requested))) for one in effect.slices)
             continue
-        replaced |= metadata.replaced_groups
-        for stat in metadata.stats:
-            # A file of the old kind grows with each commit, so none of its sizes is known.
-            log = LogFile.parse(stat.path or "", 0 if named_after_base else stat.file_size_bytes or 0)
-            if log is not None:
-                logs.setdefault(log.group, {}).setdefault(log, {})[requested] = log.instant if named_after_base else completion
+        replaced |= effect.replaced
+        for log in effect.logs:
+            logs.setdefault(log.group, set()).add(CompletedLog(log, completion))
+    for group, base in later.items():
+        if group in logs:
+            logs[group] = {log for log in logs[group] if log.completion < base}
+    return {group: found for group, found in logs.items() if group not in replaced}
+
+
+def with_logs(bases: Snapshot, logs: Mapping[FileGroupId, Collection[CompletedLog]]) -> tuple[LoggedSlice, ...]:
+    """The file slices that have log files, in order of partition and file id. `bases` are the newest visible base files.
+
+    A log file belongs to the newest base file that is not younger than its completion, as in Hudi since table version 8: what
+    completed before has been compacted into it.
+    """
+    files = {file.group: file for file in bases.files}
     found = []
-    for group in sorted(logs.keys() - replaced):
+    for group in sorted(logs):
         base = files.get(group)
-        until = later.get(group) if not named_after_base else None
-        mine = {
-            log: of
-            for log, of in logs[group].items()
-            if any((base is None or time >= base.instant) and (until is None or time < until) for time in of.values())
-        }
+        mine = [log.file for log in logs[group] if base is None or log.completion >= base.instant]
         if mine:
-            ordered = tuple(sorted(mine, key=attrgetter("instant", "version", "token")))
-            found.append(LoggedSlice(*group, base, ordered, frozenset(instant for of in mine.values() for instant in of)))
+            found.append(_slice(group, base, mine, (log.instant for log in mine)))
     return tuple(found)
+
+
+def with_logs_of_version_6(bases: Snapshot, commits: Iterable[LoggedCommit]) -> tuple[LoggedSlice, ...]:
+    """The same of a table of version 6, where the instant in a log file's name is that of its base file, or of the compaction
+    that is going to make the next one. `commits` are those that `logs_of` takes.
+    """
+    files = {file.group: file for file in bases.files}
+    writers: dict[FileGroupId, dict[LogFile, set[str]]] = {}
+    replaced: set[FileGroupId] = set()
+    for requested, completion, metadata in commits:
+        effect = Effect.of(requested, completion, metadata)
+        replaced |= effect.replaced
+        for log in effect.logs:
+            base = files.get(log.group)
+            if base is None or log.instant >= base.instant:
+                # Such a file grows with each commit, so none of its sizes is known.
+                writers.setdefault(log.group, {}).setdefault(log._replace(size_bytes=0), set()).add(requested)
+    return tuple(
+        _slice(group, files.get(group), writers[group], (instant for of in writers[group].values() for instant in of))
+        for group in sorted(writers.keys() - replaced)
+    )
+
+
+def _slice(group: FileGroupId, base: DataFile | None, logs: Iterable[LogFile], instants: Iterable[str]) -> LoggedSlice:
+    ordered = sorted(logs, key=attrgetter("instant", "version", "token"))
+    return LoggedSlice(*group, base, tuple(ordered), frozenset(instants))

@@ -15,7 +15,10 @@ from tests.golden_tables import HAND_WRITTEN, MERGE_ON_READ, golden_table, hand_
 
 from lakelock.engine import multi_table
 from lakelock.errors import CorruptTableError, StorageError, TableError
+from lakelock.table import layout
+from lakelock.table.checkpoint import Checkpoint, IndexState
 from lakelock.table.log_files import LogFile
+from lakelock.table.merged_slices import with_logs
 
 LOGS = ".*.log.*"
 
@@ -57,6 +60,31 @@ def test_a_hand_written_history_shows_what_java_shows_now_and_as_of_each_time(ca
         assert values(engine.read(query_type="read_optimized")) == expected["read_optimized"]
         found = {moment: values(engine.read(moment)) for moment in expected["moments"]}
     assert found == expected["moments"]
+
+
+@pytest.mark.parametrize("name", [*MERGE_ON_READ, *(case for case in HAND_WRITTEN if "rewrite" in case or "compact" in case)])
+def test_a_checkpoint_knows_the_log_files_that_lie_on_base_files(name: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    shutil.copytree(hand_written(name) if name in HAND_WRITTEN else golden_table(name), path)
+    with opened(path) as engine:
+        expected, found = rows(engine.read()), engine.coordinator.shown().logged
+        assert engine.coordinator.checkpoint() == 1
+        table = engine.coordinator.table
+        stored = Checkpoint.from_bytes(table.storage.get(layout.checkpoint(1)).data)  # type: ignore[union-attr]
+        assert with_logs(table.shown_now()[0], IndexState.after(stored, []).logs()) == found
+    with opened(path) as again:
+        assert rows(again.read()) == expected
+
+
+def test_a_damaged_checkpoint_costs_no_log_file(tmp_path: Path) -> None:
+    name = "java12_mor_archived"
+    path = unpack(name, tmp_path)
+    with opened(path) as engine:
+        assert engine.coordinator.checkpoint() == 1
+    (checkpoint,) = (path / ".hoodie" / ".lakelock" / "checkpoints").iterdir()
+    checkpoint.write_bytes(checkpoint.read_bytes()[:-100])
+    with opened(path) as engine:
+        assert rows(engine.read()) == seen_by_java(name)["snapshot"]
 
 
 def test_a_file_that_its_commit_does_not_name_has_no_rows() -> None:

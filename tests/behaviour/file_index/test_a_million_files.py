@@ -64,5 +64,6 @@ def million(coverage: Coverage) -> Checkpoint:
         "key_max": [f"k{number + 1:012}" for number in numbers],
         "columns": ['{"v":[0,1000000,0]}'] * FILES,
         "replaced_by": [None] * FILES,
+        "logs": [None] * FILES,
     }
     return Checkpoint(coverage, LoadedRows(pa.table([pa.array(columns[each.name], each.type) for each in ROWS], schema=ROWS)))

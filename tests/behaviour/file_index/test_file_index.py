@@ -159,7 +159,7 @@ def test_a_checkpoint_of_a_later_version_is_ignored(storage, monkeypatch: pytest
     expected, newest = files(storage), checkpoints(storage)[-1]
     found = Checkpoint.from_bytes(storage.get(layout.checkpoint(newest)).data)
     with monkeypatch.context() as later:
-        later.setattr("lakelock.table.checkpoint.FORMAT", 2)
+        later.setattr("lakelock.table.checkpoint.PLAIN_FORMAT", 3)
         storage.put(layout.checkpoint(newest + 1), found.to_bytes())
     assert files(storage, listener=(recorder := Recorder())) == expected and recorder.events == []
     assert opened(storage).checkpoint() == newest + 2

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import io
+import json
 from collections.abc import Iterable
+from dataclasses import replace
 
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,7 +16,8 @@ from tests.api import Action, CommitMetadata, DataFile, FileGroupId, Instant, St
 from lakelock.errors import CorruptTableError
 from lakelock.table import checkpoint as module
 from lakelock.table.checkpoint import Checkpoint, IndexState, LaterFormat, LoadedRows
-from lakelock.table.commit_effects import Applied, Effect, Slice
+from lakelock.table.commit_effects import Applied, CompletedLog, Effect, Slice
+from lakelock.table.log_files import LogFile
 from lakelock.table.snapshot import Snapshot
 
 PARTITIONS = ["", "a", "a=1/b=2", "z"]
@@ -33,12 +37,14 @@ def effects(draw: st.DrawFn) -> list[Effect]:
         gone = draw(st.lists(st.tuples(st.sampled_from(PARTITIONS), st.sampled_from("abcd")), max_size=1))
         slices = tuple(Slice(DataFile(p, f, "0-0-0", at(number), 10 + number), number, "k", None, None) for p, f in groups)
         told = at(completions[number]), at(number)
+        logged = draw(st.lists(st.tuples(st.sampled_from(PARTITIONS), st.sampled_from("abcde")), unique=True, max_size=3))
         version = draw(st.none() | st.tuples(st.sampled_from("xy"), st.integers(0, 9)))
         applied = None if version is None else Applied(*told, *version, "UPSERT", "{}")
         found.append(
             Effect(
                 at(number), at(completions[number]), slices, frozenset(FileGroupId(*g) for g in gone),
                 draw(st.sampled_from(["", "s1", "s2"])), applied,
+                tuple(LogFile(p, f, at(number), 1, "0-0-0", 5) for p, f in logged),
             )
         )  # fmt: skip
     return found
@@ -72,6 +78,37 @@ def test_a_snapshot_has_the_newest_slice_of_every_group_that_was_not_replaced(so
         assert snapshot.files == tuple(sorted(newest.values()))
         assert snapshot.partitions == tuple(sorted({file.partition for file in newest.values()}))
         assert all(snapshot.group(group) == file for group, file in newest.items())
+
+
+@given(effects())
+@settings(deadline=None)
+def test_log_files_lie_on_the_newest_slice_of_their_group_unless_they_completed_before_it(some: list[Effect]) -> None:
+    gone = {group for effect in some for group in effect.replaced}
+    newest = {one.file.group: one.file.instant for effect in some for one in effect.slices}
+    expected: dict[FileGroupId, set[CompletedLog]] = {}
+    for effect in some:
+        for log in effect.logs:
+            if log.group not in gone and effect.completion >= newest.get(log.group, ""):
+                expected.setdefault(log.group, set()).add(CompletedLog(log, effect.completion))
+    half = len(some) // 2
+    stored = Checkpoint.from_bytes(checkpointed(Checkpoint(), [], some[half:]).to_bytes())
+    assert IndexState.after(Checkpoint(), some).logs() == expected == IndexState.after(stored, some[:half]).logs()
+
+
+def test_a_checkpoint_without_log_files_is_what_earlier_versions_read() -> None:
+    header = pq.read_metadata(io.BytesIO(many(3, 1).to_bytes())).metadata[module.HEADER]
+    assert json.loads(header)["format"] == 1
+    logged = Effect(at(1), at(2), logs=(LogFile("p", "f", at(1), 1, "0-0-0", 5),))
+    data = IndexState.after(Checkpoint(), [logged]).checkpoint(timeline([logged])).to_bytes()
+    assert json.loads(pq.read_metadata(io.BytesIO(data)).metadata[module.HEADER])["format"] == 2
+    assert Checkpoint.from_bytes(data).rows.partitions == ()
+
+
+def test_log_files_are_unknown_after_a_checkpoint_of_an_earlier_version_which_passed_them_over() -> None:
+    old = replace(Checkpoint(), knows_logs=False)
+    logged = Effect(at(1), at(2), logs=(LogFile("p", "f", at(1), 1, "0-0-0", 5),))
+    again = Checkpoint.from_bytes(checkpointed(old, [], [logged]).to_bytes())
+    assert IndexState.after(old, [logged]).logs() is None and IndexState.after(again, []).logs() is None
 
 
 def many(count: int, per_partition: int) -> Checkpoint:
@@ -136,10 +173,9 @@ def test_a_torn_checkpoint_is_damaged(cut: int) -> None:
 
 
 def test_a_checkpoint_of_a_later_version_is_told_from_a_damaged_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "FORMAT", 2)
+    monkeypatch.setattr(module, "PLAIN_FORMAT", 3)
     data = many(3, 1).to_bytes()
-    monkeypatch.setattr(module, "FORMAT", 1)
-    with pytest.raises(LaterFormat, match="format 2"):
+    with pytest.raises(LaterFormat, match="format 3"):
         Checkpoint.from_bytes(data)
 
 
