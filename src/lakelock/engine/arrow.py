@@ -546,7 +546,8 @@ class ArrowEngine:
     def _read_shown(self, shown: ReadView, named: Sequence[Resource], where: pc.Expression | None) -> pa.Table:
         require_condition(where, shown.schema, self._kernels)
         found = self.read_files(files_within(shown.snapshot, named), shown.schema, where)
-        return pa.concat_tables([found, *self._merged(shown, named, where, shown.schema)])
+        more = list(self._merged(shown, named, where, shown.schema))
+        return pa.concat_tables([found, *more]) if more else found  # without log files rows need not be Arrow's
 
     def changes(self, since: str = "", until: str | None = None, mode: FeedMode = "commits") -> pa.Table:
         """What commits changed that completed after the position `since`, and not after `until`: inserted and deleted rows, and
