@@ -11,11 +11,9 @@ from pathlib import Path
 
 from tests.servers import S3_OPTIONS, SERVICES, Service, containers, s3_server
 from tests.servers.locks.hive_metastore import PATIENT_URL, hive_metastore_server
-from tests.servers.locks.zookeeper import ENVIRONMENT, zookeeper_server
 
 from benchmarks.lock_clients import LEASE_MS
 from lakelock.clock import SystemRuntime
-from lakelock.data_locks import DataLocks, open_data_locks
 from lakelock.identity import WriterIdentity
 from lakelock.providers import LockProvider, open_provider
 from lakelock.settings import LockSettings, Settings
@@ -47,14 +45,6 @@ class Place:
         self.opened.callback(provider.close)
         return provider
 
-    def data_locks(self, table: str, proxy: Proxy | None = None) -> DataLocks:
-        """The data locks of the table, for a writer of its own."""
-        runtime = SystemRuntime()
-        settings, storage = self._of(table, proxy)
-        locks = open_data_locks(settings, storage, runtime, WriterIdentity.of_this_process(runtime, "benchmark"))
-        self.opened.callback(locks.close)
-        return locks
-
     def table(self) -> str:
         return f"{self.name}{next(_names)}"
 
@@ -69,8 +59,7 @@ class Place:
         if proxy is not None:
             values = self.service.through(proxy.port, values)
             options = self.service.through(proxy.port, options)
-        for locks in ("lock", "data_locks"):
-            values |= {f"{locks}.lease_s": str(lease_s), f"{locks}.renew_s": str(lease_s / 3)}
+        values |= {"lock.lease_s": str(lease_s), "lock.renew_s": str(lease_s / 3)}
         where = f"s3://lake/{table}" if options else str(self.folder / table)
         return Settings.resolve(values).settings, StorageLocation.of(where, options).open()
 
@@ -82,16 +71,11 @@ def s3(folder: Path) -> Iterator[Service]:
         yield Service("storage (S3, moto)", lambda name: "storage:", int(endpoint.rpartition(":")[2]))
 
 
-HEAP = ("-Xmx1000m",)
-"""As ZooKeeper's own scripts start it. It keeps its latest 500 transactions in memory, and those of 1,000 data locks are large:
-with the 128 MB that tests give it, it dies of them."""
-
 ROOM = {"hive.txn.timeout": "60s", "datanucleus.connectionPool.maxPoolSize": "64"}
 """On Derby, and only there, more `lock` calls at once than it has connections (10) stop a metastore for half a minute each."""
 
 PLACES: dict[str, Callable[[Path], AbstractContextManager[Service]]] = {
     **SERVICES,
-    "zookeeper": partial(containers.server, "zookeeper", ENVIRONMENT, partial(zookeeper_server, jvm=HEAP)),
     "hive_metastore": partial(containers.server, "hive_metastore", PATIENT_URL, partial(hive_metastore_server, extra=ROOM)),
     "s3": s3,
 }

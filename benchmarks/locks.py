@@ -7,7 +7,6 @@
   lock at all, a second one that is a lock takes turns with them, too.
 * wake: a waiter behind a proxy that makes every round trip 20 ms long, so that trips can be told from work.
 * crowd: the requests of 10, 25 and 50 writers that come at once, take the lock one after the other and go.
-* data locks: a request for 1,000 partitions beside one for a single partition (`benchmarks.data_lock_requests`).
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from time import perf_counter, sleep
 
 from tests.faulty_storage import CountingStorage
 
-from benchmarks.data_lock_requests import data_locks
 from benchmarks.lock_clients import BARE, CORRECT, Round, local
 from benchmarks.lock_places import PLACES, Place, running
 from benchmarks.measuring import arguments, scratch, show, timed, verdict
@@ -189,7 +187,7 @@ def crowd(place: Place, _: int) -> dict[str, object]:
     return found | {"crowd_ratio": ratio, "crowd_target": f"<= {room} each, where 5 would be square: {verdict(ratio, room)}"}
 
 
-PARTS: tuple[Callable[[Place, int], dict[str, object]], ...] = (cost, wake, crowd, data_locks)
+PARTS: tuple[Callable[[Place, int], dict[str, object]], ...] = (cost, wake, crowd)
 """What is measured on each service, given it and the number of rounds."""
 
 

@@ -228,10 +228,7 @@ def providers_page() -> str:
         frames.JAVA_INTRO,
         table(("provider", "the same lock in Java Hudi"), [(code(f"{n}:"), texts.JAVA_PEERS[n]) for n in names]),
     ]
-    columns = ("provider", "how they are kept", "to take, renew, give back", "who waits", "a request holds")
-    rows = [(code(f"{n}:"), t.kept, t.cost, t.waiting, t.limit) for n, t in texts.DATA_LOCKS.items()]
-    parts += [frames.JAVA_REST, frames.DATA_LOCKS_INTRO, table(columns, rows), frames.DATA_LOCKS_REST]
-    return "\n\n".join([*parts, frames.PROVIDERS_REST])
+    return "\n\n".join([*parts, frames.JAVA_REST, frames.DATA_LOCKS, frames.PROVIDERS_REST])
 
 
 def strength_of(name: str) -> Strength:

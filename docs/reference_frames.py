@@ -216,22 +216,18 @@ JAVA_INTRO = "## Together with Java Hudi"
 JAVA_REST = """A lock that Java and lakelock share needs equal settings on both sides: see
 [tables of Java Hudi](howto-tables-of-java-hudi.md)."""
 
-DATA_LOCKS_INTRO = """## Data locks
+DATA_LOCKS = """## Data locks
 
 With `concurrency.mode = "PESSIMISTIC"` a write also takes shared and exclusive locks on the partitions that it touches, as
-Hive does, and keeps them until it ends. They come from the service of `lock.provider` and do not disturb the commit lock. A
-request is granted as a whole, in order of arrival: it also waits for earlier waiters that conflict with it. Settings:
-[data_locks](reference-settings.md#data_locks)."""
+Hive does, and keeps them until it ends. Whatever `lock.provider` is, they lie next to the table, in one document
+(`.hoodie/.lakelock/data_locks`) that is replaced on a condition, so they do not disturb the commit lock. A request is granted
+as a whole, in order of arrival: it also waits for earlier waiters that conflict with it. To take it, to renew it and to give
+it back are two requests to the storage each, however many partitions it names; a waiter looks every `data_locks.sleep_s` or
+sooner. Settings: [data_locks](reference-settings.md#data_locks).
 
-DATA_LOCKS_REST = """A request that is too large is refused, and the error names `data_locks.escalate_above`: above it, one
-exclusive lock on what the partitions have in common replaces theirs.
-
-**When a holder dies**, ZooKeeper ends its session one `data_locks.lease_s` after its last ping. Elsewhere whoever waits for it
-removes it, after seeing it unchanged for one lease (`hive_metastore:`: for a third of it); no clock is compared across
-machines. So a wait (`data_locks.attempts` x `data_locks.sleep_s`) that is shorter never gets past it, and its locks stay until
-somebody waits long enough. A holder that comes back learns of it at its next renewal. After a failover of Redis to a replica
-that lacks the latest changes, two may hold locks that exclude each other until the older one renews; what they commit is
-checked all the same."""
+**When a holder dies**, a waiter removes its entry after seeing it unchanged for one lease; no clock is compared across
+machines. So a wait (`data_locks.attempts` x `data_locks.sleep_s`) that is shorter never gets past it. A holder that comes back
+learns of it at its next renewal."""
 
 PROVIDERS_REST = """## A provider of your own
 

@@ -303,50 +303,6 @@ SECTION_NOTES: dict[str, str] = {
 }
 
 
-@dataclass(frozen=True)
-class DataLockText:
-    """For the data locks of one service: how they are kept, what a request costs, how a waiter waits, what does not fit."""
-
-    kept: str
-    cost: str
-    waiting: str
-    limit: str
-
-
-DATA_LOCKS = {
-    "zookeeper": DataLockText(
-        "beside the lock, in `<lock>.data`: one queue of nodes `read-` and `write-` for each resource; all nodes of a request "
-        "are made in one transaction, and are ephemeral",
-        "2, 1 and 1 round trips; 3 more for partitions that were never locked before",
-        "watches one node, and asks nothing meanwhile",
-        "1 MB: some thousand partitions; the server keeps recent requests in memory, so give it 1 GB where they are that large",
-    ),
-    "redis": DataLockText(
-        "one document in the key `{<key>}:data-locks`, changed by a script that compares and swaps",
-        "2 requests each",
-        "is woken by pub/sub, and looks every `data_locks.sleep_s`",
-        "what Redis holds",
-    ),
-    "dynamodb": DataLockText(
-        "one document, compressed, in the item `<partition key>#lakelock-data` of the lock table, replaced on a condition",
-        "2 requests each",
-        "looks every `data_locks.sleep_s` or sooner",
-        "400 KB for all requests together",
-    ),
-    "hive_metastore": DataLockText(
-        "in the metastore's lock table, one call for a request, under a name of their own in the database `lakelock`",
-        "2 calls, 1 and 1",
-        "looks every `data_locks.sleep_s` or sooner, one query each",
-        "what the metastore takes",
-    ),
-    "storage": DataLockText(
-        "one document in `.hoodie/.lakelock/data_locks`, replaced on a condition; so for every provider that is not named here",
-        "2 requests each",
-        "looks every `data_locks.sleep_s` or sooner",
-        "what an object holds",
-    ),
-}
-
 PEERS = (
     (
         "INSERT", "INSERT", "no", "no", "no", "no",

@@ -17,7 +17,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, replace
 
 from lakelock.data_locks import DataLease, DataLocks, LockRequest, Resource, open_data_locks
-from lakelock.data_locks.base import Wanted, holding_several, one_per_lock
+from lakelock.data_locks.locks import Wanted, holding_several, one_per_lock
 from lakelock.data_locks.operations import Operation, covers, locks_of, operation_named
 from lakelock.errors import InputError, LockTimeout, TransactionStateError
 from lakelock.events import Event, EventKind, Events

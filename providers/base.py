@@ -25,7 +25,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Literal, TypeVar
 
 from lakelock.clock import Runtime
 from lakelock.errors import (
@@ -345,27 +345,15 @@ _SHORTEST_WAIT_S = 1e-6
 L = TypeVar("L", bound=Lease)
 
 
-class LeaseSettings(Protocol):
-    """A section of the settings that says how long leases are: `lock` or `data_locks`."""
-
-    section: ClassVar[str]
-
-    @property
-    def lease_s(self) -> float: ...
-    @property
-    def renew_s(self) -> float: ...
-
-
 class LockClient:
     """One writer in one process, which waits for locks of one table. A forked process is another writer."""
 
     what: ClassVar[str]
     """`the lock` or `the data locks`, for messages."""
 
-    def __init__(self, opening: Opening, leasing: LeaseSettings) -> None:
+    def __init__(self, opening: Opening) -> None:
         self.table = opening.storage.uri
         self.runtime, self.writer, self._events = opening.runtime, opening.writer, opening.events
-        self._leasing = leasing
         self._start_afresh()
 
     def _wait_for(

@@ -255,23 +255,11 @@ class DynamodbTable:
         item: Attributes | None = reply.get("Item")
         return item
 
-    def update(
-        self,
-        key: str,
-        expression: str,
-        values: Attributes,
-        when: str = "",
-        within_s: float = inf,
-        *,
-        returning: bool = True,
-    ) -> Attributes:
-        """Change one item, created if missing, if `when` holds; the changed attributes. `ConditionFailed` if it does not.
-
-        Without `returning` the answer has no attributes, whatever happens: for an item that is large.
-        """
+    def update(self, key: str, expression: str, values: Attributes, when: str = "", within_s: float = inf) -> Attributes:
+        """Change one item, created if missing, if `when` holds; the changed attributes. `ConditionFailed` if it does not."""
         used = _NAME.findall(f"{expression} {when}")
         condition = {"ConditionExpression": when} if when else {}
-        if when and returning:
+        if when:
             condition["ReturnValuesOnConditionCheckFailure"] = "ALL_OLD"
         reply = self._send(
             "update_item",
@@ -280,7 +268,7 @@ class DynamodbTable:
             UpdateExpression=expression,
             ExpressionAttributeNames={name: _NAMES[name] for name in used},
             **({"ExpressionAttributeValues": dict(values)} if values else {}),
-            ReturnValues="UPDATED_NEW" if returning else "NONE",
+            ReturnValues="UPDATED_NEW",
             **condition,
         )
         changed: Attributes = reply.get("Attributes", {})

@@ -118,7 +118,7 @@ class PollingProvider(LockClient, LockProvider):
     def __init__(self, opening: Opening) -> None:
         self._settings = opening.settings.lock
         self._held: Lease | None = None
-        super().__init__(opening, self._settings)
+        super().__init__(opening)
 
     @abstractmethod
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:

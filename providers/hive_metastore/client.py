@@ -195,7 +195,7 @@ def get(fields: object, number: int, kind: type, default: Any = None) -> Any:
 
 
 SHARED_READ, EXCLUSIVE = 1, 3
-_TABLE_LEVEL, _PARTITION_LEVEL, _UNSET_OPERATION = 2, 3, 5
+_TABLE_LEVEL, _UNSET_OPERATION = 2, 5
 ACQUIRED, WAITING, ABORTED, NOT_ACQUIRED = 1, 2, 3, 4
 
 _THROWS: Mapping[str, Mapping[int, str]] = {
@@ -208,9 +208,6 @@ _THROWS: Mapping[str, Mapping[int, str]] = {
     "unlock": {1: "NoSuchLockException", 2: "TxnOpenException"},
     "show_locks": {},
 }
-
-Part = tuple[int, str | None]
-"""The kind of a lock, and the partition that it is for; None: the table itself, which in Hive overlaps all its partitions."""
 
 
 @dataclass(frozen=True)
@@ -254,12 +251,11 @@ class Calls(Messages):
         """A token for `hive_metastore.delegation_token`; only over a connection that Kerberos logged in."""
         return str(self.call("get_delegation_token", ((1, STRING, owner), (2, STRING, renewer))))
 
-    def lock(
-        self, database: str, table: str, *, user: str, host: str, agent: str, parts: Sequence[Part] = ((EXCLUSIVE, None),)
-    ) -> LockAnswer:
-        """Ask for all these locks in a table; an EXCLUSIVE one on the table itself in Java Hudi's bytes. Twice makes two."""
-        components = [_component(database, table, *part) for part in parts]
-        request = (1, LIST, (STRUCT, components)), (3, STRING, user), (4, STRING, host), (5, STRING, agent)
+    def lock(self, database: str, table: str, *, user: str, host: str, agent: str) -> LockAnswer:
+        """Ask for an exclusive lock on the table, in Java Hudi's bytes. Twice makes two."""
+        names = (3, STRING, database), (4, STRING, table)
+        component = (1, I32, EXCLUSIVE), (2, I32, _TABLE_LEVEL), *names, (6, I32, _UNSET_OPERATION)
+        request = (1, LIST, (STRUCT, [component])), (3, STRING, user), (4, STRING, host), (5, STRING, agent)
         return _lock_answer(self.call("lock", ((1, STRUCT, request),)))
 
     def check_lock(self, lock_id: int) -> LockAnswer:
@@ -280,13 +276,6 @@ class Calls(Messages):
 
 def _lock_answer(fields: object) -> LockAnswer:
     return LockAnswer(get(fields, 1, int), get(fields, 2, int))
-
-
-def _component(database: str, table: str, kind: int, partition: str | None) -> Fields:
-    level = _TABLE_LEVEL if partition is None else _PARTITION_LEVEL
-    where = () if partition is None else ((5, STRING, partition),)
-    names = (3, STRING, database), (4, STRING, table), *where
-    return (1, I32, kind), (2, I32, level), *names, (6, I32, _UNSET_OPERATION)
 
 
 def _row(fields: object) -> LockRow:

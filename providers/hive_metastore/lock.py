@@ -80,7 +80,7 @@ class HiveMetastoreLockProvider(PollingProvider):
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
         request = self._request
         if request is None or request.grant != attempt.grant:
-            self._calls.ensure_lease_fits(self._settings, self.within_s(attempt))
+            self._calls.ensure_lease_fits(self._settings.lease_s, self.within_s(attempt))
             self._clear_up(attempt)
             request = self._request = _Request(attempt.grant)
         if request.is_lost:
@@ -184,7 +184,7 @@ class HiveMetastoreLockProvider(PollingProvider):
         self._calls.unlock(row.lock_id, self._call_s)
 
     def probe(self) -> None:
-        self._calls.ensure_lease_fits(self._settings, self._call_s)
+        self._calls.ensure_lease_fits(self._settings.lease_s, self._call_s)
         with self._calls.trial(self.writer, self._agent(self.runtime.uuid()), self._call_s) as row:
             if row is None or Agent.of(row.agent) is None:
                 raise ProviderRefused(

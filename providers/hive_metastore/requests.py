@@ -21,16 +21,14 @@ from uuid import UUID
 
 from lakelock.errors import LockError, ProviderUnavailable, SettingsError
 from lakelock.identity import WriterIdentity
-from lakelock.providers.base import DRIFT_MARGIN_S, Holder, LeaseSettings, Opening, past_ms
+from lakelock.providers.base import DRIFT_MARGIN_S, Holder, Opening, past_ms
 from lakelock.providers.connections import sendable
 from lakelock.providers.hive_metastore.client import (
     ACQUIRED,
-    EXCLUSIVE,
     Calls,
     LockAnswer,
     LockRow,
     MetastoreClient,
-    Part,
     ServerError,
 )
 from lakelock.providers.hive_metastore.connection import Address
@@ -38,42 +36,37 @@ from lakelock.settings.secrets import masked_uri
 
 LONGEST_TEXT = 128
 _MARK = "lakelock1"
-_LONGEST_APPLICATION = 24
-"""The length where room is needed for what a request is about."""
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9_.@ -]")
 
 
 @dataclass(frozen=True)
 class Agent:
-    """What a request of ours says about itself: `mark;grant;writer;lease;pid;application`, of data locks also `;about`."""
+    """What a request of ours says about itself: `mark;grant;writer;lease;pid;application`."""
 
     grant: str
     writer_id: str
     lease_s: float
     pid: int
     application: str
-    about: str = ""
 
     @classmethod
-    def by(cls, writer: WriterIdentity, grant: str, lease_s: float, about: str = "") -> Agent:
-        return cls(grant, writer.writer_id, lease_s, writer.pid, writer.application, about)
+    def by(cls, writer: WriterIdentity, grant: str, lease_s: float) -> Agent:
+        return cls(grant, writer.writer_id, lease_s, writer.pid, writer.application)
 
     @property
     def text(self) -> str:
         """The agent info; the metastore builds SQL from it, so anything unusual becomes a dash."""
         ids = f"{_short(self.grant)};{_short(self.writer_id)};{round(self.lease_s * 1000)};{self.pid}"
-        application = plain(self.application)
-        texts = f"{application[:_LONGEST_APPLICATION]};{plain(self.about)}" if self.about else application
-        return f"{_MARK};{ids};{texts}"[:LONGEST_TEXT]
+        return f"{_MARK};{ids};{plain(self.application)}"[:LONGEST_TEXT]
 
     @classmethod
     def of(cls, text: str) -> Agent | None:
         """Read what `text` wrote; None for anything else."""
         parts = text.split(";")
-        if len(parts) not in (6, 7) or parts[0] != _MARK or not parts[3].isdecimal() or not parts[4].isdecimal():
+        if len(parts) != 6 or parts[0] != _MARK or not parts[3].isdecimal() or not parts[4].isdecimal():
             return None
-        return cls(_long(parts[1]), _long(parts[2]), int(parts[3]) / 1000, int(parts[4]), *parts[5:])
+        return cls(_long(parts[1]), _long(parts[2]), int(parts[3]) / 1000, int(parts[4]), parts[5])
 
 
 def plain(text: str) -> str:
@@ -310,14 +303,13 @@ class LockCalls:
         *,
         sending: Callable[[], None],
         suffix: str = "",
-        parts: Sequence[Part] = ((EXCLUSIVE, None),),
     ) -> LockAnswer:
-        """Ask once for all `parts`; `sending` is called when the request may be about to reach the metastore."""
+        """Ask once; `sending` is called when the request may be about to reach the metastore."""
 
         def ask(calls: Calls) -> LockAnswer:
             sending()
             user, host = plain(writer.user) or "-", plain(writer.host) or "-"
-            return calls.lock(self._place.database, self._table(suffix), user=user, host=host, agent=agent.text, parts=parts)
+            return calls.lock(self._place.database, self._table(suffix), user=user, host=host, agent=agent.text)
 
         return self._ask(ask, within_s, repeat=False)
 
@@ -355,11 +347,11 @@ class LockCalls:
         unit = found[2].lower()
         return int(found[1]) * _UNIT_S.get(unit, _UNIT_S.get(unit.rstrip("s"), 1.0))
 
-    def ensure_lease_fits(self, leasing: LeaseSettings, within_s: float) -> None:
+    def ensure_lease_fits(self, lease_s: float, within_s: float) -> None:
         """`SettingsError` if the metastore drops a lock before its lease is over: it would grant the lock to two at once."""
         if self._lease_fits:
             return
-        timeout_s, lease_s, key = self.timeout_s(within_s), leasing.lease_s, f"{leasing.section}.lease_s"
+        timeout_s, key = self.timeout_s(within_s), "lock.lease_s"
         if lease_s > timeout_s:
             raise SettingsError(
                 f"{key} is {lease_s:g} s, but the metastore drops a lock after {timeout_s:g} s (its hive.txn.timeout)",
@@ -418,20 +410,13 @@ class Request:
         """Whether it may have reached the metastore, but its number is not known."""
         return self.asked and self.lock_id is None
 
-    def enter(
-        self,
-        calls: LockCalls,
-        writer: WriterIdentity,
-        agent: Agent,
-        within_s: float,
-        parts: Sequence[Part] = ((EXCLUSIVE, None),),
-    ) -> LockAnswer:
+    def enter(self, calls: LockCalls, writer: WriterIdentity, agent: Agent, within_s: float) -> LockAnswer:
         """Queue up at the end."""
 
         def sending() -> None:
             self.asked = True
 
-        answer = calls.lock(writer, agent, within_s, sending=sending, parts=parts)
+        answer = calls.lock(writer, agent, within_s, sending=sending)
         self.lock_id = answer.lock_id
         return answer
 

@@ -20,7 +20,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from hashlib import sha1
 from math import inf
-from typing import Any, Protocol
+from typing import Any
 
 from lakelock.clock import Runtime
 from lakelock.errors import ProviderRefused, ProviderUnavailable
@@ -110,13 +110,6 @@ class Script:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "sha", sha1(self.text.encode(), usedforsecurity=False).hexdigest())
-
-
-class Names(Protocol):
-    """Keys that one script needs together; they have one hash tag, so that a cluster keeps them on one server."""
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True)
@@ -253,9 +246,7 @@ _REPLICAS_WAIT_S = 0.5
 class RedisClient:
     """Runs scripts on the server that has the lock, one at a time. Connects when it is first needed."""
 
-    def __init__(
-        self, address: RedisAddress, options: RedisOptions, keys: Names, runtime: Runtime, *, longest_s: float
-    ) -> None:
+    def __init__(self, address: RedisAddress, options: RedisOptions, keys: Keys, runtime: Runtime, *, longest_s: float) -> None:
         self._driver = redis_driver()
         self._address, self._options, self._keys, self._runtime = address, options, keys, runtime
         self._timeout_s = min(options.socket_timeout, longest_s)

@@ -6,22 +6,25 @@ that it is empty is one round trip, and so is leaving it. A waiter watches the o
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable
 from functools import partial
+from math import inf
+from typing import Any
 
-from lakelock.errors import LakelockError
+from lakelock.errors import LakelockError, SettingsError
 from lakelock.providers.base import NO_ANSWER, Holder, Lease, LockState, Opening, Strength, granted_as
 from lakelock.providers.polling import Attempt, PollingProvider
 from lakelock.providers.zookeeper.queue import (
     Contender,
     Waiter,
-    ZooKeeperClient,
     ZooKeeperLease,
     node_data,
     read_queue,
     removing,
 )
-from lakelock.providers.zookeeper.session import ZooKeeperSession, parse_place
+from lakelock.providers.zookeeper.session import NO_CONNECTION, ZooKeeperOptions, ZooKeeperSession, check_driver, parse_place
 
 STRENGTH = Strength(
     exclusion="linearizable queue of the ensemble; a holder cut off for longer than its session's time-out is replaced, and "
@@ -41,17 +44,25 @@ _TELL_S = 1.0
 _GIVE_BACK_S = 2.0
 
 
-class ZooKeeperLockProvider(ZooKeeperClient, PollingProvider):
+class ZooKeeperLockProvider(PollingProvider):
     """The lock of one table as one znode, whose children are the contenders."""
 
     strength = STRENGTH
     _waiter: Waiter | None
     _look_once_more: bool
     _about_me: bytes
+    _session: ZooKeeperSession | None
+    _end_when_lost: weakref.finalize[..., Any] | None
 
     def __init__(self, opening: Opening) -> None:
         super().__init__(opening)
-        self._locate(parse_place(opening.uri, opening.storage), opening)
+        self._place = parse_place(opening.uri, opening.storage)
+        self._options = ZooKeeperOptions.of(opening.settings.lock_options)
+        check_driver(self._options)
+
+    @property
+    def identity(self) -> str:
+        return self._place.identity
 
     def attempt(self, attempt: Attempt) -> Lease | Holder | None:
         session = self._open()
@@ -97,7 +108,9 @@ class ZooKeeperLockProvider(ZooKeeperClient, PollingProvider):
 
     def extend(self, lease: Lease) -> None:
         held = granted_as(ZooKeeperLease, lease)
-        if not self._renewed(held, f"{self._place.path}/{held.grant}"):
+        # Not longer than until the next renewal: a release would have to wait for this one.
+        within_s = min(self._options.request_timeout_s, self._settings.renew_s)
+        if not held.renew_by(f"{self._place.path}/{held.grant}", within_s):
             hint = "somebody broke the lock; run the operation again"
             raise self.taken_over(held, f"was taken away: its node {held.grant} is gone", hint)
 
@@ -116,7 +129,9 @@ class ZooKeeperLockProvider(ZooKeeperClient, PollingProvider):
                     raise
 
     def disconnect(self) -> None:
-        self._end_session(_CLOSE_S)
+        session, self._session = self._session, None
+        if session is not None and self._pid == os.getpid():
+            session.end(wait_s=_CLOSE_S)
 
     def inspect(self) -> LockState:
         queue, latest = self._read_queue(self._connected())
@@ -163,9 +178,63 @@ class ZooKeeperLockProvider(ZooKeeperClient, PollingProvider):
             return lambda: longest_s
         return lambda: min(longest_s, self.within_s(attempt))
 
+    def _open(self) -> ZooKeeperSession:
+        """The existing session, or a new one; it may not be connected yet."""
+        self._notice_fork()
+        with self._opening:
+            if self._session is None or self._session.is_over:
+                self._session = ZooKeeperSession(self._place, self._options, self._settings.lease_s, self.runtime)
+                self._ends_with_me(self._session)
+            return self._session
+
+    def _connected(self) -> ZooKeeperSession:
+        session = self._open()
+        self._ensure_connected(session)
+        return session
+
+    def _ensure_connected(self, session: ZooKeeperSession, within_s: float = inf) -> None:
+        """Wait for a connection; `ProviderUnavailable` if there is none within `lock.options.connect_timeout_s`."""
+        if not session.wait_connected(min(within_s, self._options.connect_timeout_s)):
+            raise session.unreachable(NO_CONNECTION)
+
+    def _wait_reconnected(self, at_most_s: float) -> bool:
+        """Wait for a lost connection to come back; False, at once, when none was lost."""
+        session = self._session
+        if session is None or session.is_over or session.is_connected:
+            return False
+        session.wait_connected(at_most_s)
+        return True
+
+    def _lease_s(self, session: ZooKeeperSession) -> float:
+        """How long a lease is: never longer than the server keeps a silent session."""
+        renew_s = self._settings.renew_s
+        lease_s = min(self._settings.lease_s, session.timeout_s)
+        if lease_s < 2 * renew_s:
+            raise SettingsError(
+                f"this ZooKeeper ends silent sessions after {lease_s:g} s, which is too soon for lock.renew_s = {renew_s:g}",
+                hint=f"set lock.lease_s = {lease_s:g} and lock.renew_s = {lease_s / 3:.3g}, or raise its maxSessionTimeout",
+                key="lock.lease_s",
+            )
+        return lease_s
+
+    def _ends_with_me(self, session: ZooKeeperSession) -> None:
+        """End the session when this client is garbage, although it was not closed: its threads would stay."""
+        if self._end_when_lost is not None:
+            self._end_when_lost.detach()
+        self._end_when_lost = weakref.finalize(self, _end_here, session, os.getpid())
+        self._end_when_lost.atexit = False
+
     def _start_afresh(self) -> None:
+        # A forked process must not touch the connection of its parent, so it is let go and not closed.
         super()._start_afresh()
+        self._opening, self._session, self._end_when_lost = self.runtime.mutex(), None, None
         self._waiter, self._look_once_more, self._about_me = None, False, b""
 
     def _rest(self, wait_s: float) -> None:
         """No need to stay away: the queue is fair."""
+
+
+def _end_here(session: ZooKeeperSession, pid: int) -> None:
+    """A forked process leaves the session of its parent alone."""
+    if pid == os.getpid():
+        session.end()

@@ -13,29 +13,22 @@ but puts it in doubt.
 from __future__ import annotations
 
 import json
-import os
 import re
-import weakref
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from math import inf
 from typing import Any, Protocol
 
 from lakelock.clock import Flag, Runtime
-from lakelock.errors import LeaseLost, LockError, ProviderUnavailable, SettingsError
+from lakelock.errors import LeaseLost, LockError, ProviderUnavailable
 from lakelock.identity import WriterIdentity
 from lakelock.parsing import JsonObject
-from lakelock.providers.base import Holder, Lease, LeaseLoss, LockClient, Opening
+from lakelock.providers.base import Holder, Lease, LeaseLoss
 from lakelock.providers.polling import PollingProvider
 from lakelock.providers.zookeeper.session import (
-    NO_CONNECTION,
-    Place,
     Request,
     Sight,
-    ZooKeeperOptions,
     ZooKeeperSession,
-    check_driver,
 )
 
 _SEQUENCE = re.compile(r"lock-(-?\d{9,10})$|(\d{10})$").search
@@ -173,16 +166,20 @@ Within = Callable[[], float]
 _TRIES = 5
 
 
-class SessionWaiter:
-    """Waits with nodes of one session until a contender before us leaves. Used by one thread.
+class Waiter:
+    """Waits in the queue under `path` with one node of one session, until the contender before us leaves. For one thread."""
 
-    Subclasses create nodes differently: the commit lock's node is created and its queue listed in one round trip; data locks'
-    nodes are created in one transaction, in several queues.
-    """
-
-    def __init__(self, session: ZooKeeperSession, runtime: Runtime) -> None:
+    def __init__(self, session: ZooKeeperSession, path: str, grant: str, data: bytes, runtime: Runtime) -> None:
         self.session, self._runtime, self._epoch = session, runtime, session.epoch
         self._woken: Flag | None = None
+        self.node, self.holder = None, None
+        self._path, self._data, self._prefix = path, data, prefix(grant)
+        self._in_doubt = False
+
+    node: Contender | None
+    """Our node, once it is known."""
+    holder: Holder | None
+    """Who held the lock when we last looked."""
 
     @property
     def is_out(self) -> bool:
@@ -200,21 +197,6 @@ class SessionWaiter:
 
     def _is_ours(self, stat: Stat | None) -> bool:
         return stat is not None and stat.ephemeralOwner == self.session.id
-
-
-class Waiter(SessionWaiter):
-    """Waits in the queue under `path` with one node."""
-
-    def __init__(self, session: ZooKeeperSession, path: str, grant: str, data: bytes, runtime: Runtime) -> None:
-        super().__init__(session, runtime)
-        self.node, self.holder = None, None
-        self._path, self._data, self._prefix = path, data, prefix(grant)
-        self._in_doubt = False
-
-    node: Contender | None
-    """Our node, once it is known."""
-    holder: Holder | None
-    """Who held the lock when we last looked."""
 
     @property
     def may_be_there(self) -> bool:
@@ -316,16 +298,20 @@ def read_queue(session: ZooKeeperSession, path: str, within: Within) -> tuple[li
 _LOOK_AGAIN_S = 0.02
 
 
-class HeldBySession(Lease):
-    """A lease together with the session that its nodes belong to.
+class ZooKeeperLease(Lease):
+    """The lock, the node that stands for it, and the session that the node belongs to.
 
     After a broken connection (SUSPENDED) it is unknown whether the session is still alive. `ensure_active` then waits
     until the service has confirmed session and node, as long as there is time.
     """
 
-    def held_by(self, session: ZooKeeperSession, seen: Sight, renew: Callable[[Lease], object]) -> None:
-        """Set which session holds it, as of `seen`, and how it is renewed. Call this first."""
-        self.session, self._renew = session, renew
+    def __init__(
+        self, provider: PollingProvider, session: ZooKeeperSession, node: Contender, seen: Sight, lease_s: float
+    ) -> None:
+        super().__init__(
+            provider.runtime, provider.writer, grant=node.name, token=node.token, lease_s=lease_s, began_s=seen.began_s
+        )
+        self.session, self._renew = session, provider.renew
         self._epoch, self._confirmed = seen.epoch, seen.interruptions
 
     @property
@@ -371,96 +357,3 @@ class HeldBySession(Lease):
             except LockError:
                 self._runtime.sleep(_LOOK_AGAIN_S)
             self.ensure_not_lost(margin_s)
-
-
-class ZooKeeperLease(HeldBySession):
-    """The commit lock, and the node that stands for it."""
-
-    def __init__(
-        self, provider: PollingProvider, session: ZooKeeperSession, node: Contender, seen: Sight, lease_s: float
-    ) -> None:
-        super().__init__(
-            provider.runtime, provider.writer, grant=node.name, token=node.token, lease_s=lease_s, began_s=seen.began_s
-        )
-        self.held_by(session, seen, provider.renew)
-
-
-class ZooKeeperClient(LockClient):
-    """The part of a lock provider, or of data locks, that keeps the session."""
-
-    _session: ZooKeeperSession | None
-    _end_when_lost: weakref.finalize[..., Any] | None
-
-    def _locate(self, place: Place, opening: Opening) -> None:
-        self._place, self._options = place, ZooKeeperOptions.of(opening.settings.lock_options)
-        check_driver(self._options)
-
-    @property
-    def identity(self) -> str:
-        return self._place.identity
-
-    def _open(self) -> ZooKeeperSession:
-        """The existing session, or a new one; it may not be connected yet."""
-        self._notice_fork()
-        with self._opening:
-            if self._session is None or self._session.is_over:
-                self._session = ZooKeeperSession(self._place, self._options, self._leasing.lease_s, self.runtime)
-                self._ends_with_me(self._session)
-            return self._session
-
-    def _connected(self) -> ZooKeeperSession:
-        session = self._open()
-        self._ensure_connected(session)
-        return session
-
-    def _ensure_connected(self, session: ZooKeeperSession, within_s: float = inf) -> None:
-        """Wait for a connection; `ProviderUnavailable` if there is none within `lock.options.connect_timeout_s`."""
-        if not session.wait_connected(min(within_s, self._options.connect_timeout_s)):
-            raise session.unreachable(NO_CONNECTION)
-
-    def _wait_reconnected(self, at_most_s: float) -> bool:
-        """Wait for a lost connection to come back; False, at once, when none was lost."""
-        session = self._session
-        if session is None or session.is_over or session.is_connected:
-            return False
-        session.wait_connected(at_most_s)
-        return True
-
-    def _lease_s(self, session: ZooKeeperSession) -> float:
-        """How long a lease is: never longer than the server keeps a silent session."""
-        name, renew_s = self._leasing.section, self._leasing.renew_s
-        lease_s = min(self._leasing.lease_s, session.timeout_s)
-        if lease_s < 2 * renew_s:
-            raise SettingsError(
-                f"this ZooKeeper ends silent sessions after {lease_s:g} s, which is too soon for {name}.renew_s = {renew_s:g}",
-                hint=f"set {name}.lease_s = {lease_s:g} and {name}.renew_s = {lease_s / 3:.3g}, or raise its maxSessionTimeout",
-                key=f"{name}.lease_s",
-            )
-        return lease_s
-
-    def _renewed(self, held: HeldBySession, node: str) -> bool:
-        # Not longer than until the next renewal: a release would have to wait for this one.
-        return held.renew_by(node, min(self._options.request_timeout_s, self._leasing.renew_s))
-
-    def _ends_with_me(self, session: ZooKeeperSession) -> None:
-        """End the session when this client is garbage, although it was not closed: its threads would stay."""
-        if self._end_when_lost is not None:
-            self._end_when_lost.detach()
-        self._end_when_lost = weakref.finalize(self, _end_here, session, os.getpid())
-        self._end_when_lost.atexit = False
-
-    def _end_session(self, wait_s: float) -> None:
-        session, self._session = self._session, None
-        if session is not None and self._pid == os.getpid():
-            session.end(wait_s=wait_s)
-
-    def _start_afresh(self) -> None:
-        # A forked process must not touch the connection of its parent, so it is let go and not closed.
-        super()._start_afresh()
-        self._opening, self._session, self._end_when_lost = self.runtime.mutex(), None, None
-
-
-def _end_here(session: ZooKeeperSession, pid: int) -> None:
-    """A forked process leaves the session of its parent alone."""
-    if pid == os.getpid():
-        session.end()

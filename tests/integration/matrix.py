@@ -41,7 +41,6 @@ _NO_HADOOP = "Spark itself reads S3 by hadoop-aws, which PySpark does not ship; 
 _ONE_PROCESS = "the lock reaches no other process, and no server stands behind it"
 
 SHOWN_ELSEWHERE: dict[str, dict[str, str]] = {
-    "S/X suite": {},
     "pulled away": {IN_PROCESS: _ONE_PROCESS},
     "Spark writers": {IN_PROCESS: _ONE_PROCESS, "storage on S3": _NO_HADOOP},
 }
@@ -56,10 +55,10 @@ _INTRO = """# Lock matrix
 <!-- Written when all of the matrix ran and passed: `make tests FULL=1` or `tox -m integration`. Do not edit. -->
 
 What the tests show of every lock provider, each on its real service. A cell is one or more tests, up to fairness of
-[the suite that you can run on your own provider](howto-write-a-lock-provider.md). "S/X suite" is that of the data locks,
-"pulled away" what becomes of a commit whose lock service is gone or silent in the middle of it, "Spark writers" that Spark
-jobs in processes of their own lose no update. The demo, whose writers are killed, ends with all readers agreeing: on the
-default lock in CI, on every other one in the long form (`FULL=1`).
+[the suite that you can run on your own provider](howto-write-a-lock-provider.md). "Pulled away"
+is what becomes of a commit whose lock service is gone or silent in the middle of it, "Spark writers" that Spark jobs in
+processes of their own lose no update. The demo, whose writers are killed, ends with all readers agreeing: on the default
+lock in CI, on every other one in the long form (`FULL=1`).
 """
 
 Cell = tuple[str, str]

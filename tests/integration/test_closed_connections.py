@@ -5,22 +5,18 @@ from __future__ import annotations
 import os
 import socket
 import threading
-from collections.abc import Callable
 from contextlib import suppress
 from itertools import count
 
 import pytest
 from tests.api import (
-    DataLocks,
     Event,
     EventKind,
     Events,
     LockProvider,
     MemoryStorage,
-    Resource,
     SystemRuntime,
     WriterIdentity,
-    lock_request,
     open_provider,
 )
 from tests.integration.matrix import Services
@@ -28,12 +24,10 @@ from tests.servers import Service
 from tests.sizes import but_in_ci
 from tests.waiting import eventually
 
-from lakelock.data_locks.opening import open_data_locks
 from lakelock.errors import LockError
 from lakelock.settings import Settings
 
 SERVICES = ("redis", "zookeeper", "dynamodb", "hive_metastore")
-REQUEST = lock_request(exclusive=[Resource(("month=1",))])
 tables = count()
 
 
@@ -49,8 +43,7 @@ def connections(service: Service) -> int:
 
 
 @pytest.mark.parametrize("name", but_in_ci(SERVICES, {"redis"}))
-@pytest.mark.parametrize("kind", ["the lock", "data locks"])
-def test_a_waiter_that_was_closed_leaves_no_connection(services: Services, name: str, kind: str) -> None:
+def test_a_waiter_that_was_closed_leaves_no_connection(services: Services, name: str) -> None:
     service, runtime = services(name), SystemRuntime()
     table, before = f"closed{next(tables)}", connections(service)
     settings = Settings.resolve({"lock.provider": service.url(table), **service.options}).settings
@@ -60,23 +53,16 @@ def test_a_waiter_that_was_closed_leaves_no_connection(services: Services, name:
         if event.kind is EventKind.WAITING_FOR_LOCK:
             waits.set()
 
-    def opened(writer: str) -> LockProvider | DataLocks:
-        open_one: Callable[..., LockProvider | DataLocks] = open_provider if kind == "the lock" else open_data_locks
+    def opened(writer: str) -> LockProvider:
         identity = WriterIdentity.of_this_process(runtime, writer)
-        return open_one(settings, MemoryStorage(name=table), runtime, identity, Events((listen,)))
-
-    def take(locks: LockProvider | DataLocks) -> None:
-        if isinstance(locks, LockProvider):
-            locks.acquire(wait_s=60)
-        else:
-            locks.acquire(REQUEST, wait_s=60)
+        return open_provider(settings, MemoryStorage(name=table), runtime, identity, Events((listen,)))
 
     def wait() -> None:
         with pytest.raises(LockError, match="closed"):
-            take(waiter)
+            waiter.acquire(wait_s=60)
 
     holder, waiter = opened("holder"), opened("waiter")
-    take(holder)
+    holder.acquire(wait_s=60)
     thread = threading.Thread(target=wait)
     thread.start()
     assert waits.wait(60)

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir
-from typing import NamedTuple
 
 import pyarrow as pa
 from tests.api import (
@@ -36,7 +35,6 @@ from lakelock.admin.manual_changes import read_audit
 from lakelock.conflict import Conflict, Party
 from lakelock.data_locks.base import TABLE, lock_request
 from lakelock.data_locks.lock_table import Entry, LockTable
-from lakelock.data_locks.zookeeper import Asked, node_data
 from lakelock.errors import CorruptTableError, InputError, LockError, SchemaError, SettingsError, StorageError, TableError
 from lakelock.markers.claims import Claim
 from lakelock.markers.data_files import parse_batch, parse_marker
@@ -88,12 +86,6 @@ WRITER = WriterIdentity("id", "app", "host", 1, "user")
 
 _MET = Conflict.over(ConflictRule.APPEND, Party(AT, "UPSERT", WRITER), Party(AT, "INSERT", None, AT, 1.5), ["month=1"])
 _REJECTIONS = tuple(Rejection(AT, "UPSERT", WRITER, 5, "why", met).to_bytes() for met in (_MET, None))
-
-
-class _Node(NamedTuple):
-    czxid: int = 5
-    ctime: int = 6
-    ephemeralOwner: int = 7  # noqa: N815  as kazoo has it
 
 
 @dataclass(frozen=True)
@@ -313,10 +305,6 @@ def _contender(data: bytes) -> None:
     assert str(Contender("n", data, 1, 2, 3).holder)
 
 
-def _asked(data: bytes) -> None:
-    assert Asked.of("read-x", data, _Node()).request.locks and Asked.of("write-x", data, _Node()).request.locks
-
-
 _STAT = WriteStat("a-0", f"p=1/a-0_0-0-0_{AT}.parquet", partition_path="p=1", runtime=RuntimeStats())
 _JSON = WRITER.as_dict()
 _TORN, _CORRUPT = (CorruptTableError,), (CorruptTableError, TableError)
@@ -394,7 +382,6 @@ PARSERS: dict[str, Parser] = {
         Parser("dynamodb-item", _item, (LockError,), (
             b"key S k\nownerName S o\nrecordVersionNumber S v\nleaseDuration S 5\ntoken N 1\nwriter S {}",)),
         Parser("zookeeper-node", _contender, (), (json.dumps({"writer": _JSON, "leaseMs": 5}).encode(),)),
-        Parser("zookeeper-request", _asked, (), (node_data(lock_request(exclusive=[TABLE]), WRITER, "g", 1.0),)),
         Parser("settings-toml", _settings(".toml"), (SettingsError,), (b'[lock]\nprovider = "storage"\nwait_s = 5\n',)),
         Parser("settings-hudi", _settings(".properties"), (SettingsError,), (
             b"hoodie.write.lock.provider=org.apache.hudi.client.transaction.lock.ZookeeperBasedLockProvider\n"

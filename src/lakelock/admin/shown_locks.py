@@ -183,11 +183,10 @@ def _data_rows(
     coordinator: Coordinator, seen: LockedData, targets: Sequence[Resource], instants: dict[str, str], *, extended: bool
 ) -> Iterable[LockRow]:
     common = replace(
-        common_row(coordinator, seen.owner, seen.writer, instants),
+        common_row(coordinator, "", seen.writer, instants),
         kind=DATA,
         state=state_of(seen.held),
         blocked_by=", ".join(map(str, seen.blocked_by)),
-        last_heartbeat_ms=seen.renewed_ms,
         acquired_ms=seen.acquired_ms,
         since_ms=seen.since_ms,
         lease_s=seen.lease_s,

@@ -27,7 +27,7 @@ from urllib.parse import unquote
 
 from lakelock.cli.arguments import APPLICATION, Next, hadoop_settings
 from lakelock.clock import Runtime
-from lakelock.data_locks.opening import open_data_locks
+from lakelock.data_locks.lock_table import watch_s
 from lakelock.errors import LakelockError, LockTimeout, ProviderMismatch
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
@@ -130,7 +130,7 @@ def check_lock(context: DoctorContext) -> Iterator[Check]:
             found = f"the table is guarded by {recorded}, these settings name {provider.identity}"
             yield Check("lock", "failed", found, error.hint)
             return
-        yield from _waits(context, provider, writer)
+        yield from _waits(context, provider)
         yield from _shared(context, provider, writer)
         provider.probe()
         began_s = runtime.monotonic_s()
@@ -172,7 +172,7 @@ def _lock_of(context: DoctorContext, writer: WriterIdentity, properties: bytes) 
     return ""
 
 
-def _waits(context: DoctorContext, provider: LockProvider, writer: WriterIdentity) -> Iterator[Check]:
+def _waits(context: DoctorContext, provider: LockProvider) -> Iterator[Check]:
     """Warnings of waits that are too short to get past a dead holder."""
     settings = context.settings
     least_s = wait_to_tell(provider.watch_s(settings.lock.lease_s), settings.lock.wait_s)
@@ -184,9 +184,7 @@ def _waits(context: DoctorContext, provider: LockProvider, writer: WriterIdentit
         yield Check("lock", "warning", found, f"set lock.wait_s to {least_s:g} or more, or make lock.lease_s shorter")
     if settings.concurrency.mode != "PESSIMISTIC":
         return
-    data = open_data_locks(settings, context.storage, context.runtime, writer, Events())
-    least_s = wait_to_tell(data.watch_s(settings.data_locks.lease_s), settings.data_locks.wait_s)
-    data.close()
+    least_s = wait_to_tell(watch_s(settings.data_locks.lease_s), settings.data_locks.wait_s)
     if least_s is not None:
         found = (
             f"writers wait {settings.data_locks.wait_s:g} s for data locks, and a dead holder is only recognised by a wait of "

@@ -4,14 +4,13 @@ from lakelock.data_locks.base import (
     TABLE,
     DataLease,
     DataLock,
-    DataLocks,
     LockedData,
     LockRequest,
     Mode,
     Resource,
     lock_request,
 )
-from lakelock.data_locks.opening import open_data_locks
+from lakelock.data_locks.locks import DataLocks, open_data_locks
 
 __all__ = [
     "TABLE",

@@ -23,9 +23,8 @@ from pathlib import Path
 from typing import BinaryIO
 
 from lakelock.clock import Runtime, SystemRuntime
-from lakelock.data_locks.base import DataLease, DataLocks, LockRequest
+from lakelock.data_locks import DataLease, DataLocks, LockRequest, open_data_locks
 from lakelock.data_locks.keeper import KeeperOrder, KeptLocks, SignOfLife, line_of, received
-from lakelock.data_locks.opening import open_data_locks
 from lakelock.errors import LakelockError
 from lakelock.providers.base import renewing
 from lakelock.storage import Storage

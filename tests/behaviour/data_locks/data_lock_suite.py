@@ -213,9 +213,9 @@ class DataLockSuite:
         holder.release(lease)
 
     def die_waiting(self, locks: DataLocks, request: LockRequest) -> None:
-        """Queue up and vanish without leaving. Where a session would take the request along, end it."""
+        """Queue up and vanish without leaving."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(locks, "abandon", lambda waiting: None)
+            patch.setattr(locks, "abandon", lambda grant: None)
             assert granted(locks, request) is None
         assert len(locks.inspect()) == 2
 

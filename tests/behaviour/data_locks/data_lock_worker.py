@@ -1,6 +1,6 @@
 """A writer process that takes data locks on command: `python data_lock_worker.py`.
 
-The first line on stdin is the arena as JSON: `table`, its name, and `settings` by their full names. Then come commands, one a
+The first line on stdin is the arena as JSON: `table`, its folder, and `settings` by their full names. Then come commands, one a
 line: `take MODE PATHS WAIT_S`, where MODE is S or X and PATHS are partition paths with commas between.
 """
 
@@ -9,13 +9,14 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import DataLocks, Resource, lock_request, open_data_locks
 from lakelock.errors import LockTimeout
 from lakelock.identity import WriterIdentity
 from lakelock.settings import Settings
-from lakelock.storage.memory import MemoryStorage
+from lakelock.storage.local import LocalStorage
 
 
 def obey(locks: DataLocks) -> None:
@@ -38,7 +39,7 @@ def main() -> None:
     runtime = SystemRuntime()
     settings = Settings.resolve(arena["settings"]).settings
     writer = WriterIdentity.of_this_process(runtime, f"worker-{os.getpid()}")
-    storage = MemoryStorage(runtime.now_ms, name=arena["table"])
+    storage = LocalStorage(Path(arena["table"]))
     obey(open_data_locks(settings, storage, runtime, writer))
 
 

@@ -15,7 +15,7 @@ from tests.api import DataLocks, Resource, SystemRuntime, lock_request
 from tests.behaviour.data_locks.data_lock_suite import SLACK_S, Later, granted
 
 from lakelock.data_locks import TABLE, LockRequest, Mode
-from lakelock.data_locks.base import Wanted, holding_several
+from lakelock.data_locks.locks import Wanted, holding_several
 from lakelock.data_locks.operations import locks_of
 from lakelock.errors import InputError, LockTimeout
 from lakelock.settings.data_locks import DataLockSettings

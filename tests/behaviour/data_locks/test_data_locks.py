@@ -1,106 +1,111 @@
-"""Data locks without a server: next to the table, on disk and in memory, and in a variable."""
+"""Data locks: a document next to the table, on disk and in memory."""
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
-from tests.api import DataLocks, Events, LocalStorage, MemoryStorage, Storage, SystemRuntime, WriterIdentity, layout
-from tests.behaviour.data_locks.data_lock_suite import P1, DataLockSuite, Writers, granted, own
-from tests.integration.matrix import mark
+from tests.api import (
+    DataLocks,
+    LocalStorage,
+    MemoryStorage,
+    Resource,
+    Storage,
+    SystemRuntime,
+    WriterIdentity,
+    layout,
+    renewing,
+)
+from tests.behaviour.data_locks.data_lock_suite import LEASE_S, P1, SLACK_S, DataLockSuite, Writers, granted, own, share
+from tests.faulty_storage import CountingStorage, Wrapped
+from tests.waiting import Stopwatch, eventually
 
 from lakelock.data_locks import open_data_locks
-from lakelock.data_locks.base import Wanted, holding_several
-from lakelock.data_locks.document import DocumentDataLocks, StorageRegister
-from lakelock.errors import CorruptTableError, LockTimeout, ProviderUnavailable, StorageUnavailable
-from lakelock.providers.base import Opening
+from lakelock.data_locks.locks import Wanted, holding_several
+from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, ProviderUnavailable, StorageUnavailable
 from lakelock.settings import Settings
 from lakelock.settings.data_locks import DataLockSettings
 from lakelock.testing import ManualRuntime
+from lakelock.testing.lock_processes import Worker
 
+T = TypeVar("T")
 RUNTIME = SystemRuntime()
 
 
-def settings(provider: str, lease_s: float) -> Settings:
-    options = {"lock.provider": provider, "data_locks.lease_s": lease_s, "data_locks.renew_s": lease_s / 3}
-    return Settings.resolve({**options, "data_locks.sleep_s": 0.05}).settings
+def settings(lease_s: float) -> Settings:
+    options = {"data_locks.lease_s": lease_s, "data_locks.renew_s": lease_s / 3, "data_locks.sleep_s": 0.05}
+    return Settings.resolve(options).settings
 
 
-def opener(provider: str, storage: Storage) -> Callable[[str, float], DataLocks]:
+def opener(storage: Storage) -> Callable[[str, float], DataLocks]:
     def open_one(name: str, lease_s: float) -> DataLocks:
-        writer = WriterIdentity.of_this_process(RUNTIME, name)
-        return open_data_locks(settings(provider, lease_s), storage, RUNTIME, writer)
+        return open_data_locks(settings(lease_s), storage, RUNTIME, WriterIdentity.of_this_process(RUNTIME, name))
 
     return open_one
 
 
-@pytest.mark.parametrize("provider", ["storage:", "memory:"])
-class TestDocuments(DataLockSuite):
-    @pytest.fixture(autouse=True)
-    def cell(self, request: pytest.FixtureRequest, provider: str) -> None:
-        """Says in the reports which cell of the lock matrix this is."""
-        mark(request.node, provider.removesuffix(":"), "S/X suite")
-
+@pytest.mark.parametrize("kind", ["local", "memory"])
+class TestDataLocks(DataLockSuite):
     @pytest.fixture
-    def writers(self, provider: str, tmp_path: Path) -> Iterator[Writers]:
-        made = Writers(opener(provider, LocalStorage(tmp_path / "table")))
+    def writers(self, kind: str, tmp_path: Path) -> Iterator[Writers]:
+        made = Writers(opener(LocalStorage(tmp_path / "table") if kind == "local" else MemoryStorage(RUNTIME.now_ms)))
         yield made
         for locks in made.opened:
             locks.close()
 
 
-class Unreliable:
-    """A register whose next replies get lost after the write was done, or before; what is `late` is carried out when asked."""
+class Unreliable(Wrapped):
+    """Storage whose next replies get lost after the write was done, or before; what is `late` is carried out when asked."""
 
-    def __init__(self, inner: object) -> None:
-        self._inner = inner
+    def __init__(self, inner: Storage) -> None:
+        super().__init__(inner)
         self.lose_reply = self.lose_request = self.be_late = 0
         self.late: list[Callable[[], object]] = []
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._inner, name)
-
-    def swap(self, data: bytes, before: object) -> object:
+    def carry(self, op: str, key: str, request: Callable[[], T], *, weight: int = 1) -> T:
+        if op not in ("put_if_absent", "put_if_match"):
+            return request()
         if self.lose_request:
             self.lose_request -= 1
             raise StorageUnavailable("no answer")
         if self.be_late:
             self.be_late -= 1
-            self.late.append(lambda: self._inner.swap(data, before))  # type: ignore[attr-defined]
+            self.late.append(request)
             raise StorageUnavailable("no answer")
-        done = self._inner.swap(data, before)  # type: ignore[attr-defined]
+        done = request()
         if self.lose_reply:
             self.lose_reply -= 1
             raise StorageUnavailable("no answer")
         return done
 
 
-def unreliable() -> tuple[DocumentDataLocks, Unreliable, DocumentDataLocks]:
+def unreliable() -> tuple[DataLocks, Unreliable, DataLocks]:
     storage = MemoryStorage(RUNTIME.now_ms)
-    register = Unreliable(StorageRegister(storage))
-    writers = [WriterIdentity.of_this_process(RUNTIME, name) for name in ("one", "two")]
-    openings = [Opening("storage:", settings("storage:", 30.0), storage, RUNTIME, writer, Events()) for writer in writers]
-    return DocumentDataLocks(openings[0], register), register, DocumentDataLocks(openings[1], StorageRegister(storage))  # type: ignore[arg-type]
+    failing = Unreliable(storage)
+    return opener(failing)("one", 30.0), failing, opener(storage)("two", 30.0)
 
 
 def test_a_grant_whose_reply_got_lost_is_found_again() -> None:
-    one, register, two = unreliable()
-    register.lose_reply = 1
+    one, storage, two = unreliable()
+    storage.lose_reply = 1
     lease = one.acquire(own(P1), wait_s=5)
     assert [locked.token for locked in two.inspect()] == [lease.token]
     assert granted(two, own(P1)) is None
-    register.lose_reply = 1
+    storage.lose_reply = 1
     one.release(lease)
     assert two.inspect() == ()
 
 
 def test_a_request_that_is_carried_out_after_its_writer_gave_up_is_taken_back() -> None:
-    one, register, two = unreliable()
-    register.be_late = 1
+    one, storage, two = unreliable()
+    storage.be_late = 1
     with pytest.raises(ProviderUnavailable):
         one.acquire(own(P1), wait_s=0)
-    (carry_out,) = register.late
+    (carry_out,) = storage.late
     assert carry_out() is not None and len(two.inspect()) == 1
     lease = two.acquire(own(P1), wait_s=10)
     two.release(lease)
@@ -109,19 +114,84 @@ def test_a_request_that_is_carried_out_after_its_writer_gave_up_is_taken_back() 
 
 
 def test_a_writer_without_an_answer_gives_up_at_its_bound_and_leaves_nothing_behind() -> None:
-    one, register, two = unreliable()
-    register.lose_reply = 2
+    one, storage, two = unreliable()
+    storage.lose_reply = 2
     with pytest.raises(ProviderUnavailable):
         one.acquire(own(P1), wait_s=0)
     assert two.inspect() == ()
-    register.lose_request = 10**6
+    storage.lose_request = 10**6
     with pytest.raises(ProviderUnavailable, match=r"within 0\.2 s"):
         one.acquire(own(P1), wait_s=0.2)
 
 
+@pytest.mark.parametrize("partitions", [1, 200])
+def test_a_request_is_one_read_and_one_write_however_many_partitions_it_names(partitions: int) -> None:
+    storage = CountingStorage(MemoryStorage(RUNTIME.now_ms))
+    locks = opener(storage)("one", 30.0)
+    request = own(*(Resource.of(f"day={day}") for day in range(partitions)))
+    locks.release(locks.acquire(request))
+    storage.reset()
+    lease = locks.acquire(request)
+    locks.renew(lease)
+    locks.release(lease)
+    assert storage.requests == {"get": 3, "put_if_match": 3}
+
+
+def test_a_killed_waiter_keeps_the_others_waiting_for_no_longer_than_its_lease(tmp_path: Path) -> None:
+    open_one = opener(LocalStorage(tmp_path / "table"))
+    holder, behind = open_one("holder", LEASE_S), open_one("behind", LEASE_S)
+    arena = {"table": str(tmp_path / "table"), "settings": {"data_locks.lease_s": LEASE_S, "data_locks.renew_s": LEASE_S / 3}}
+    dead = Worker(arena, Path(__file__).with_name("data_lock_worker.py"))
+    lease = holder.acquire(share(P1), wait_s=12)
+    with renewing(holder, lease, RUNTIME, LEASE_S / 3):
+        dead.ask("take X month=1 60")
+        eventually(lambda: len(holder.inspect()) == 2)
+        assert granted(behind, share(P1)) is None
+        dead.signal(signal.SIGKILL)
+        with Stopwatch() as watch:
+            after = behind.acquire(share(P1), wait_s=LEASE_S + 2 * SLACK_S)
+        assert watch.took_s < LEASE_S + SLACK_S
+        lease.ensure_active()
+        behind.release(after)
+    dead.end()
+    holder.release(lease)
+    assert holder.inspect() == ()
+
+
+def test_a_forked_child_holds_nothing_and_disturbs_no_other_writer(tmp_path: Path) -> None:
+    one = opener(LocalStorage(tmp_path / "table"))("one", 30.0)
+    lease = one.acquire(own(P1), wait_s=12)
+    reading, writing = os.pipe()
+    child = os.fork()
+    if child == 0:  # only plain calls here: a failure must end this process, not run the rest of the suite
+        told = []
+        try:
+            told.append("holds" if lease.lost is None else lease.lost.reason)
+            one.release(lease)
+            try:
+                one.acquire(own(P1), wait_s=0)
+                told.append("took it")
+            except LakelockError as error:
+                told.append(type(error).__name__)
+            one.close()
+        finally:
+            os.write(writing, ",".join(told).encode())
+            os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as pipe:
+        told_by_child = pipe.read()
+    os.waitpid(child, 0)
+    assert told_by_child == "session-lost,LockTimeout"
+    one.renew(lease)
+    lease.ensure_active()
+    one.release(lease)
+    assert one.inspect() == ()
+    one.close()
+
+
 def test_an_unreadable_document_is_not_taken_for_free_and_is_cleared_by_force_only(tmp_path: Path) -> None:
     storage = LocalStorage(tmp_path / "table")
-    locks = opener("storage:", storage)("one", 30.0)
+    locks = opener(storage)("one", 30.0)
     before = locks.acquire(own(P1), wait_s=5)
     storage.put(layout.DATA_LOCKS, b"{")
     with pytest.raises(CorruptTableError):
@@ -133,7 +203,7 @@ def test_an_unreadable_document_is_not_taken_for_free_and_is_cleared_by_force_on
 
 def by_hand(runtime: ManualRuntime, storage: MemoryStorage, name: str, attempts: int = 4, sleep_s: float = 10) -> DataLocks:
     options = {"data_locks.attempts": attempts, "data_locks.sleep_s": sleep_s, "data_locks.lease_s": 60}
-    chosen = Settings.resolve({"lock.provider": "storage:", **options}).settings
+    chosen = Settings.resolve(options).settings
     return open_data_locks(chosen, storage, runtime, WriterIdentity.of_this_process(runtime, name))
 
 

@@ -7,7 +7,6 @@ from itertools import count
 from typing import Any
 
 from tests.api import (
-    DataLocks,
     Event,
     EventKind,
     Events,
@@ -20,7 +19,6 @@ from tests.api import (
 )
 from tests.servers.locks.redis import RedisServer
 
-from lakelock.data_locks.opening import open_data_locks
 from lakelock.settings import Settings
 
 LEASE_S = 1.0
@@ -45,23 +43,11 @@ class World:
     uri: str = "redis://127.0.0.1:{port}/0?key={key}"
 
     def writer(self, name: str = "w", port: int | None = None, **options: Any) -> LockProvider:
-        runtime = SystemRuntime()
-        settings, storage, identity = self._opening(name, runtime, port or self.port, options)
-        self.opened.append(open_provider(settings, storage, runtime, identity, Events((self.seen.append,))))
-        return self.opened[-1]
-
-    def _opening(
-        self, name: str, runtime: SystemRuntime, port: int, options: dict[str, Any]
-    ) -> tuple[Settings, MemoryStorage, WriterIdentity]:
-        uri = self.uri.format(port=port, key=self.key)
+        runtime, uri = SystemRuntime(), self.uri.format(port=port or self.port, key=self.key)
         values = OPTIONS | {"lock.provider": uri} | {key.replace("__", "."): value for key, value in options.items()}
-        return Settings.resolve(values).settings, MemoryStorage(name="table"), WriterIdentity.of_this_process(runtime, name)
-
-    def data_writer(self, **options: Any) -> DataLocks:
-        """Data locks of the same table; whoever opens them closes them."""
-        runtime = SystemRuntime()
-        settings, storage, identity = self._opening("data", runtime, self.port, options)
-        return open_data_locks(settings, storage, runtime, identity)
+        settings, identity = Settings.resolve(values).settings, WriterIdentity.of_this_process(runtime, name)
+        self.opened.append(open_provider(settings, MemoryStorage(name="table"), runtime, identity, Events((self.seen.append,))))
+        return self.opened[-1]
 
     def look(self):  # type: ignore[no-untyped-def]
         assert self.server is not None

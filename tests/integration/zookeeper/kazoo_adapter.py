@@ -1,4 +1,4 @@
-"""kazoo's own tests of its locks, with our commit lock and data locks behind them: run by `test_zookeeper_kazoo_suite`."""
+"""kazoo's own tests of its locks, with our commit lock behind them: run by `test_zookeeper_kazoo_suite`."""
 
 from __future__ import annotations
 
@@ -10,15 +10,13 @@ from collections.abc import Callable
 from importlib import import_module
 from importlib.util import find_spec
 from types import ModuleType
-from typing import Any, ClassVar
+from typing import Any
 
 import kazoo
 import pytest
 from kazoo.exceptions import LockTimeout as KazooLockTimeout
-from tests.integration.data_locks.test_data_locks import open_one
 from tests.integration.zookeeper.zookeeper_world import World, expire
 
-from lakelock.data_locks import TABLE, LockRequest, Resource, lock_request
 from lakelock.errors import LockTimeout
 from lakelock.providers import Lease
 from lakelock.testing.service import Service
@@ -67,17 +65,12 @@ class Lock:
     def __init__(self, service: Service, path: str, identifier: str) -> None:
         self.provider = World(service, path.strip("/")).writer(identifier, lease_s=_LEASE_S)
 
-    def _take(self, wait_s: float) -> Lease:
-        lease: Lease = self.provider.acquire(wait_s=wait_s)
-        return lease
-
-    @property
     def is_acquired(self) -> bool:
         return self._lease is not None
 
     def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
         try:
-            self._lease = self._take((timeout or _FOR_EVER_S) if blocking else 0)
+            self._lease = self.provider.acquire(wait_s=(timeout or _FOR_EVER_S) if blocking else 0)
         except LockTimeout as error:
             if blocking and not self.is_acquired:
                 raise KazooLockTimeout(str(error)) from error
@@ -100,27 +93,6 @@ class Lock:
     def __exit__(self, *_: object) -> None:
         self.leaving()
         self.release()
-
-
-class DataLock(Lock):
-    """Looks like a lock of kazoo, is one request for data locks of the table that kazoo's path stands for."""
-
-    def __init__(self, service: Service, path: str, identifier: str, request: LockRequest) -> None:
-        self.provider, self._request = open_one(service, path.strip("/"), identifier, _LEASE_S), request
-
-    def _take(self, wait_s: float) -> Lease:
-        lease: Lease = self.provider.acquire(self._request, wait_s=wait_s)
-        return lease
-
-    def contenders(self) -> list[str]:
-        return [one.writer.application for one in self.provider.inspect() if one.writer]
-
-
-class SharedOnce(DataLock):
-    """A writer may share a resource with itself; an object of kazoo is taken once, so the object says no, as theirs does."""
-
-    def acquire(self, blocking: bool = True, timeout: float | None = None) -> bool:
-        return not self.is_acquired and super().acquire(blocking, timeout)
 
 
 class Client:
@@ -147,22 +119,6 @@ class Client:
     def stop(self) -> None:
         for lock in self.locks:
             lock.provider.close()
-
-
-class DataClient(Client):
-    """The same, with shared and exclusive data locks on one resource."""
-
-    def __init__(self, service: Service, resource: Resource) -> None:
-        super().__init__(service)
-        self._shared, self._exclusive = lock_request(shared=[resource]), lock_request(exclusive=[resource])
-
-    def ReadLock(self, path: str, identifier: str) -> Lock:  # noqa: N802
-        return self._made(SharedOnce(self._service, path, identifier, self._shared))
-
-    def WriteLock(self, path: str, identifier: str) -> Lock:  # noqa: N802
-        return self._made(DataLock(self._service, path, identifier, self._exclusive))
-
-    Lock = WriteLock
 
 
 class OnOurServer:
@@ -247,27 +203,14 @@ class OnOurServer:
 
 
 class TestKazooLock(OnOurServer, theirs.KazooLockTests):  # type: ignore[misc]
-    @pytest.mark.skip(reason="the commit lock has no shared mode; run on data locks, by the classes below")
+    @pytest.mark.skip(reason="the commit lock has no shared mode")
     def test_read_lock(self) -> None: ...
 
-    @pytest.mark.skip(reason="the commit lock has no shared mode; run on data locks, by the classes below")
+    @pytest.mark.skip(reason="the commit lock has no shared mode")
     def test_write_lock(self) -> None: ...
 
-    @pytest.mark.skip(reason="the commit lock has no shared mode; run on data locks, by the classes below")
+    @pytest.mark.skip(reason="the commit lock has no shared mode")
     def test_rw_lock(self) -> None: ...
-
-
-class TestKazooLocksOnATable(OnOurServer, theirs.KazooLockTests):  # type: ignore[misc]
-    resource: ClassVar[Resource] = TABLE
-
-    def new_client(self) -> Client:
-        return DataClient(self.service, self.resource)
-
-
-class TestKazooLocksOnAPartition(TestKazooLocksOnATable):
-    """A request has nodes in the queues of all resources above, too."""
-
-    resource = Resource.of("year=1/month=1")
 
 
 def test_a_thread_that_looks_late_at_the_barrier_passes_it_all_the_same() -> None:

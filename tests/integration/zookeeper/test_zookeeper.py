@@ -43,7 +43,6 @@ def test_a_table_that_was_forgotten_without_being_closed_leaves_no_session_and_o
             lease = take(table.table.provider, 12)
             for _ in range(3):
                 forgotten = writer(memory_table(), settings, "forgotten")
-                forgotten.data.locks.inspect()
                 assert forgotten.table.provider is not None and forgotten.table.provider.inspect().holder is not None
                 del forgotten
 

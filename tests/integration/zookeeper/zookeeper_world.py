@@ -21,7 +21,6 @@ from tests.servers.locks.zookeeper import JVM, jars
 from tests.waiting import eventually
 
 from lakelock.providers.zookeeper.lock import ZooKeeperLockProvider
-from lakelock.providers.zookeeper.queue import ZooKeeperClient
 from lakelock.providers.zookeeper.session import ZooKeeperSession
 from lakelock.settings import LockSettings, Settings
 from lakelock.testing.service import Service
@@ -30,7 +29,7 @@ LEASE_S = 1.5
 _numbers = count()
 
 
-def expire(locks: ZooKeeperClient) -> None:
+def expire(locks: ZooKeeperLockProvider) -> None:
     """On return the session that has this writer's nodes has ended behind its back, as with one that is silent.
 
     A twin takes the session over and closes it. The writer comes back within some 20 ms and takes the session over in turn; a
