@@ -24,7 +24,6 @@ from lakelock.cli.output import Exit, exit_of
 from lakelock.conflict import DECLARE_SCOPE, IN_DELTA, REMEDIES, RULES, WEAKER_LEVEL, ConflictRule, Remedy
 from lakelock.errors import LakelockError
 from lakelock.events import Event, EventKind, log_event
-from lakelock.occ.explain import profiles_with
 from lakelock.occ.rules import PROFILES
 from lakelock.providers.base import LossReason, Strength
 from lakelock.providers.dynamodb_table import DynamodbOptions
@@ -159,7 +158,7 @@ def meanings() -> dict[str, str]:
 
 def _rules() -> Iterable[tuple[str, ...]]:
     for rule in ConflictRule:
-        profiles, text = profiles_with(rule), RULES[rule]
+        profiles, text = conflict_matrix.profiles_with(rule), RULES[rule]
         apart = rule in IN_DELTA
         others = [name for name in profiles if not (apart and name == "delta")]
         everywhere = len(others) == len(PROFILES) - apart

@@ -130,8 +130,7 @@ reads. `strict` looks into the other's files for them, `delta` does not. OPTIMIZ
 groups, even if it came first.
 
 All profiles apply a version of an application once, and none lets two transactions rewrite one file group.
-`lakelock conflicts explain` answers the same question about two operations on a table of yours
-([read a conflict](howto-read-a-conflict.md)).
+`lakelock conflicts explain` says why a transaction of yours was rejected ([read a conflict](howto-read-a-conflict.md)).
 
 ## In a table with buckets
 

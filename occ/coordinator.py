@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime, timezone
-from functools import partial
 from types import TracebackType
 from typing import TypeVar, overload
 
@@ -17,7 +16,7 @@ import pyarrow as pa
 
 from lakelock.catalogs import Synced
 from lakelock.clock import Runtime, SystemRuntime
-from lakelock.conflict import PairExplanation, Party
+from lakelock.conflict import Party
 from lakelock.errors import RolledBackError, StorageError
 from lakelock.events import Events, Listener
 from lakelock.identity import WriterIdentity
@@ -31,7 +30,6 @@ from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.create import settle_index, with_index
 from lakelock.occ.data_locking import DataLocking, refuse_nested
 from lakelock.occ.ending import OwnDecision, TransactionState, withdraw
-from lakelock.occ.explain import TableNow, explain_pair
 from lakelock.occ.footprint import OVERWRITES
 from lakelock.occ.foreign import refuse_second_writer
 from lakelock.occ.history import HistoryEntry, Outcome, WhyRejected, history, outcome_of, why_rejected
@@ -377,18 +375,6 @@ class Coordinator(TableServices):
     def outcome(self, instant: str) -> Outcome:
         """What became of an instant; publishes it if it was decided and is not visible yet."""
         return outcome_of(self.table, instant)
-
-    def explain_conflict(self, mine: str, other: str) -> PairExplanation:
-        """What would become of `mine`, such as `DELETE month=1`, beside `other`: another such text, or a commit's instant.
-
-        Reads only. `InputError` for a text that is neither.
-        """
-        table = self.table
-        timeline = table.timeline()
-        schema = self._schemas.at(timeline, self.properties).arrow
-        before = partial(self._schemas.before, timeline, self.properties)
-        now = TableNow(table.storage, timeline, self.snapshot(), schema, self.properties, before)
-        return explain_pair(now, table.settings.concurrency, mine, other)
 
     def why_rejected(self, instant: str) -> WhyRejected:
         """Why an instant was rejected and whom it met, as far as a record is left. Reads only."""

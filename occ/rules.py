@@ -55,11 +55,6 @@ class FileCheck:
         match = self.read.matches(self.files)
         if match is None:
             return None
-        conflict = self.possible(mine)
-        return replace(conflict, overlap=(match,), overlap_count=1, within=conflict.overlap)
-
-    def possible(self, mine: Footprint) -> Conflict:
-        """The conflict that there is if the files hold such a row, over the partitions of the files."""
         verb = {ConflictRule.APPEND: "added", ConflictRule.KEY: "wrote"}.get(self.rule, "changed")
         read = self.read.description
         conflict = Conflict.over(
@@ -69,7 +64,7 @@ class FileCheck:
             {file.partition or "the table" for file in self.files},
             detail=f"the other {verb} rows that this transaction read as {read}",
         )
-        return replace(conflict, read=read)
+        return replace(conflict, read=read, overlap=(match,), overlap_count=1, within=conflict.overlap)
 
 
 def application_transaction(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:

@@ -9,7 +9,6 @@ from datetime import datetime
 from pyspark.sql import Column, DataFrame
 
 from lakelock.checked_calls import checked_calls
-from lakelock.conflict import PairExplanation
 from lakelock.occ.clean import Cleaned
 from lakelock.occ.restore import Repaired
 from lakelock.occ.results import WriteResult
@@ -39,7 +38,7 @@ class TableGroups(TableTransactions):
 
     @property
     def locks(self) -> Locks:
-        """The table's locks: `table.locks()` lists them; `reading`, `locked`, `explain`, `explain_conflict`."""
+        """The table's locks: `table.locks()` lists them; `reading`, `locked`, `explain`."""
         return Locks(self._spark, self._coordinator, self._rows)
 
 
@@ -122,6 +121,3 @@ class MovedNames(TableGroups):
 
     def explain_locks(self, operation: str, *, partition: Targets = None) -> DataFrame:
         return self.locks.explain(operation, partition=partition)
-
-    def explain_conflict(self, mine: str, other: str) -> PairExplanation:
-        return self.locks.explain_conflict(mine, other)

@@ -17,7 +17,6 @@ from pyspark.sql.types import StructType
 from lakelock.admin.shown_locks import LockRow, explained_locks, shown_locks
 from lakelock.catalogs import Synced
 from lakelock.checked_calls import checked, checked_calls
-from lakelock.conflict import PairExplanation
 from lakelock.data_locks import LockRequest
 from lakelock.errors import InputError
 from lakelock.occ.coordinator import Coordinator
@@ -196,18 +195,6 @@ class Locks:
         """
         rows = [astuple(row) for row in explained_locks(self._coordinator, operation, partition)]
         return self._spark.createDataFrame(rows, EXPLAINED)
-
-    def explain_conflict(self, mine: str, other: str) -> PairExplanation:
-        """What would become of `mine` if `other` ran at the same time and was decided first: by which rule, over what, when it
-        is found, and what helps.
-
-        Both are texts such as `"DELETE month=1"`, an operation and then a partition or a condition. `other` may also be the
-        instant of a commit. Nothing is written. `InputError` for a text that is neither.
-
-        >>> table.locks.explain_conflict("DELETE month=1", "UPSERT month=2").verdict       # doctest: +SKIP
-        <Verdict.PASSES: 'passes'>
-        """
-        return self._coordinator.explain_conflict(mine, other)
 
 
 class Lockable(Protocol):

@@ -15,7 +15,6 @@ from lakelock.admin.manual_changes import audited
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.locks import ReasonOption
 from lakelock.cli.output import Exit, Output, iso, moment, reporting
-from lakelock.conflict import Verdict
 from lakelock.errors import CorruptTableError, InputError, LakelockError
 from lakelock.identity import OTHER_ENGINE, name_of
 from lakelock.markers.liveness import judge_all
@@ -234,60 +233,30 @@ def _text(name: str, value: object) -> object:
     return value
 
 
-conflicts_app = typer.Typer(no_args_is_help=True, help="Would two operations collide, and why was an instant rejected.")
+conflicts_app = typer.Typer(no_args_is_help=True, help="Which transactions were rejected, and why.")
 
-_EXITS_OF_CONFLICTS = {Verdict.COLLIDES: Exit.CONFLICT, Verdict.DEPENDS: Exit.OK, Verdict.PASSES: Exit.OK}
 _OUTCOMES = {Outcome.COMMITTED: Exit.OK, Outcome.REJECTED: Exit.CONFLICT, Outcome.PENDING: Exit.OUTCOME_UNKNOWN}
 
 
 @conflicts_app.command("explain")
-def explain_conflict(
+def explain_rejection(
     path: TableArgument,
-    instant: Annotated[str, typer.Argument(help="An instant that was rejected.", show_default=False)] = "",
-    mine: Annotated[
-        str | None,
-        typer.Option("--mine", help='An operation, such as "DELETE month=1", or a rejected instant.', show_default=False),
-    ] = None,
-    theirs: Annotated[
-        str | None, typer.Option("--theirs", help="Another operation, or the instant of a commit.", show_default=False)
-    ] = None,
+    instant: Annotated[str, typer.Argument(help="An instant that was rejected.", show_default=False)],
     config: ConfigOption = None,
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Tell why an instant was rejected, or what would become of my operation beside another that is decided first.
+    """Tell why an instant was rejected: whom it met, over what, by which rule, and what helps. Reads only and takes no lock.
 
-    An operation is one of INSERT, UPSERT, UPDATE, DELETE, MERGE, OVERWRITE, OPTIMIZE and READ, then a partition or a condition,
-    or nothing for the whole table. The rules themselves are asked, at every level of every profile. Reads only and
-    takes no lock.
-    Exit code 4 if the instant was rejected or the two certainly collide, 5 if the instant is pending, 1 if there is no trace of
-    such an instant, else 0.
+    Exit code 4 if the instant was rejected, 5 if it is pending, 1 if there is no trace of it, else 0.
     """
     with reporting(as_json) as out:
-        rejected = _rejected(Next(path, config, settings), instant, mine, theirs)
+        if not is_instant_time(instant):
+            raise InputError(f"{instant!r} is not an instant", hint=Next(path, config, settings).command("conflicts ls"))
         with opened(path, config, settings) as coordinator:
-            table = {"table": coordinator.table.storage.uri}
-            if rejected:
-                why = coordinator.why_rejected(rejected)
-                out.show({**table, **why.as_dict()}, lambda o: _print_why(o, why))
-                raise typer.Exit(_OUTCOMES[why.outcome] if why.known else Exit.ERROR)
-            found = coordinator.explain_conflict(mine or "", theirs or "")
-        out.show({**table, **found.as_dict()}, lambda o: o.fields(found.facts()))
-        raise typer.Exit(_EXITS_OF_CONFLICTS[found.verdict])
-
-
-def _rejected(then: Next, instant: str, mine: str | None, theirs: str | None) -> str:
-    """The instant that is asked about; empty for a question about two operations."""
-    two = mine is not None and theirs is not None
-    asked = instant or (mine or "").strip()
-    if two and not instant:
-        return ""
-    if instant and not is_instant_time(instant):
-        raise InputError(f"{instant!r} is not an instant", hint=then.command("conflicts ls"))
-    if theirs is not None or (instant and mine is not None) or not is_instant_time(asked):
-        example = then.command("conflicts explain", "--mine", "DELETE month=1", "--theirs", "UPSERT month=2")
-        raise InputError("name one rejected instant, or two operations", hint=example)
-    return asked
+            why = coordinator.why_rejected(instant)
+            out.show({"table": coordinator.table.storage.uri, **why.as_dict()}, lambda o: _print_why(o, why))
+        raise typer.Exit(_OUTCOMES[why.outcome] if why.known else Exit.ERROR)
 
 
 def _print_why(out: Output, why: WhyRejected) -> None:
@@ -296,7 +265,6 @@ def _print_why(out: Output, why: WhyRejected) -> None:
     if record is not None:
         facts |= {"rejected": iso(record.at_ms)}
         facts |= explanation.facts() if explanation is not None else {"mine": _mine(record), "because": record.message}
-        facts.pop("verdict", None)
     out.fields(facts)
 
 

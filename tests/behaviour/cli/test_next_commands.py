@@ -39,7 +39,7 @@ def test_a_printed_command_names_a_table_of_any_name(storage: LocalStorage, path
     for text in (run("markers", "ls", path).out, run("doctor", path).out):
         assert pasted(text, "markers reap") == ["markers", "reap", path]
     assert run(*pasted(run("commits", "show", path, "yesterday").err, "commits ls")).code == Exit.OK
-    assert run(*pasted(run("conflicts", "explain", path).err, "conflicts explain")).code == Exit.OK
+    assert run(*pasted(run("conflicts", "explain", path, "yesterday").err, "conflicts ls")).code == Exit.OK
     assert run(*pasted(run("locks", "break", path).err, "locks ls")).code == Exit.OK
 
 

@@ -18,14 +18,11 @@ from lakelock.conflict import (
     WEAKER_LEVEL,
     WHOLE_TABLE,
     Conflict,
-    Explanation,
     FoundAt,
     Party,
     Remedy,
-    Verdict,
 )
 from lakelock.errors import ConcurrentAppendException, ConflictError, EarlyConflictError
-from lakelock.occ.explain import profiles_with
 from lakelock.occ.footprint import WholeTable
 from lakelock.occ.rules import PROFILES
 from lakelock.settings import ConcurrencySettings, Settings
@@ -51,7 +48,7 @@ def test_every_rule_has_its_words_and_every_profile_is_named_by_its_rules(rule):
     text = RULES[rule]
     assert text.rejects and text.example and text.retry
     assert set(text.remedies) <= set(REMEDIES)
-    assert set(profiles_with(rule)) <= set(PROFILES)
+    assert set(MATRIX.profiles_with(rule)) <= set(PROFILES)
 
 
 def test_every_remedy_is_offered_by_a_rule():
@@ -74,12 +71,7 @@ def test_a_read_with_a_condition_is_not_told_to_declare_its_scope():
 
 def test_an_explanation_says_by_which_rule_of_which_profile_and_when():
     found = rejected(memory_table(), ScriptedRead(["theirs"])).explanation
-    assert (found.verdict, found.rule, found.profile, found.found) == (
-        Verdict.COLLIDES,
-        ConflictRule.APPEND,
-        "strict",
-        FoundAt.COMMIT,
-    )
+    assert (found.rule, found.profile, found.found) == (ConflictRule.APPEND, "strict", FoundAt.COMMIT)
     assert found.overlap == ("month=1: a row of theirs",) and found.rejects == RULES[ConflictRule.APPEND].rejects
     assert "INSERT" in found.other and "rows of a test" in found.detail
 
@@ -150,8 +142,8 @@ def test_a_version_that_is_applied_already_explains_itself_too(profile):
 
 
 def test_every_commit_checks_the_columns_whatever_its_profile():
-    assert set(profiles_with(ConflictRule.METADATA)) == set(PROFILES)
-    assert profiles_with(ConflictRule.WRITE_SET) == ("hive",)
+    assert set(MATRIX.profiles_with(ConflictRule.METADATA)) == set(PROFILES)
+    assert MATRIX.profiles_with(ConflictRule.WRITE_SET) == ("hive",)
 
 
 def test_an_early_conflict_says_that_it_was_found_at_the_claim():
@@ -180,10 +172,3 @@ def test_a_conflict_that_a_retry_meets_again_does_not_advise_to_run_again():
     error = ConflictError(conflict)
     assert REMEDIES[Remedy.RUN_AGAIN] not in error.hint and REMEDIES[Remedy.RUN_AGAIN] not in error.explanation.helps
     assert "over: a and 8 more" in str(error.explanation)
-
-
-def test_what_depends_says_on_what():
-    conflict = Conflict.over(ConflictRule.FILE_GROUP, Party("1", "UPSERT"), Party("2", "UPSERT"), ["a"])
-    found = Explanation.of(conflict, only_if="both rewrite one file", found=FoundAt.CLAIM)
-    assert (found.verdict, found.found) == (Verdict.DEPENDS, FoundAt.CLAIM)
-    assert found.facts()["verdict"] == "only if both rewrite one file"
