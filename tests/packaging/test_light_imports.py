@@ -49,7 +49,7 @@ def test_the_command_of_a_call_is_imported_and_no_other() -> None:
     commands = {name for name in imported_by(RUN.format(arguments=["savepoint", "--help"])) if name.startswith("lakelock.cli.")}
     assert "lakelock.cli.upkeep" in commands
     assert commands.isdisjoint(
-        {"lakelock.cli.commits", "lakelock.cli.watch", "lakelock.cli.doctor", "lakelock.cli.table_setup"}
+        {"lakelock.cli.commits", "lakelock.cli.timeline", "lakelock.cli.doctor", "lakelock.cli.table_setup"}
     )
 
 

@@ -134,7 +134,7 @@ class _AllCommands(Commands):
         ),
         "history": Home("lakelock.cli.commits", "list_commits", "List the newest commits, newest first."),
         "audit": Home(
-            "lakelock.cli.watch",
+            "lakelock.cli.timeline",
             "audit_table",
             "Find commits that rewrote the same file groups unaware of each other, and commits that another engine has undone; "
             "exit code 4 if there are any.",
@@ -172,14 +172,9 @@ class _AllCommands(Commands):
             "Tell a Hive metastore or Glue of a table: its columns, its partitions and its newest commit.",
         ),
         "timeline": Home(
-            "lakelock.cli.watch",
+            "lakelock.cli.timeline",
             "timeline",
             "Write a page with who wrote when, for how long, who waited, and who was rejected because of whom.",
-        ),
-        "watch": Home(
-            "lakelock.cli.watch",
-            "watch",
-            "Watch who writes the table, who waits for whom, and what was committed last. Writes nothing; Ctrl-C ends it.",
         ),
         "upkeep": Home(
             "lakelock.cli.upkeep",
@@ -196,9 +191,7 @@ class _AllCommands(Commands):
         ),
         "commits": Home("lakelock.cli.commits", "commits_app", "What was committed, and what became of one instant."),
         "config": Home("lakelock.cli.table_setup", "config_app", "Which settings are in effect."),
-        "conflicts": Home(
-            "lakelock.cli.commits", "conflicts_app", "Would two operations collide, and why was an instant rejected."
-        ),
+        "conflicts": Home("lakelock.cli.commits", "conflicts_app", "Which transactions were rejected, and why."),
         "locks": Home("lakelock.cli.locks", "app", "The table's commit lock and its data locks."),
         "markers": Home("lakelock.cli.markers", "app", "What writers have announced, and what dead writers left."),
         "savepoint": Home("lakelock.cli.upkeep", "savepoints_app", "Keep the table as of one commit, whatever is cleaned."),

@@ -150,7 +150,7 @@ class Output:
     def show(self, values: Mapping[str, object], text: Callable[[Output], None]) -> None:
         """Print `values` as JSON, or call `text`, which prints them for people."""
         if self.as_json:
-            _write_json(sys.stdout, values, indent=2)
+            _write_json(sys.stdout, values)
         else:
             text(self)
 
@@ -170,11 +170,6 @@ class Output:
     ) -> None:
         """Print rows in columns, or the sentence `empty` when there are none."""
         self._console.print(in_columns(columns, rows, empty=empty, width=self._console.width, keep=keep))
-
-    def json_line(self, values: Mapping[str, object]) -> None:
-        """Print `values` as one line of JSON now: one of a sequence that another program follows."""
-        _write_json(sys.stdout, values)
-        sys.stdout.flush()
 
     def fields(self, values: Mapping[str, object]) -> None:
         """Print one value per line under its name; empty values are left out."""
@@ -202,7 +197,7 @@ def reporting(as_json: bool) -> Iterator[Output]:
 def show_error(error: LakelockError, *, as_json: bool) -> None:
     """Print an error to stderr."""
     if as_json:
-        _write_json(sys.stderr, {"error": error.as_dict()}, indent=2)
+        _write_json(sys.stderr, {"error": error.as_dict()})
         return
     stderr = console(sys.stderr)
     stderr.print(Text("error: ", style="bold red") + Text(error.message), soft_wrap=True)
@@ -210,13 +205,13 @@ def show_error(error: LakelockError, *, as_json: bool) -> None:
         stderr.print(Text("  next: ", style="bold") + Text(error.hint), soft_wrap=True)
 
 
-def _write_json(stream: TextIO, values: Mapping[str, object], indent: int | None = None) -> None:
+def _write_json(stream: TextIO, values: Mapping[str, object]) -> None:
     """Write JSON, in ASCII where the stream has not all of its characters."""
-    text = json.dumps(plain(values), indent=indent, ensure_ascii=False)
+    text = json.dumps(plain(values), indent=2, ensure_ascii=False)
     try:
         text.encode(stream.encoding or "utf-8")
     except UnicodeEncodeError:
-        text = json.dumps(plain(values), indent=indent)
+        text = json.dumps(plain(values), indent=2)
     stream.write(text + "\n")
 
 

@@ -43,7 +43,6 @@ def test_a_pipe_gets_lines_of_any_length_whole(storage: LocalStorage, path: str)
     left_by_a_dead_writer(storage)
     assert NAME.strip() in run("commits", "ls", path).out and "not shown" not in run("commits", "ls", path).out
     assert NAME.strip() in run("commits", "show", path, done.instant).out
-    assert NAME.strip() in run("watch", path, "--count", "1").out
     file = path + "/no such file" * 30
     assert f"settings file {file}.toml" in run("commits", "ls", path, "-c", f"{file}.toml").err
 
