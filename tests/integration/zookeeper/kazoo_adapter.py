@@ -65,6 +65,7 @@ class Lock:
     def __init__(self, service: Service, path: str, identifier: str) -> None:
         self.provider = World(service, path.strip("/")).writer(identifier, lease_s=_LEASE_S)
 
+    @property
     def is_acquired(self) -> bool:
         return self._lease is not None
 
