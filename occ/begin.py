@@ -55,7 +55,7 @@ class Baseline:
 
     def saw(self, instant: str) -> bool:
         """True when the transaction's snapshot contains what this instant did."""
-        return instant in self.timeline.completed_instants
+        return self.timeline.has_commit(instant)
 
 
 def begin(
@@ -89,8 +89,9 @@ def begin(
         # Readers order slices by requested time, so a slice may only build on slices of older instants. Neither a requested
         # file nor a heartbeat, which its owner removes when it ends, keeps another action from taking the same time.
         # A rollback that was requested later may target an earlier use of this instant.
-        shared = any(i.requested == instant and i.action != action for i in timeline.instants)
-        if shared or any(i.requested > instant for i in (*timeline.commits, *timeline.rollbacks)):
+        others = [i for i in timeline.requested_from(instant) if (i.requested, i.action) != (instant, action)]
+        shared = any(i.requested == instant for i in others)
+        if shared or any(i.action == Action.ROLLBACK or (i.is_write and i.is_completed) for i in others):
             give_up(table, heartbeat, instant, action, new_group)
             continue
         reached(Step.BEGUN)
@@ -200,7 +201,7 @@ def _begun(
         announced = Announced(first_file(new_group, instant), table.runtime.monotonic_s())
         requests = announcements(table.storage, announced.file, MarkerKind.CREATE, with_partition=True)
     try:
-        timeline: Timeline = table.at_once(table.timeline, put, *requests)[0]
+        timeline: Timeline = table.at_once(table.recent_timeline, put, *requests)[0]
         if has_decided and not timeline.commits:
             timeline = table.ensure_timeline_is_whole(timeline)
     except BaseException as error:

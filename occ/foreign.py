@@ -58,7 +58,7 @@ def look_for_first_meeting(
     if observed.foreign_writers:
         return
     suspects = sorted(_without_decision(table, timeline, view, first), key=lambda i: i.completion or i.requested)
-    observed.looked_through = view.head, timeline.completed_instants.union(d.instant for d in view.decisions)
+    observed.looked_through = view.head, timeline, frozenset(d.instant for d in view.decisions)
     reads = [partial(read_summary, table.storage, each) for each in suspects[-READ_AT_MOST:]]
     for read in table.io.gather(reads):
         if read.is_foreign:
@@ -69,13 +69,14 @@ def _without_decision(table: OpenTable, timeline: Timeline, view: LogView, first
     """Commits since the last look of this process that are more than the decisions since then."""
     looked_through = table.observed.looked_through
     if looked_through is not None:
-        number, known = looked_through
+        number, before, decided = looked_through
     elif not view.boundary:
-        number, known = 0, frozenset[str]()
+        number, before, decided = 0, Timeline((), ""), frozenset[str]()
     else:
         # Decisions were collected before this process looked for the first time: their commits cannot be counted.
         return ()
-    return table.log.without_decision([i for i in timeline.commits if i.requested not in known], after=number, up_to=first)
+    since = [i for i in timeline.commits_since(before) if i.requested not in decided]
+    return table.log.without_decision(since, after=number, up_to=first)
 
 
 LATE_STARTER_PAUSE_S = 0.1

@@ -45,8 +45,8 @@ def commits_since(
         if instant in fresh and instant not in known:
             metadata = CommitMetadata.from_bytes(decision.payload, f"decision {decision.number}")
             known[instant] = CommitSummary.of(instant, decision.completion, metadata, decision.number)
-    beside = [i for i in timeline.commits if not baseline.saw(i.requested) and i.requested not in decided]
-    beside = [i for i in beside if i.requested != baseline.instant]
+    since = timeline.commits_since(baseline.timeline)
+    beside = [i for i in since if i.requested not in decided and i.requested != baseline.instant]
     unread = [i for i in beside if i.requested not in known]
     reads = [partial(read_summary, table.storage, i) for i in unread]
     read = table.io.gather(reads)
@@ -118,7 +118,7 @@ class HistoryEntry:
 
 def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
     """The newest commits by completion, newest first; one request each, and where they do not suffice, the archive's files."""
-    newest = sorted(table.timeline().commits, key=lambda i: i.completion or i.requested, reverse=True)[:limit]
+    newest = table.timeline().latest(limit)
     reads = [partial(read_summary, table.storage, i) for i in newest]
     others = table.io.gather(reads)
     entries = [entry_of(instant, other) for instant, other in zip(newest, others, strict=True)]

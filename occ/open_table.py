@@ -31,6 +31,7 @@ from lakelock.storage.location import StorageLocation, requests_at_once
 from lakelock.table import layout
 from lakelock.table.archive import archived_write
 from lakelock.table.commit_effects import restores_of
+from lakelock.table.followed_timeline import FollowedTimeline
 from lakelock.table.index import TableIndex
 from lakelock.table.instants import Instant, State
 from lakelock.table.io import TableIO
@@ -59,8 +60,10 @@ class Observations:
     """Whether another engine writes the table; then a few more checks are made."""
     newest_foreign: str = ""
     """The newest known commit of another engine, empty as long as only pending instants were seen."""
-    looked_through: tuple[int, frozenset[str]] | None = None
-    """When this process last looked for commits of which the log has no decision: the head, and the commits there were."""
+    looked_through: tuple[int, Timeline, frozenset[str]] | None = None
+    """When this process last looked for commits of which the log has no decision: the head, the commits that were shown, and
+    those that were decided.
+    """
     known_ours: frozenset[str] = frozenset()
     """Instants of lakelock's writers, as of the last time that this process looked for dead writers."""
     index: TableIndex | None = None
@@ -211,6 +214,31 @@ class OpenTable:
         self.observed.newest_commit = timeline.commits[-1].requested if timeline.commits else ""
         return timeline
 
+    def recent_timeline(self) -> Timeline:
+        """The timeline as it is now, as `timeline` gives it, from what is new on it where that suffices.
+
+        An instant of another engine that appears as if it were older than what has been seen for long may be missing for up to
+        `WHOLE_EVERY_S`; never once such an engine is known to write this table. What was archived, saved or
+        cleaned may be as it was that long ago.
+        """
+        known = self.observed.newest_commit
+        try:
+            with damage_of_table(self.storage.uri):
+                timeline = self._followed.look(exactly=self.observed.foreign_writers)
+        except CorruptTableError:
+            timeline = None
+        if timeline is None or not known or not timeline.has_commit(known):
+            return self.timeline()
+        if self._followed.is_long() and not self._is_whole(timeline):
+            return self.timeline()
+        self.observed.time_seen(timeline.newest_time)
+        self.observed.newest_commit = timeline.commits[-1].requested
+        return timeline
+
+    @cached_property
+    def _followed(self) -> FollowedTimeline:
+        return FollowedTimeline(self.storage, self.runtime, few=self.settings.listing.at_once)
+
     def _ensure_same_table(self, timeline: Timeline, known: str) -> None:
         """`TableError` unless the table of this `timeline`, which does not show a commit that is known, is the one that did."""
         self.ensure_as_opened(self.properties(), strictly=True)
@@ -287,6 +315,7 @@ class OpenTable:
         if the oldest that it shows are still there.
         """
         for looks in range(TORN_LOOKS):
+            mark = self._followed.begin_listing()
             listed = list(self.storage.list(layout.TIMELINE))
             try:
                 with damage_of_table(self.storage.uri):
@@ -298,6 +327,7 @@ class OpenTable:
                 continue
             if len(listed) <= self.settings.listing.at_once or self._is_whole(timeline):
                 break
+        self._followed.listed(mark, listed, timeline)
         self.observed.time_seen(timeline.newest_time)
         self.observed.timeline_files = len(listed)
         return timeline

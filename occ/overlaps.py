@@ -96,7 +96,7 @@ class Audited:
 def audit(table: OpenTable, limit: int) -> Audited:
     """The overlaps among the newest commits of the active timeline, and the commits that were undone. One read for each."""
     timeline = table.timeline()
-    newest = sorted(timeline.commits, key=lambda i: i.completion or i.requested)[-limit:]
+    newest = timeline.latest(limit)[::-1]
     reads = [partial(read_summary, table.storage, i) for i in newest]
     commits = table.io.gather(reads)
     older = len(timeline.commits) - len(commits)
@@ -108,7 +108,7 @@ def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Ma
 
     Returns how another engine has undone this very commit, if it has. Never raises: the commit stands, whatever this finds.
     """
-    if not table.observed.foreign_writers and all(i.action in _OURS for i in baseline.timeline.instants):
+    if not table.observed.foreign_writers and baseline.timeline.actions <= _OURS:
         return None
     mine = CommitSummary.of(
         decision.instant, decision.completion, CommitMetadata.from_bytes(decision.payload, "this commit"), decision.number
@@ -165,7 +165,7 @@ class LookBack:
     def _newest(self, timeline: Timeline) -> list[CommitSummary]:
         """What the newest commits did: they are remembered, and no others."""
         table = self._table
-        newest = sorted(timeline.commits, key=lambda i: i.completion or i.requested)[-LOOKED_BACK_AT:]
+        newest = timeline.latest(LOOKED_BACK_AT)[::-1]
         unread = [i for i in newest if i.requested not in self._known]
         reads = [partial(read_summary, table.storage, i) for i in unread]
         read = table.io.gather(reads)

@@ -39,11 +39,10 @@ class SchemaHistory:
 
     def at(self, timeline: Timeline, properties: TableProperties) -> TableSchema:
         """The schema as of a timeline, without the meta columns."""
-        completed = sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True)
-        newest = self._first_found(completed, timeline) or self._found_earlier(timeline, len(completed))
+        newest = self._first_found(timeline.latest(LOOKED_AT), timeline) or self._found_earlier(timeline)
         if newest is not None:
             # Hudi's readers go by the instants. Where both orders differ, one writer may not have known of the other's columns.
-            by_instant = self._first_found(sorted(completed, key=lambda i: i.requested, reverse=True), timeline) or newest
+            by_instant = self._first_found(timeline.commits[: -LOOKED_AT - 1 : -1], timeline) or newest
             together, problems = merged_schema(TableSchema(pa.schema([])), by_instant, newest)
             return by_instant if problems or newest == by_instant else together
         if properties.create_schema:
@@ -71,9 +70,9 @@ class SchemaHistory:
         except TableError:
             return None
 
-    def _found_earlier(self, timeline: Timeline, commits: int) -> TableSchema | None:
+    def _found_earlier(self, timeline: Timeline) -> TableSchema | None:
         """The schema recorded last of all, when the newest commits record none; the file index has it."""
-        if commits < LOOKED_AT and not timeline.first_active:
+        if len(timeline.commits) < LOOKED_AT and not timeline.first_active:
             return None
         state = self._table.index.state_at(timeline)
         if state is None or not state.schemas:
@@ -81,7 +80,7 @@ class SchemaHistory:
         return TableSchema.of_commit(max(state.schemas, key=lambda text: state.schemas[text]))
 
     def _first_found(self, commits: Sequence[Instant], timeline: Timeline) -> TableSchema | None:
-        texts = (self._schema_of(instant, timeline) for instant in commits[:LOOKED_AT])
+        texts = (self._schema_of(instant, timeline) for instant in commits)
         return next((TableSchema.of_commit(text) for text in texts if text), None)
 
     def _schema_of(self, instant: Instant, timeline: Timeline) -> str:

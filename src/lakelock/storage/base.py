@@ -108,6 +108,27 @@ class Storage(Protocol):
         ...
 
 
+Changes = dict[str, "Listed | None"]
+"""What is there now under each key that has changed; None where nothing is."""
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """What some storages can, too: tell what has changed in a folder, which is cheaper than listing it."""
+
+    def changed(self, prefix: str, since: int) -> tuple[int, Changes | None]:
+        """What has changed in the folder since a mark that this has given before, and the mark of now.
+
+        None: that is not known, list the folder after this call. A mark of 0: this folder cannot be watched.
+        """
+        ...
+
+
+def changed(storage: Storage, prefix: str, since: int = 0) -> tuple[int, Changes | None]:
+    """As `Watching.changed`; of a storage that cannot tell nothing is known."""
+    return storage.changed(prefix, since) if isinstance(storage, Watching) else (0, None)
+
+
 def has_file(storage: Storage, key: str) -> bool:
     """Whether a data file is there; one request. Raises if storage gives no answer, or refuses one."""
     try:

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import IO
 
-from lakelock.storage.base import Listed, Storage, Stored
+from lakelock.storage.base import Changes, Listed, Storage, Stored, changed
 
 PAGE_KEYS = 1000
 """How many keys one answer of an object store lists, and one request deletes."""
@@ -81,6 +81,12 @@ class CountedStorage:
         _count()
         listed, tally = self._inner.list(prefix, start_after=start_after), _tally.get()
         return listed if tally is None else tally.pages(listed)
+
+    def changed(self, prefix: str, since: int) -> tuple[int, Changes | None]:
+        mark, found = changed(self._inner, prefix, since)
+        if mark:
+            _count()
+        return mark, found
 
     def delete(self, keys: Iterable[str]) -> None:
         gone = [*keys]

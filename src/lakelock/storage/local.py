@@ -19,11 +19,12 @@ from io import BufferedWriter, FileIO
 from operator import itemgetter
 from typing import IO, TYPE_CHECKING, NoReturn, TypeVar
 
-from lakelock.clock import Runtime, SystemRuntime
+from lakelock.clock import ForkSafeMutex, Runtime, SystemRuntime
 from lakelock.errors import StorageError, StorageUnavailable
 from lakelock.storage.base import (
     METADATA_FOLDER,
     TABLE_MARKERS,
+    Changes,
     Listed,
     Stored,
     checked,
@@ -32,6 +33,7 @@ from lakelock.storage.base import (
     is_past,
     is_temporary,
 )
+from lakelock.storage.watched import WatchedFolder
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
@@ -276,6 +278,8 @@ class LocalStorage:
         self.holds_table = holds_table
         self._runtime = runtime or SystemRuntime()
         self._real_folders: set[str] = set()
+        self._watched: dict[str, WatchedFolder] = {}
+        self._watching = ForkSafeMutex()
 
     @property
     def uri(self) -> str:
@@ -344,7 +348,32 @@ class LocalStorage:
         path = f"{self.root}/{folder}" if folder else self.root
         if os.path.realpath(path) != path:
             return iter(())
+        if folder in self._watched:
+            with self._watching:
+                watched = self._up_to_date(folder)
+                if watched is not None:
+                    return watched.listed(start_after)
         return walk(path, f"{folder}/" if folder else "", folder, start_after)
+
+    def changed(self, prefix: str, since: int) -> tuple[int, Changes | None]:
+        """See `lakelock.storage.base.Watching`. The folder is watched from the first call on, and listings of it get cheap."""
+        folder = checked_prefix(prefix)
+        path = f"{self.root}/{folder}"
+        with self._watching:
+            watched = self._up_to_date(folder)
+            if watched is None:
+                watched = WatchedFolder.begin(path, folder) if os.path.realpath(path) == path else None
+                if watched is not None:
+                    self._watched[folder] = watched
+            return (0, None) if watched is None else (watched.mark, watched.since(since))
+
+    def _up_to_date(self, folder: str) -> WatchedFolder | None:
+        """What is known of a folder that is watched, as it is now."""
+        watched = self._watched.get(folder)
+        if watched is not None and not watched.take_in():
+            watched = None
+            del self._watched[folder]
+        return watched
 
     def delete(self, keys: Iterable[str]) -> None:
         folders: set[str] = set()

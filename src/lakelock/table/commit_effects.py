@@ -17,7 +17,7 @@ from sys import intern
 from typing import NamedTuple
 
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.instants import Action, format_instant, parse_instant
+from lakelock.table.instants import format_instant, parse_instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.snapshot import DataFile
@@ -199,4 +199,4 @@ def lowest_open(timeline: Timeline) -> str:
 
 def restores_of(timeline: Timeline) -> frozenset[str]:
     """Completed restores, by which another engine has undone commits."""
-    return frozenset(i.requested for i in timeline.instants if i.action == Action.RESTORE and i.is_completed)
+    return frozenset(i.requested for i in timeline.restores if i.is_completed)

@@ -5,9 +5,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from bisect import bisect_left, bisect_right
+from collections.abc import Container, Iterable
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
+from itertools import islice, takewhile
+from operator import attrgetter
 
 from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError, damage_of_table
 from lakelock.storage import Listed, Storage
@@ -32,6 +35,8 @@ class Timeline:
     until: str | None = None
     has_archive: bool = True
     archive: tuple[str, ...] = ()
+    _older: Timeline | None = field(default=None, init=False, repr=False, compare=False)
+    """The first of the instants, all completed, which one look shares with the next: what follows from them is found once."""
 
     @classmethod
     def of(cls, instants: Iterable[Instant], *, archived: bool = True, archived_to: str = "") -> Timeline:
@@ -50,7 +55,7 @@ class Timeline:
             if done is not None and done.is_completed:
                 del best[service.requested, service.action]
         ordered = tuple(best[key] for key in sorted(best))
-        saved = {i.requested for i in ordered if i.action == Action.SAVEPOINT and i.is_completed}
+        saved = _saved(ordered)
         # Nothing after the end of the archive is archived. The instant of a writer with a slow clock, which is older than that,
         # says nothing about where the rest starts. If the end is not known, neither does a saved commit: it stays while later
         # ones are archived.
@@ -60,6 +65,30 @@ class Timeline:
         # writer with a slow clock that has only just begun, or that was rolled back while it was paused and wrote on.
         archivable = archived and any(i.is_completed for i in telling)
         return cls(ordered, first if archivable else "", has_archive=archived)
+
+    def followed_by(self, names: Iterable[Listed]) -> Timeline:
+        """The timeline that begins with these instants and goes on with files that were listed later, the archive's among them.
+
+        All of these instants are completed, and requested before any in the list. What was archived of them since stays.
+        """
+        listed = list(names)
+        found, archived_to = _read([item.key for item in listed], {item.key for item in listed if not item.size_bytes})
+        first = found.first_active
+        if found.has_archive and self.commits:
+            # As in `of`.
+            saved = frozenset[str]() if archived_to else _saved((*self.savepoints, *found.savepoints))
+            mine = islice(self.commits, bisect_right(self.commits, archived_to, key=_requested), None)
+            first = next((i.requested for i in mine if i.requested not in saved), "")
+            telling = [i for i in found.instants if i.is_write and i.requested not in saved]
+            if not first and (archived_to or any(i.is_completed for i in telling)):
+                first = next((i.requested for i in telling if i.requested > archived_to), "")
+        both = replace(found, instants=self.instants + found.instants, first_active=first)
+        object.__setattr__(both, "_older", self)
+        return both
+
+    def requested_before(self, requested: str) -> Timeline:
+        """The instants requested before a time, for `followed_by` if all of them are completed."""
+        return Timeline(self.instants[: bisect_left(self.instants, requested, key=_requested)], "")
 
     @classmethod
     def from_listing(cls, files: Iterable[Listed]) -> Timeline:
@@ -98,22 +127,44 @@ class Timeline:
     @cached_property
     def commits(self) -> tuple[Instant, ...]:
         """Completed instants that made data files visible, in order of request."""
-        return tuple(i for i in self.instants if i.state is State.COMPLETED and i.is_write)
+        return self._first("commits") + tuple(i for i in self._newer if i.state is State.COMPLETED and i.is_write)
+
+    def commits_since(self, earlier: Timeline) -> tuple[Instant, ...]:
+        """Those of `commits` that an earlier look does not show as completed."""
+        shared = self._older is not None and self._older is earlier._older
+        commits = self.commits[len(self._first("commits")) :] if shared else self.commits
+        return tuple(i for i in commits if not earlier.has_commit(i.requested))
+
+    def latest(self, most: int) -> tuple[Instant, ...]:
+        """The newest of `commits` by completion, newest first."""
+        older = self._older.latest(most) if self._older is not None else ()
+        return tuple(sorted((*self._newest_first[:most], *older), key=_completed, reverse=True)[:most])
+
+    @cached_property
+    def _newest_first(self) -> tuple[Instant, ...]:
+        newer = self.commits[len(self._first("commits")) :]
+        return tuple(sorted(newer, key=_completed, reverse=True))
+
+    def has_commit(self, requested: str) -> bool:
+        """Whether a commit of this requested time is among `commits`."""
+        return self.state_of(requested) is State.COMPLETED
 
     @cached_property
     def completed_instants(self) -> frozenset[str]:
         """Requested times of `commits`."""
-        return frozenset(i.requested for i in self.commits)
+        older = self._older.completed_instants if self._older is not None else frozenset[str]()
+        return older.union([i.requested for i in self._newer if i.state is State.COMPLETED and i.is_write])
 
     @cached_property
     def pending(self) -> tuple[Instant, ...]:
         """Writers that have not completed: commit, deltacommit and replacecommit, each with a heartbeat while it lives."""
-        return tuple(i for i in self.instants if i.state is not State.COMPLETED and i.action in WRITES)
+        return self._first("pending") + tuple(i for i in self._newer if i.state is not State.COMPLETED and i.action in WRITES)
 
     @cached_property
     def pending_services(self) -> tuple[Instant, ...]:
         """Plans of table services (clustering, compaction) that have not completed; they outlive their planner."""
-        return tuple(i for i in self.instants if i.state is not State.COMPLETED and i.is_write and i.action not in WRITES)
+        found = (i for i in self._newer if i.state is not State.COMPLETED and i.is_write and i.action not in WRITES)
+        return self._first("pending_services") + tuple(found)
 
     @cached_property
     def pending_clustering(self) -> tuple[Instant, ...]:
@@ -123,17 +174,17 @@ class Timeline:
     @cached_property
     def rollbacks(self) -> tuple[Instant, ...]:
         """Rollbacks in any state."""
-        return tuple(i for i in self.instants if i.action == Action.ROLLBACK)
+        return self._first("rollbacks") + tuple(i for i in self._newer if i.action == Action.ROLLBACK)
 
     @cached_property
     def cleanings(self) -> tuple[Instant, ...]:
         """Removals of old file slices, in any state."""
-        return tuple(i for i in self.instants if i.action == Action.CLEAN)
+        return self._first("cleanings") + tuple(i for i in self._newer if i.action == Action.CLEAN)
 
     @cached_property
     def savepoints(self) -> tuple[Instant, ...]:
         """Savepoints in any state; each has the time of the commit that it keeps."""
-        return tuple(i for i in self.instants if i.action == Action.SAVEPOINT)
+        return self._first("savepoints") + tuple(i for i in self._newer if i.action == Action.SAVEPOINT)
 
     @cached_property
     def oldest_writes(self) -> tuple[Instant, ...]:
@@ -141,33 +192,59 @@ class Timeline:
         have not completed.
         """
         saved = {i.requested for i in self.savepoints if i.is_completed}
-        commits = [i.requested for i in self.commits if i.requested not in saved]
-        return tuple(
-            i for i in self.instants if i.is_write and i.requested not in saved and (not commits or i.requested <= commits[0])
-        )
+        commits = list(islice((i.requested for i in self.commits if i.requested not in saved), 1))
+        first = takewhile(lambda i: not commits or i.requested <= commits[0], self.instants)
+        return tuple(i for i in first if i.is_write and i.requested not in saved)
 
     @cached_property
     def newest_time(self) -> str:
         """The greatest requested or completion time of anything, `""` when there is nothing."""
-        return max((max(i.requested, i.completion or "") for i in self.instants), default="")
+        older = self._older.newest_time if self._older is not None else ""
+        return max([older, *(max(i.requested, i.completion or "") for i in self._newer)])
 
     @cached_property
     def newest_completion(self) -> str:
         """The latest time at which a commit became visible, `""` before the first."""
-        return max((i.completion or i.requested for i in self.commits), default="")
+        older = self._older.newest_completion if self._older is not None else ""
+        return max([older, *(i.completion or i.requested for i in self.commits[len(self._first("commits")) :])])
 
     @cached_property
     def _writes(self) -> dict[str, Instant]:
         # By state: should two writers share a requested time, what one of them committed is not hidden.
-        return {i.requested: i for i in sorted(self.instants, key=lambda i: i.state) if i.is_write}
+        return {i.requested: i for i in sorted(self._newer, key=lambda i: i.state) if i.is_write}
+
+    @property
+    def _newer(self) -> tuple[Instant, ...]:
+        return self.instants if self._older is None else self.instants[len(self._older.instants) :]
+
+    def _first(self, name: str) -> tuple[Instant, ...]:
+        """What the older instants give under one of the names of this class."""
+        found: tuple[Instant, ...] = () if self._older is None else getattr(self._older, name)
+        return found
+
+    def requested_from(self, requested: str) -> tuple[Instant, ...]:
+        """What was requested at this time or later."""
+        return self.instants[bisect_left(self.instants, requested, key=_requested) :]
+
+    @cached_property
+    def actions(self) -> frozenset[str]:
+        """What there is."""
+        older = self._older.actions if self._older is not None else frozenset[str]()
+        return older.union([i.action for i in self._newer])
+
+    @cached_property
+    def restores(self) -> tuple[Instant, ...]:
+        """Restores in any state, by which another engine undoes commits."""
+        return self._first("restores") + tuple(i for i in self._newer if i.action == Action.RESTORE)
 
     def write_at(self, requested: str) -> Instant | None:
         """The instant that writes data files under this requested time."""
-        return self._writes.get(requested)
+        found = self._writes.get(requested)
+        return self._older.write_at(requested) if found is None and self._older is not None else found
 
     def state_of(self, requested: str) -> State | None:
         """How far the write of this requested time has come, None when the active timeline does not have it."""
-        instant = self._writes.get(requested)
+        instant = self.write_at(requested)
         return instant.state if instant else None
 
     def is_visible(self, instant: str) -> bool:
@@ -177,7 +254,7 @@ class Timeline:
         """
         if self.until is not None and instant > self.until:
             return False
-        found = self._writes.get(instant)
+        found = self.write_at(instant)
         return found.state is State.COMPLETED if found else instant < self.first_active
 
     def lacks(self, later: Timeline, as_of: str) -> bool:
@@ -199,7 +276,11 @@ class Timeline:
 
 @lru_cache(maxsize=8)  # most listings show what the one before them showed
 def _shown(keys: tuple[str, ...], empty: frozenset[str]) -> Timeline:
-    """The timeline that files show by their keys, and by being empty or not."""
+    return _read(keys, empty)[0]
+
+
+def _read(keys: Iterable[str], empty: Container[str]) -> tuple[Timeline, str]:
+    """The timeline that files show by their keys, and by being empty or not; and the last instant of the archive."""
     instants, archived, archive = [], False, []
     for key in keys:
         instant = _instant_at(key)
@@ -216,7 +297,20 @@ def _shown(keys: tuple[str, ...], empty: frozenset[str]) -> Timeline:
             )
         instants.append(instant)
     archived_to = max((file.last for name in archive if (file := HistoryFile.parse(name)) is not None), default="")
-    return replace(Timeline.of(instants, archived=archived, archived_to=archived_to), archive=tuple(archive))
+    found = Timeline.of(instants, archived=archived, archived_to=archived_to)
+    return replace(found, archive=tuple(archive)), archived_to
+
+
+_requested = attrgetter("requested")
+
+
+def _completed(instant: Instant) -> tuple[str, str]:
+    return instant.completion or instant.requested, instant.requested
+
+
+def _saved(instants: Iterable[Instant]) -> frozenset[str]:
+    """The commits that savepoints keep."""
+    return frozenset(i.requested for i in instants if i.action == Action.SAVEPOINT and i.is_completed)
 
 
 @lru_cache(maxsize=4_096)
