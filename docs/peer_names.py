@@ -68,7 +68,7 @@ CALLS_OF_WRITERS = (
     (
         "a temporary view `USING lakelock OPTIONS (path …)`: SELECT, `INSERT INTO`, `INSERT OVERWRITE`",
         "work; **a view or a frame that is read again "
-        "[shows the table as its first query found it](howto-sql.md#what-a-view-shows)**",
+        "[shows the table as its first query found it](reference-sql.md#what-a-view-shows)**",
         "the same",
     ),
     (

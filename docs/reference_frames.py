@@ -213,7 +213,7 @@ on one machine."""  # noqa: E501 - rows of a table
 JAVA_INTRO = "## Together with Java Hudi"
 
 JAVA_REST = """A lock that Java and lakelock share needs equal settings on both sides: see
-[tables of Java Hudi](howto-tables-of-java-hudi.md)."""
+[tables of Java Hudi](howto-java-hudi.md)."""
 
 DATA_LOCKS = """## Data locks
 

@@ -26,7 +26,7 @@ def browser() -> str:
         fcntl.flock(lock, fcntl.LOCK_EX)
         found = _found()
         if found is None and os.geteuid() == 0 and shutil.which("apt-get"):
-            quiet = {"capture_output": True, "check": False, "timeout": 300}
+            quiet: dict[str, Any] = {"capture_output": True, "check": False, "timeout": 300}
             subprocess.run(["apt-get", "update", "-qq"], **quiet)
             install = ["apt-get", "install", "-y", "--no-install-recommends", _PACKAGE]
             subprocess.run(install, env={**os.environ, "DEBIAN_FRONTEND": "noninteractive"}, **quiet)

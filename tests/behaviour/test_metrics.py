@@ -141,5 +141,5 @@ def test_a_listener_that_fails_fails_no_write(storage: MemoryStorage) -> None:
 
 
 def test_the_page_about_metrics_has_every_name() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "howto-metrics.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference-metrics.md").read_text()
     assert all(f"`{metric.name}`" in page for metric in METRICS)

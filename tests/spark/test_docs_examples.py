@@ -25,7 +25,7 @@ EXAMPLES = {
     "docs/howto-coming-from-delta.md": "/tmp/moved",
     "docs/howto-coming-from-hudi.md": "/tmp/moved",
     "docs/howto-several-tables.md": "/tmp/several",
-    "docs/howto-small-files-and-mistakes.md": "/tmp/upkeep",
+    "docs/howto-upkeep.md": "/tmp/upkeep",
     "docs/howto-sql.md": "/tmp/sql",
 }
 ABOUT_A_TABLE = ["docs/concepts.md", "docs/reference-errors.md", "docs/reference-providers.md"]
@@ -34,6 +34,8 @@ WITH_A_METASTORE = "docs/howto-names.md"
 """Runs in tests/spark/names, where there is a metastore."""
 WITH_A_TERMINAL = "docs/tutorial.md"
 """Runs in test_tutorial.py, with its commands."""
+BY_AIRFLOW = "docs/howto-airflow-and-dbt.md"
+"""Its DAG runs in tests/integration/test_airflow.py."""
 WITHOUT_SPARK = "docs/howto-without-spark.md"
 """Runs in tests/behaviour/front_door, where there is no Spark."""
 IN_THE_GUIDE = "docs/howto-write-a-lock-provider.md"
@@ -69,7 +71,7 @@ def test_the_python_about_a_table_of_the_readers_runs(page: str, spark: SparkSes
 def test_every_page_with_python_is_run() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
     shown = {str(page.relative_to(ROOT)) for page in pages if _python(str(page.relative_to(ROOT)))}
-    assert shown == {*EXAMPLES, *ABOUT_A_TABLE, WITH_A_METASTORE, WITH_A_TERMINAL, WITHOUT_SPARK, IN_THE_GUIDE}
+    assert shown == {*EXAMPLES, *ABOUT_A_TABLE, BY_AIRFLOW, WITH_A_METASTORE, WITH_A_TERMINAL, WITHOUT_SPARK, IN_THE_GUIDE}
 
 
 def _python(page: str) -> list[str]:

@@ -18,7 +18,7 @@ from lakelock.settings import SECTIONS, settings_reference
 from lakelock.settings.removed import REMOVED
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", *sorted((ROOT / "docs").rglob("*.md"))]
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md"))]
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -140,3 +140,12 @@ def test_the_concepts_tell_what_follows_from_a_crash_after_every_step() -> None:
     table = text[text.index("| killed after |") :].split("\n\n")[0]
     told = re.findall(r"`([a-z-]+)`", " ".join(row.split("|")[1] for row in table.splitlines()[2:]))
     assert sorted(told) == sorted(step.value for step in Step)
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("howto-*.md")), ids=lambda page: page.name)
+def test_a_how_to_is_short_enough_to_be_read_before_it_is_done(page: Path) -> None:
+    assert len(FENCE.sub("", page.read_text()).split()) <= 800
+
+
+def test_the_readme_is_one_page() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120

@@ -11,6 +11,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Collection
 from dataclasses import dataclass
 from importlib.metadata import requires
 from importlib.util import find_spec
@@ -45,13 +46,13 @@ def java_hudi(folder: Path = FOLDER) -> JavaHudi:
     """Java Hudi, ready to run; `ServerMissing` where it cannot be installed. The first time it takes a minute to download."""
     java()
     given = os.environ.get(PYTHON)
-    python = Path(given) if given else environment(folder)
+    python = Path(given) if given else environment(folder, _packages())
     return JavaHudi(python, tuple(HUDI_SPARK.fetch().glob("*.jar")))
 
 
-def environment(folder: Path) -> Path:
-    """The Python of an environment with PySpark 3.5 in `folder`, made if it is not there."""
-    python, complete, packages = folder / "bin" / "python", folder / "complete", _packages()
+def environment(folder: Path, packages: list[str]) -> Path:
+    """The Python of an environment with these packages in `folder`, made if it is not there. The first is why."""
+    python, complete = folder / "bin" / "python", folder / "complete"
     if _holds(complete, packages):
         return python
     try:
@@ -60,11 +61,11 @@ def environment(folder: Path) -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not _holds(complete, packages):
                 shutil.rmtree(folder, ignore_errors=True)
-                _run([sys.executable, "-m", "venv", str(folder)])
-                _run([str(python), "-m", "pip", "install", "--quiet", "--no-input", "--no-compile", *packages])
+                _run(packages[0], [sys.executable, "-m", "venv", str(folder)])
+                _run(packages[0], [str(python), "-m", "pip", "install", "--quiet", "--no-input", "--no-compile", *packages])
                 complete.write_text("\n".join(packages))
     except OSError as error:
-        raise ServerMissing(f"needs {PYSPARK} in {folder}, which cannot be made: {error}") from error
+        raise ServerMissing(f"needs {packages[0]} in {folder}, which cannot be made: {error}") from error
     return python
 
 
@@ -79,11 +80,16 @@ def lakelock_for(folder: Path) -> Path:
 
 def _packages() -> list[str]:
     """PySpark 3.5, what lakelock and its extras for Spark need besides, and what its tests need."""
-    needed = [PYSPARK, *_TESTS]
+    return [PYSPARK, *_TESTS, *needed_by_lakelock(_EXTRAS)]
+
+
+def needed_by_lakelock(extras: Collection[str] = ()) -> list[str]:
+    """What lakelock asks for, and these extras of it besides PySpark."""
+    needed = []
     for requirement in requires("lakelock") or []:
         package, _, condition = requirement.partition(";")
         extra = condition.partition("extra == ")[2].strip(" \"'()")
-        if (not extra or extra in _EXTRAS) and not package.startswith(("lakelock", "pyspark")):
+        if (not extra or extra in extras) and not package.startswith(("lakelock", "pyspark")):
             needed.append(package.strip() if extra else requirement)
     return needed
 
@@ -92,11 +98,15 @@ def _holds(complete: Path, packages: list[str]) -> bool:
     return complete.exists() and complete.read_text() == "\n".join(packages)
 
 
-def _run(command: list[str]) -> None:
+def _run(wanted: str, command: list[str]) -> None:
     try:
         subprocess.run(command, check=True, capture_output=True, text=True, timeout=_WITHIN_S, stdin=subprocess.DEVNULL)
     except subprocess.CalledProcessError as error:
         last = (error.stderr or error.stdout or "").strip()[-300:]
-        raise ServerMissing(f"needs {PYSPARK}, or its Python in {PYTHON}: {last}") from error
+        raise ServerMissing(_missing(wanted, last)) from error
     except subprocess.TimeoutExpired as error:
-        raise ServerMissing(f"needs {PYSPARK}, or its Python in {PYTHON}: not installed within {_WITHIN_S:.0f} s") from error
+        raise ServerMissing(_missing(wanted, f"not installed within {_WITHIN_S:.0f} s")) from error
+
+
+def _missing(wanted: str, why: str) -> str:
+    return f"needs {wanted}{f', or its Python in {PYTHON}' if wanted == PYSPARK else ''}: {why}"
