@@ -1,4 +1,4 @@
-"""Docstrings on the site: lines that begin with the name of a parameter become a list."""
+"""Docstrings on the site: lines that begin with the name of a parameter become a list, and examples become code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,14 @@ class DocstringLists(Extension):
 
     def on_object(self, *, obj: Object, **_: Any) -> None:
         if obj.docstring is not None:
-            obj.docstring.value = "\n\n".join(map(as_list, obj.docstring.value.split("\n\n")))
+            obj.docstring.value = "\n\n".join(map(shown, obj.docstring.value.split("\n\n")))
+
+
+def shown(paragraph: str) -> str:
+    """The paragraph in Markdown."""
+    if paragraph.startswith(">>> "):
+        return f"```pycon\n{re.sub(' *# doctest:.*', '', paragraph).rstrip()}\n```"
+    return as_list(paragraph)
 
 
 def as_list(paragraph: str) -> str:
