@@ -24,6 +24,7 @@ from lakelock.storage.base import is_text
 from lakelock.str_enum import StrEnum
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files import LogFile
 from lakelock.table.partitions import partition_metadata
 from lakelock.table.snapshot import DataFile
 
@@ -60,8 +61,9 @@ class Marker:
 
     @property
     def group(self) -> FileGroupId:
-        """The file group that the announced file is a slice of."""
-        return FileGroupId(self.partition, self.file_name.split("_", 1)[0])
+        """The file group that the announced file is a slice of, or a log file on one."""
+        log = LogFile.parse(self.data_key)
+        return FileGroupId(self.partition, self.file_name.split("_", 1)[0]) if log is None else log.group
 
     def key(self, instant: str) -> str:
         """The key of the marker itself, as a direct marker."""

@@ -9,7 +9,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelock.table.row_versions import ByCommitTime
+from lakelock.table.row_versions import ByCommitTime, WrittenRows
 
 KEY = "_hoodie_record_key"
 COLUMNS = pa.schema([(KEY, pa.string()), ("x", pa.int64()), ("y", pa.string())])
@@ -30,6 +30,10 @@ def table(rows: list[tuple[Any, ...]]) -> pa.Table:
     )
 
 
+def written(rows: list[tuple[Any, ...]], gone: Any = None, columns: frozenset[str] | None = None) -> WrittenRows:
+    return WrittenRows(table(rows).column(KEY), lambda: table(rows), gone, columns)
+
+
 @given(
     stored=st.lists(st.tuples(KEYS, st.integers(10, 19), st.sampled_from("stu")), max_size=8),
     steps=STEPS,
@@ -47,7 +51,7 @@ def test_merged_columns_have_the_rows_that_updates_one_by_one_have(
         if kind == "rows":
             given_rows, flags = what
             gone = np.array(flags[: len(given_rows)], np.bool_)
-            versions.add_rows(table(given_rows), gone)
+            versions.add_rows(written(given_rows, gone))
             for (key, x, y), is_gone in zip(given_rows, gone, strict=True):
                 rows.pop(key, None)
                 if not is_gone:
@@ -57,7 +61,7 @@ def test_merged_columns_have_the_rows_that_updates_one_by_one_have(
             for key in what[0]:
                 rows.pop(key, None)
         else:
-            versions.add_rows(table(what[0]), written=[KEY, kind])
+            versions.add_rows(written(what[0], columns=frozenset({KEY, kind})))
             for key, x, y in what[0]:
                 rows.setdefault(key, {"x": None, "y": None})[kind] = x if kind == "x" else y
     whole = table(stored)

@@ -20,7 +20,7 @@ import fastavro
 
 from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError, TableError
 from lakelock.table.avro import checked_schema
-from lakelock.table.layout import FileGroupId
+from lakelock.table.layout import FileGroupId, in_partition
 
 _NAME = re.compile(r"\.([^_/]+)_([0-9]{17}|[0-9]{14})\.log\.([0-9]{1,9})(?:_([^_/]+))?", re.ASCII).fullmatch
 
@@ -43,11 +43,14 @@ class LogFile(NamedTuple):
         return cls(partition, match[1], match[2], int(match[3]), match[4] or "", size_bytes) if match else None
 
     @property
-    def key(self) -> str:
-        """Where the file is."""
+    def name(self) -> str:
         token = f"_{self.token}" if self.token else ""
-        name = f".{self.file_id}_{self.instant}.log.{self.version}{token}"
-        return f"{self.partition}/{name}" if self.partition else name
+        return f".{self.file_id}_{self.instant}.log.{self.version}{token}"
+
+    @property
+    def key(self) -> str:
+        """Where the file is; also its relative path in commit metadata."""
+        return in_partition(self.partition, self.name)
 
     @property
     def group(self) -> FileGroupId:

@@ -1,13 +1,15 @@
 """What a block of a log file says of rows: whole rows, parts of rows, or deletes, as Arrow columns.
 
 Blocks hold Avro, whose rows are Python objects for a moment, or a whole Parquet file, of which only the needed columns are
-read.
+read: first the keys, and the others only if one of its rows is shown.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from itertools import islice
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -17,15 +19,15 @@ import pyarrow.parquet as pq
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.table.column_types import arrow_fields
 from lakelock.table.log_files import Block, BlockHeader, BlockKind, deletes_in, records_in, schema_of
-from lakelock.table.row_versions import ByEventTime, RowVersions
+from lakelock.table.row_versions import ByEventTime, RowVersions, WrittenRows
 from lakelock.table.rows import Fields, read_as
 from lakelock.table.schema import DELETED, RECORD_KEY
 
 READ_OPTIMIZED = 'read(query_type="read_optimized") reads the base files, without what the log files have changed since'
 OPERATION = "_hoodie_operation"
-_AVRO_ROWS = 10_000
-"""How many rows are Python objects at a time."""
-_PARQUET_ROWS = 131_072
+_KEY, _DELETED = pa.field(RECORD_KEY, pa.string()), pa.field(DELETED, pa.bool_())
+_AT_ONCE = 10_000
+"""How many rows of an Avro block are Python objects at a time."""
 
 
 def add_block(block: Block, versions: RowVersions) -> None:
@@ -36,55 +38,87 @@ def add_block(block: Block, versions: RowVersions) -> None:
     is_partial = block.header.get(BlockHeader.IS_PARTIAL, "").lower() == "true"
     if is_partial and isinstance(versions, ByEventTime):
         raise _unread(block, "parts of rows where versions are ordered by event time")
-    wanted = versions.columns
-    if DELETED not in wanted.names:
-        wanted = pa.schema([*wanted, pa.field(DELETED, pa.bool_())])
-    for found in _rows_in(block, Fields(wanted)):
-        rows, there = read_as(found, wanted, block.source), Fields(found.schema)
-        if rows.column(RECORD_KEY).null_count:
-            raise CorruptTableError(f"{block.source} has a row without a record key", file=block.source)
-        gone = None
-        if there.index(DELETED) >= 0:
-            gone = np.asarray(pc.fill_null(rows.column(DELETED), fill_value=False), np.bool_)
-        written = [name for name in versions.columns.names if there.index(name) >= 0] if is_partial else None
-        versions.add_rows(rows.select(versions.columns.names), gone, written)
+    found = _rows_in(block, Fields([*versions.columns, _DELETED]))
+    keyed = read_as(found.read([RECORD_KEY, DELETED]), pa.schema([_KEY, _DELETED]), block.source)
+    keys, there = keyed.column(0), Fields(pa.field(name, pa.null()) for name in found.names)
+    if keys.null_count:
+        raise CorruptTableError(f"{block.source} has a row without a record key", file=block.source)
+    gone = None
+    if there.index(DELETED) >= 0:
+        gone = np.asarray(pc.fill_null(keyed.column(1), fill_value=False), np.bool_)
+    written = frozenset(name for name in versions.columns.names if there.index(name) >= 0) if is_partial else None
+    columns = versions.columns
+
+    def load() -> pa.Table:
+        return read_as(found.read(columns.names), columns, block.source)
+
+    versions.add_rows(WrittenRows(keys, load, gone, written))
 
 
-def _rows_in(block: Block, wanted: Fields) -> Iterator[pa.Table]:
-    """The rows of a block, with those of its columns that are wanted."""
+class _Rows(Protocol):
+    """The rows of a block; `names` are those of its columns that are wanted."""
+
+    names: list[str]
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        """The rows, with those of these columns that they have."""
+        ...
+
+
+def _rows_in(block: Block, wanted: Fields) -> _Rows:
     if BlockHeader.COMPACTED_INSTANTS in block.header:
         raise _unread(block, "blocks that were compacted into one")
     if block.kind is BlockKind.PARQUET:
-        yield from _from_parquet(block, wanted)
-    elif block.kind is BlockKind.AVRO:
-        yield from _from_avro(block, wanted)
-    else:
-        raise _unread(block, f"log blocks with {block.kind.name}")
+        return _ParquetRows(block, wanted)
+    if block.kind is BlockKind.AVRO:
+        return _AvroRows(block, wanted)
+    raise _unread(block, f"log blocks with {block.kind.name}")
 
 
-def _from_parquet(block: Block, wanted: Fields) -> Iterator[pa.Table]:
-    try:
-        with pq.ParquetFile(pa.BufferReader(block.content), coerce_int96_timestamp_unit="us") as file:
-            names = file.schema_arrow.names
-            _refuse_operations(names, block)
-            present = [name for name in names if wanted.index(name) >= 0]
-            for batch in file.iter_batches(_PARQUET_ROWS, columns=present):
-                yield pa.Table.from_batches([batch])
-    except (pa.ArrowException, OSError) as error:
-        raise CorruptTableError(f"{block.source} cannot be read: {error}", file=block.source) from error
+class _ParquetRows:
+    """Each column is read when it is asked for."""
 
+    def __init__(self, block: Block, wanted: Fields) -> None:
+        self._source = block.source
+        with self._readable():
+            self._file = pq.ParquetFile(pa.BufferReader(block.content), coerce_int96_timestamp_unit="us")
+            names = self._file.schema_arrow.names
+        _refuse_operations(names, block)
+        self.names = [name for name in names if wanted.index(name) >= 0]
 
-def _from_avro(block: Block, wanted: Fields) -> Iterator[pa.Table]:
-    definition, parsed = schema_of(block)
-    fields = list(arrow_fields(definition, block.source))
-    _refuse_operations([field.name for field in fields], block)
-    schema, records = pa.schema([field for field in fields if wanted.index(field.name) >= 0]), records_in(block, parsed)
-    while batch := list(islice(records, _AVRO_ROWS)):
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        asked = Fields(pa.field(name, pa.null()) for name in columns)
+        with self._readable():
+            return self._file.read([name for name in self.names if asked.index(name) >= 0])
+
+    @contextmanager
+    def _readable(self) -> Iterator[None]:
         try:
-            columns = [pa.array([record[field.name] for record in batch], field.type) for field in schema]
-        except (pa.ArrowException, KeyError, TypeError, ValueError, OverflowError) as error:
-            raise CorruptTableError(f"{block.source} does not hold what its schema says: {error}", file=block.source) from error
-        yield pa.table(columns, schema=schema)
+            yield
+        except (pa.ArrowException, OSError) as error:
+            raise CorruptTableError(f"{self._source} cannot be read: {error}", file=self._source) from error
+
+
+class _AvroRows:
+    """All columns are read at once: a row says only by its values how long they are."""
+
+    def __init__(self, block: Block, wanted: Fields) -> None:
+        definition, parsed = schema_of(block)
+        fields = list(arrow_fields(definition, block.source))
+        _refuse_operations([field.name for field in fields], block)
+        schema, records = pa.schema([field for field in fields if wanted.index(field.name) >= 0]), records_in(block, parsed)
+        parts = [schema.empty_table()]
+        while batch := list(islice(records, _AT_ONCE)):
+            try:
+                columns = [pa.array([record[field.name] for record in batch], field.type) for field in schema]
+            except (pa.ArrowException, KeyError, TypeError, ValueError, OverflowError) as error:
+                told = f"{block.source} does not hold what its schema says: {error}"
+                raise CorruptTableError(told, file=block.source) from error
+            parts.append(pa.table(columns, schema=schema))
+        self.names, self._rows = schema.names, pa.concat_tables(parts)
+
+    def read(self, columns: Sequence[str]) -> pa.Table:
+        return self._rows
 
 
 def _refuse_operations(names: Sequence[str], block: Block) -> None:

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
@@ -25,6 +26,19 @@ Places = npt.NDArray[np.int64]
 Flags = npt.NDArray[np.bool_]
 
 
+@dataclass(frozen=True)
+class WrittenRows:
+    """Rows of a log file: their keys, none of them null, and all their columns on demand.
+
+    `gone`: which of them are deletes. `written`: the columns that they have, where the others of a row stay; None for all.
+    """
+
+    keys: pa.ChunkedArray
+    load: Callable[[], pa.Table]
+    gone: Flags | None = None
+    written: frozenset[str] | None = None
+
+
 class RowVersions(Protocol):
     """The versions of one file slice's rows. What log files say is added in their order, then the base file is merged.
 
@@ -33,8 +47,8 @@ class RowVersions(Protocol):
 
     columns: pa.Schema
 
-    def add_rows(self, rows: pa.Table, gone: Flags | None = None, written: Iterable[str] | None = None) -> None:
-        """Add rows, none without a key. `gone`: which of them are deletes. `written`: their columns, where the others stay."""
+    def add_rows(self, rows: WrittenRows) -> None:
+        """Add rows with these columns."""
         ...
 
     def add_deletes(self, deletes: Iterable[tuple[str, Any]]) -> None:
@@ -42,11 +56,11 @@ class RowVersions(Protocol):
         ...
 
     def merged(self, stored: pa.Table) -> pa.Table:
-        """The rows of the base file's next batch after the changes to their keys."""
+        """Of the base file's next batch, the rows that are shown, and perhaps new versions of others."""
         ...
 
     def rest(self) -> pa.Table:
-        """The rows whose keys no batch had."""
+        """The rows that are shown and that no batch had: at the end."""
         ...
 
 
@@ -62,23 +76,26 @@ class _Step(NamedTuple):
 
 
 class ByCommitTime:
-    """The later version counts. Everything is done for whole columns, and the order of rows is not kept."""
+    """The later version counts. Everything is done for whole columns, and the order of rows is not kept.
+
+    Of a block whose rows have all been written again, only the keys are read.
+    """
 
     def __init__(self, columns: pa.Schema) -> None:
         self.columns = columns
-        self._parts: list[pa.Table] = []
+        self._parts: list[WrittenRows] = []
         self._keys: list[pa.Array] = []
         self._steps: list[_Step] = []
         self._count = 0
 
-    def add_rows(self, rows: pa.Table, gone: Flags | None = None, written: Iterable[str] | None = None) -> None:
-        places = np.arange(self._count, self._count + rows.num_rows)
-        if gone is not None:
-            places[gone] = _GONE
-        self._keys += rows.column(RECORD_KEY).chunks
-        self._steps.append(_Step(places, None if written is None else frozenset(written)))
+    def add_rows(self, rows: WrittenRows) -> None:
+        places = np.arange(self._count, self._count + len(rows.keys))
+        if rows.gone is not None:
+            places[rows.gone] = _GONE
+        self._keys += rows.keys.chunks
+        self._steps.append(_Step(places, rows.written))
         self._parts.append(rows)
-        self._count += rows.num_rows
+        self._count += len(rows.keys)
 
     def add_deletes(self, deletes: Iterable[tuple[str, Any]]) -> None:
         keys = pa.array([key for key, _ in deletes], pa.string())
@@ -86,6 +103,7 @@ class ByCommitTime:
         self._steps.append(_Step(np.full(len(keys), _GONE), None))
 
     def merged(self, stored: pa.Table) -> pa.Table:
+        """Without the rows that were written again, which `rest` has, unless values of theirs are in the base file."""
         if not len(self._names):
             return stored
         numbers = pc.index_in(stored.column(RECORD_KEY), value_set=self._names).fill_null(-1).to_numpy()
@@ -99,29 +117,56 @@ class ByCommitTime:
         self._met[numbers[changed]] = True
         kept = np.ones(stored.num_rows, np.bool_)
         kept[changed] = False
-        changed = changed[~self._are_gone[numbers[changed]]]
-        return pa.concat_tables([stored.filter(pa.array(kept)), self._newest(numbers[changed], stored, changed)])
+        others = stored.filter(pa.array(kept))
+        partly = changed[self._are_partial[numbers[changed]]]
+        return pa.concat_tables([others, self._newest(numbers[partly], stored, partly)]) if len(partly) else others
 
     def rest(self) -> pa.Table:
-        return self._newest(np.flatnonzero(~self._met & ~self._are_gone), self.columns.empty_table(), np.array([], np.int64))
+        left = np.flatnonzero(~self._are_gone & ~(self._are_partial & self._met))
+        left = left[np.argsort(self._places[0][1][left], kind="stable")]  # rows are taken faster in their order
+        return self._newest(left, self.columns.empty_table(), np.array([], np.int64))
 
     def _newest(self, numbers: Places, stored: pa.Table, at: Places) -> pa.Table:
         """The newest versions of keys with these numbers; `at`: their places in the base file's batch, if they have any."""
         found: dict[str, pa.ChunkedArray] = {}
-        for names, places in self._places:
-            wanted, sources = places[numbers], [self._rows.select(names)]
+        rows, all_places = self._read
+        for names, places in all_places:
+            wanted, sources = places[numbers], [rows.select(names)]
             if len(wanted) and wanted.min() < 0:  # some values are not in the log files
                 sources += [stored.select(names), _no_values(stored.select(names).schema)]
-                nowhere = self._count + stored.num_rows
-                wanted = np.where(wanted == _BASE, self._count + at if len(at) else nowhere, wanted)
+                nowhere = rows.num_rows + stored.num_rows
+                wanted = np.where(wanted == _BASE, rows.num_rows + at if len(at) else nowhere, wanted)
                 wanted[wanted == _GONE] = nowhere
-            taken = take_rows(pa.concat_tables(sources), wanted)
+            there = pa.concat_tables(sources)
+            every = len(wanted) == there.num_rows and bool((wanted == np.arange(len(wanted))).all())
+            taken = there if every else take_rows(there, wanted)
             found |= dict(zip(names, taken.columns, strict=True))
         return pa.table([found[name] for name in self.columns.names], schema=self.columns)
 
     @cached_property
-    def _rows(self) -> pa.Table:
-        return pa.concat_tables([self.columns.empty_table(), *self._parts]).combine_chunks()
+    def _read(self) -> tuple[pa.Table, list[tuple[list[str], Places]]]:
+        """The rows of all blocks that a last value is in, and for columns that were always written together, the place of each
+        key's last value among them.
+        """
+        counts = [len(part.keys) for part in self._parts]
+        needed, shift = np.zeros(self._count, np.bool_), np.zeros(self._count, np.int64)
+        for _, places in self._places:
+            needed[places[places >= 0]] = True
+        loaded, start, skipped = [self.columns.empty_table()], 0, 0
+        for part, count in zip(self._parts, counts, strict=True):
+            if needed[start : start + count].any():
+                loaded.append(part.load())
+                shift[start : start + count] = skipped
+            else:
+                skipped += count
+            start += count
+        moved = []
+        for names, places in self._places:
+            there = places >= 0
+            now = places.copy()
+            now[there] -= shift[places[there]]
+            moved.append((names, now))
+        return pa.concat_tables(loaded).combine_chunks(), moved
 
     @cached_property
     def _coded(self) -> tuple[pa.Array, list[Places]]:
@@ -144,6 +189,14 @@ class ByCommitTime:
         """Which keys have no row at last."""
         last: Flags = self._last(None) == _GONE
         return last
+
+    @cached_property
+    def _are_partial(self) -> Flags:
+        """Which keys have a row some of whose values are in the base file."""
+        found = np.zeros(len(self._names), np.bool_)
+        for _, places in self._places:
+            found |= places == _BASE
+        return found & ~self._are_gone
 
     @cached_property
     def _places(self) -> list[tuple[list[str], Places]]:
@@ -196,18 +249,17 @@ class ByEventTime:
         self._count = 0
         self._last: dict[str, Change] = {}
 
-    def add_rows(self, rows: pa.Table, gone: Flags | None = None, written: Iterable[str] | None = None) -> None:
-        deleted = np.zeros(rows.num_rows, np.bool_) if gone is None else gone
-        orders = comparable(rows.column(self._ordering))
-        for number, (key, is_gone, order) in enumerate(
-            zip(rows.column(RECORD_KEY).to_pylist(), deleted.tolist(), orders, strict=True)
-        ):
+    def add_rows(self, rows: WrittenRows) -> None:
+        table = rows.load()
+        deleted = np.zeros(table.num_rows, np.bool_) if rows.gone is None else rows.gone
+        orders = comparable(table.column(self._ordering))
+        for number, (key, is_gone, order) in enumerate(zip(rows.keys.to_pylist(), deleted.tolist(), orders, strict=True)):
             change = Change(None if is_gone else self._count + number, order)
             known = self._last.get(key)
             if known is None or counts(change, known):
                 self._last[key] = change
-        self._parts.append(rows)
-        self._count += rows.num_rows
+        self._parts.append(table)
+        self._count += table.num_rows
 
     def add_deletes(self, deletes: Iterable[tuple[str, Any]]) -> None:
         for key, value in deletes:
