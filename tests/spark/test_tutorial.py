@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from code import InteractiveConsole
 from pathlib import Path
 
 import pytest
@@ -26,18 +27,32 @@ def typed(block: str) -> str:
     return done.stdout
 
 
+class Prompt(InteractiveConsole):
+    """Python's prompt, where a blank line ends a function. An error ends the test."""
+
+    def type(self, block: str) -> None:
+        for line in [*block.splitlines(), ""]:
+            self.push(line)
+
+    def showtraceback(self) -> None:
+        raise AssertionError(sys.exc_info()[1]) from sys.exc_info()[1]
+
+    def showsyntaxerror(self, filename: str | None = None, **_: object) -> None:
+        raise AssertionError(sys.exc_info()[1]) from sys.exc_info()[1]
+
+
 def test_every_block_of_the_tutorial_runs_and_says_what_the_page_says(
     spark: SparkSession, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    names: dict[str, object] = {}
+    prompt = Prompt()
     said: list[str] = []
     try:
         for language, block in BLOCK.findall(PAGE.read_text()):
             here = block.replace("/tmp/tutorial", str(tmp_path))
             if language == "python":
-                exec(compile(here, str(PAGE), "exec"), names)
+                prompt.type(here)
                 said.append(capfd.readouterr().out)
-            elif language == "bash" and not here.startswith("pip install"):
+            elif language == "bash" and "pip install" not in here:
                 said.append(typed(here))
             elif language == "text":
                 shown, seen = shape(here), shape(said[-1])
