@@ -88,6 +88,8 @@ class Observations:
     """What writes of this process added to the table's columns: it knows these, whatever the table was when it was opened."""
     void: set[str] = field(default_factory=set)
     """Instants that are decided and will never be visible: another engine rolled them back, or removed files of them."""
+    swept_until_s: dict[str, float] = field(default_factory=dict)
+    """By undone commit, until when late tasks may leave files of it, by the monotonic clock; 0 once this process is through."""
     told: dict[str, None] = field(default_factory=dict)
     """What alerts about other engines were about, oldest first: each is raised once."""
 

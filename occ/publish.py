@@ -79,9 +79,8 @@ def fate_of(table: OpenTable, instant: str, timeline: Timeline) -> InstantFate:
     shown = shown_fate(timeline, instant)
     if shown is not InstantFate.COMMITTED or timeline.state_of(instant) is not None:
         return shown
-    if is_rolled_back(table, timeline, instant) or archived_write(table.storage, instant) is None:
-        return InstantFate.GONE
-    return InstantFate.COMMITTED
+    # A rollback says nothing here: where it names an archived commit, another engine has undone what was committed.
+    return InstantFate.GONE if archived_write(table.storage, instant) is None else InstantFate.COMMITTED
 
 
 def is_withdrawn(table: OpenTable, timeline: Timeline, instant: str) -> bool:

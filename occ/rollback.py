@@ -41,6 +41,7 @@ from lakelock.occ.publish import (
     settle,
     shown_fate,
 )
+from lakelock.occ.undone import SHOWN_BESIDE
 from lakelock.storage import Created
 from lakelock.table import layout
 from lakelock.table.archive import completed_write
@@ -84,8 +85,7 @@ def _remove_old_markers(table: OpenTable, markers: MarkerSet, strays: list[str])
     table.storage.delete(sorted(of_strays - young))
     table.storage.delete(strays)
     if of_strays - young:
-        problem = "files of tasks that were killed late may have shown beside those of the commit until now; they are removed"
-        table.emit(EventKind.ALERT, markers.instant, problem=problem, files=len(of_strays - young))
+        table.emit(EventKind.ALERT, markers.instant, problem=SHOWN_BESIDE, files=len(of_strays - young))
     return of_strays & young
 
 

@@ -13,7 +13,9 @@ from functools import partial
 
 from lakelock.conflict import SHOWN, Party
 from lakelock.errors import CommitUndone, CorruptTableError, LakelockError, StorageError
+from lakelock.events import EventKind
 from lakelock.identity import OTHER_ENGINE, name_of
+from lakelock.markers.leftovers import is_data_file_of
 from lakelock.occ import commit_keys as keys
 from lakelock.occ.footprint import CommitSummary
 from lakelock.occ.log import Decision
@@ -30,6 +32,7 @@ from lakelock.texts import command
 NEWEST_ROLLBACKS = 100
 """How many of the newest rollbacks of a timeline are looked at."""
 PAUSE_S = 0.1
+SHOWN_BESIDE = "files of tasks that were killed late may have shown beside those of the commit until now; they are removed"
 
 
 @dataclass(frozen=True)
@@ -141,6 +144,38 @@ def _undone(table: OpenTable, party: Party, rollbacks: Sequence[Instant], metada
         planned = {in_partition(partition, name) for partition, names in named for name in names}
         found.append(Undone(party, rollback, len(files), tuple(missing(table, [f for f in files if f in planned]))))
     return min(found, key=lambda each: (not each.gone, each.rollback.is_completed))
+
+
+def remove_strays_of_undone(table: OpenTable, timeline: Timeline) -> int:
+    """Delete the files of late tasks whose markers a rollback of their commit has removed: the commit does not name them.
+
+    They would show beside its files as soon as a reader goes by names. A listing of each partition that such a commit wrote; by
+    each process at its first look and until no task can be at work any more. Returns how many files there were.
+    """
+    observed, now_s = table.observed, table.runtime.monotonic_s()
+    found = rolled_back_commits(table, timeline)
+    until_s = {i: observed.swept_until_s.setdefault(i, now_s + table.settings.heartbeat.limit_s) for i in found}
+    commits = [i for i in timeline.commits if until_s.get(i.requested, 0.0) > 0.0]
+    removed = 0
+    for commit in commits:
+        metadata = read_commit(table.storage, commit)
+        if keys.DECISION in metadata.extra:  # other engines reconcile their commits themselves
+            named = {stat.path for stat in metadata.stats}
+            partitions = sorted({stat.partition_path or "" for stat in metadata.stats})
+            looks = [partial(_files_in, table, partition, commit.requested) for partition in partitions]
+            strays = sorted(key for files in table.io.gather(looks) for key in files if key not in named)
+            if strays:
+                table.storage.delete(strays)
+                problem = f"{SHOWN_BESIDE}; the rollback of the commit by {OTHER_ENGINE} had removed their markers"
+                table.emit(EventKind.ALERT, commit.requested, problem=problem, files=len(strays))
+            removed += len(strays)
+        if now_s >= until_s[commit.requested]:
+            observed.swept_until_s[commit.requested] = 0.0
+    return removed
+
+
+def _files_in(table: OpenTable, partition: str, instant: str) -> list[str]:
+    return [item.key for item in table.storage.list(partition) if is_data_file_of(item.key, instant)]
 
 
 def own_commit_undone(table: OpenTable, decision: Decision, timeline: Timeline) -> Undone | None:

@@ -27,7 +27,7 @@ from lakelock.occ.reservations import end_dead
 from lakelock.occ.retention import Budget, Progress
 from lakelock.occ.savepoints import withdraw_unfinished
 from lakelock.occ.schema import SchemaHistory
-from lakelock.occ.undone import how_to_go_on, unrepaired
+from lakelock.occ.undone import how_to_go_on, remove_strays_of_undone, unrepaired
 from lakelock.table.eligibility import check_writable
 from lakelock.table.properties import TableProperties
 
@@ -161,7 +161,7 @@ def upkeep(table: OpenTable, *, dry_run: bool = False, progress: Progress | None
 
     nobody: tuple[str, ...] = ()
     reaped = step("finish the dead", lambda _: _would_reap(table) if dry_run else _reap(table, problems), nobody)
-    step("look for undone commits", lambda _: _tell_undone(table, problems), None)
+    step("look for undone commits", lambda _: _look_for_undone(table, problems, dry_run=dry_run), None)
     cleaned = step("clean", lambda half: clean(table, half, dry_run=dry_run), Cleaned())
     archived = step("archive", lambda half: archive(table, half, dry_run=dry_run), Archived())
     collected = step("collect", lambda _: _would_collect(table) if dry_run else collect(table), 0)
@@ -185,9 +185,12 @@ def _reap(table: OpenTable, problems: list[str]) -> tuple[str, ...]:
     return tuple(each.instant for each in reaped)
 
 
-def _tell_undone(table: OpenTable, problems: list[str]) -> None:
-    """Commits that another engine has undone are problems until a repair has taken them out."""
-    found = unrepaired(table, table.timeline())
+def _look_for_undone(table: OpenTable, problems: list[str], *, dry_run: bool) -> None:
+    """Commits that another engine has undone are problems until a repair has taken them out. Late files of theirs go now."""
+    timeline = table.timeline()
+    found = unrepaired(table, timeline)
+    if not dry_run:
+        remove_strays_of_undone(table, timeline)
     if found:
         table.observed.met_foreign()
     problems += [f"{each}; {how_to_go_on(table)}" for each in found]

@@ -103,6 +103,18 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
         (careless.ONLY_THE_LAST, _beside(undone_commits.test_of_two_rollbacks_the_one_that_removed_files_counts)),
         (careless.NOT_AWAITED, _beside(undone_commits.test_a_plan_that_is_being_written_is_waited_for)),
         (
+            careless.LATE_FILES,
+            _beside(undone_commits.test_upkeep_removes_files_of_late_tasks_whose_markers_the_rollback_took_away_and_no_others),
+        ),
+        (
+            careless.LOOKED_FOR_TWICE,
+            _beside(undone_commits.test_upkeep_looks_for_late_files_of_an_undone_commit_only_as_long_as_a_task_may_write_them),
+        ),
+        (
+            careless.UNDONE_IN_THE_ARCHIVE,
+            _beside(undone_commits.test_an_undone_commit_is_still_committed_once_it_is_archived),
+        ),
+        (
             careless.TOO_EARLY,
             _beside(
                 undone_commits.test_the_other_half_of_an_overlap_that_comes_after_my_look_is_found_by_the_next_beginning_once

@@ -12,10 +12,12 @@ from tests.api import (
     AppTransaction,
     ArrowEngine,
     CommitMetadata,
+    DataFile,
     EventKind,
     Instant,
     LocalStorage,
     MemoryStorage,
+    Outcome,
     RollbackPlan,
     State,
     Storage,
@@ -511,3 +513,63 @@ def test_upkeep_names_what_was_undone_and_archives_nothing_of_it_before_the_repa
     engine.repair()
     after = keeper.upkeep()
     assert not any("undone" in problem for problem in after.problems) and "undone" not in after.archived.held_by
+
+
+def undone_insert(storage: Meddled, peer: Peer) -> str:
+    """The instant of an insert that was undone while it was published."""
+    storage.before(publishes, lambda: peer.roll_back(pending(storage.inner)))
+    with pytest.raises(CommitUndone) as caught:
+        opened(storage).insert(rows(NEW))
+    return str(caught.value.details["instant"])
+
+
+def test_upkeep_removes_files_of_late_tasks_whose_markers_the_rollback_took_away_and_no_others(storage, peer) -> None:
+    victim = undone_insert(storage, peer)
+    kept = {file.key for file in writer(storage).snapshot().files}
+    late = [DataFile(partition, "f-0", "0-9-9", victim).key for partition in ("month=1", "month=2")]
+    elsewhere = DataFile("month=1", "f-0", "0-9-9", earlier(victim)).key
+    for key in (*late, elsewhere):
+        storage.inner.put(key, b"rows")
+    told = Recorder()
+    keeper = writer(storage, listener=told)
+    keeper.upkeep(dry_run=True)
+    assert storage.inner.get(late[0]) is not None
+    keeper.upkeep()
+    assert storage.inner.get(late[0]) is None, "the commit wrote into month 1 only"
+    assert storage.inner.get(elsewhere) is not None
+    assert any(victim == e.instant and "killed late" in str(e.facts.get("problem")) for e in told.events)
+    assert kept - {key for key in kept if victim in key} <= {item.key for item in storage.inner.list("")}
+
+
+def test_upkeep_looks_for_late_files_of_an_undone_commit_only_as_long_as_a_task_may_write_them(storage, peer) -> None:
+    victim = undone_insert(storage, peer)
+    noted, runtime = Noted(storage.inner), ManualRuntime(start_ms=parse_instant(victim) + 60_000)
+    keeper = writer(noted, runtime=runtime)
+    looks = []
+    for _ in range(3):
+        noted.noted.clear()
+        keeper.upkeep()
+        looks.append(noted.noted.count(("list", "month=1")))
+        runtime.advance(keeper.table.settings.heartbeat.limit_s)
+    assert looks[0] == looks[1] == looks[2] + 1
+
+
+def test_an_undone_commit_is_still_committed_once_it_is_archived(storage, peer) -> None:
+    victim = undone_insert(storage, peer)
+    engine = opened(storage)
+    engine.repair()
+    for number in range(6):
+        engine.insert(rows((f"k{number}", 0, "2")))
+    eager = replace(
+        QUICK,
+        archive=ArchiveSettings(min_commits=7, max_commits=8, min_age_s=0.0),
+        clean=CleanSettings(keep_commits=1, readers_s=0.0),
+        checkpoint=CheckpointSettings(every_commits=0),
+    )
+    keeper = writer(storage, eager)
+    timeline = keeper.table.timeline()
+    assert timeline.state_of(victim) is not None and keeper.outcome(victim) is Outcome.COMMITTED
+    keeper.upkeep()
+    after = keeper.table.timeline()
+    assert after.state_of(victim) is None and after.rollbacks, "the rollback of it is still there"
+    assert keeper.outcome(victim) is Outcome.COMMITTED

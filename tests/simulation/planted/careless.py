@@ -33,7 +33,7 @@ BUGS_BESIDE_THE_CARELESS = (
         "occ.overlaps:LookBack.look",
         "undone = undone_commits(table, timeline, known=self._settled)",
         "undone = []",
-        also=(Edit("occ.upkeep:_tell_undone", "found = unrepaired(table, table.timeline())", "found = []"),),
+        also=(Edit("occ.upkeep:_look_for_undone", "found = unrepaired(table, timeline)", "found = []"),),
         within=4000,
         among=CARELESS,
         seed=54,
@@ -119,4 +119,26 @@ WITHDRAWN_BY_OTHERS = Planted(
     "occ.commit:Commit._ensure_pending",
     "since = decided_for(instant, view.decisions)",
     "since = None",
+)
+LATE_FILES = Planted(
+    "late files of an undone commit",
+    "the files of late tasks stay, of which a rollback removed the markers while their commit was completed",
+    "occ.undone:remove_strays_of_undone",
+    "strays = sorted(key for files in table.io.gather(looks) for key in files if key not in named)",
+    "strays = []",
+)
+LOOKED_FOR_TWICE = Planted(
+    "undone commits for ever",
+    "each run of upkeep lists the partitions of each undone commit",
+    "occ.undone:remove_strays_of_undone",
+    "if now_s >= until_s[commit.requested]:",
+    "if False:",
+)
+UNDONE_IN_THE_ARCHIVE = Planted(
+    "undone in the archive",
+    "an archived commit that a rollback names is told as rejected",
+    "occ.publish:fate_of",
+    "return InstantFate.GONE if archived_write(table.storage, instant) is None else InstantFate.COMMITTED",
+    "gone = is_rolled_back(table, timeline, instant) or archived_write(table.storage, instant) is None\n"
+    "    return InstantFate.GONE if gone else InstantFate.COMMITTED",
 )
