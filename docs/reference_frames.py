@@ -126,8 +126,8 @@ delete by key, and for a merge whose `on` equates the key and partition columns;
 
 CONFLICTS_NOTES = """"The same partition" in the profile `delta` means: files of it whose recorded column ranges do not rule
 out that they hold a row that was read. In the profiles `strict` and `delta`, keys that an upsert brings are rows that it
-reads. `strict` looks into the other's files for them, `delta` does not. OPTIMIZE yields to whoever rewrites one of its file
-groups, even if it came first.
+reads. `strict` looks into the other's files for them, `delta` does not. OPTIMIZE yields to a writer that rewrites one of its
+file groups, even if it came first.
 
 All profiles apply a version of an application once, and none lets two transactions rewrite one file group.
 `lakelock conflicts explain` says why a transaction of yours was rejected ([read a conflict](howto-read-a-conflict.md)).
@@ -206,7 +206,7 @@ with LakeTable.for_path(spark, path) as table:  # or table.close()
     table.upsert(corrections)
 ```
 
-A table that nobody refers to any more is closed when Python collects it, which may be late. A ZooKeeper server lets in 60 connections
+A table that is no longer referred to is closed when Python collects it, which may be late. A ZooKeeper server lets in 60 connections
 from one address by default (`maxClientCnxns`), and hangs up on the next one without a word; raise it where more tables are open at once
 on one machine."""  # noqa: E501 - rows of a table
 

@@ -59,7 +59,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "The hint names the setting of the other writer. See [tables of Java Hudi](howto-java-hudi.md).",
     ),
     e.CorruptTableError: Advice(
-        "A timeline file, decision, marker or property file is damaged, or somebody edited or removed files under `.hoodie/`.",
+        "A timeline file, decision, marker or property file is damaged, or files were edited or removed under `.hoodie/`.",
         "`lakelock doctor PATH` names the file. Restore it from a backup or an older object version. Do not delete decisions.",
     ),
     e.StorageError: Advice(
@@ -121,8 +121,8 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "Run again when fewer writers commit. If it persists, `lakelock doctor PATH` checks the lock and the clock.",
     ),
     e.ConflictError: Advice(
-        "After this transaction had begun, somebody committed a change that it conflicts with. `error.conflict` has the rule, "
-        "both sides, and the first five things that both touch.",
+        "After this transaction had begun, another writer committed a change that it conflicts with. `error.conflict` has the "
+        "rule, both sides, and the first five things that both touch.",
         "`error.conflict.retry_helps` says whether running again can succeed. Writes of `LakeTable` were already run again "
         "`retry.attempts` times. See the rules below.",
     ),
@@ -132,18 +132,18 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "As above. Split long backfills that hold many file groups into smaller ones, one partition at a time.",
     ),
     e.ConcurrentAppendException: Advice(
-        "In the profile `delta`: somebody added files that may hold rows which this transaction read, or should have read: a "
+        "In the profile `delta`: another added files that may hold rows which this transaction read, or should have read: a "
         "condition, the keys of an upsert, a partition that it overwrites.",
         'Run again. Narrow the condition to partitions; with `concurrency.isolation = "WriteSerializable"` blind appends do '
         "not count.",
     ),
     e.ConcurrentDeleteReadException: Advice(
-        "In the profile `delta`: somebody rewrote or replaced a file that this transaction read, as an update, a delete or a "
+        "In the profile `delta`: another rewrote or replaced a file that this transaction read, as an update, a delete or a "
         "merge does.",
         "Run again. Let writers work in different partitions, and name these in their conditions.",
     ),
     e.ConcurrentDeleteDeleteException: Advice(
-        "In the profile `delta`: somebody rewrote or replaced file groups that this transaction also replaces, without having "
+        "In the profile `delta`: another rewrote or replaced file groups that this transaction also replaces, without having "
         "read their rows: two overwrites, or an overwrite and an `optimize`.",
         "Run again.",
     ),
@@ -152,7 +152,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "Nothing is to be done: the batch is in the table. Look for a second query that uses the same application id.",
     ),
     e.MetadataChangedException: Advice(
-        "In the profile `delta`: somebody changed the table's columns after this transaction had begun.",
+        "In the profile `delta`: another writer changed the table's columns after this transaction had begun.",
         "Run again: the operation then sees the new columns.",
     ),
     e.ProtocolChangedException: Advice(
@@ -202,7 +202,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "The cause is in the first line; the rest is in Spark's log. The transaction was rolled back.",
     ),
     e.SparkGone: Advice(
-        "The driver's JVM ended or was killed, or somebody called `spark.stop()`, before a call or while a write ran. The "
+        "The driver's JVM ended or was killed, or `spark.stop()` was called, before a call or while a write ran. The "
         "message says what became of the write: storage does not need the JVM, so lakelock rolls it back at once.",
         "Start a new Spark session (if the JVM died, in a new Python process), open the table in it, and run the "
         "operation again.",
@@ -241,7 +241,7 @@ EVENTS: dict[EventKind, str] = {
     EventKind.ALERT: "something went wrong that does not change the outcome, such as files that could not be removed yet",
     EventKind.DATA_LOCKED: "the data locks of an operation are held; says which, and after how long",
     EventKind.CHECKPOINTED: "a checkpoint of the file index was written; carries its number",
-    EventKind.CLEANED: "old files that nobody needs any more were deleted; says how many",
+    EventKind.CLEANED: "old files that are not needed any more were deleted; says how many",
     EventKind.ARCHIVED: "old instants were moved from the timeline to its history; says how many",
     EventKind.RESERVED: "a write that has lost too often has reserved these `places`; `ahead` is what it waits for first",
     EventKind.WAITING_FOR_RESERVATION: "a transaction waits for `holder`, whose reservation is older",
@@ -255,7 +255,7 @@ EXITS: dict[Exit, str] = {
     Exit.ERROR: "an error of the table, the storage or the lock service; for `doctor`: a check failed (warnings end with 0); "
     "for `commits show`: there is no trace of such an instant",
     Exit.USAGE: "the command line or a setting is wrong; nothing was done",
-    Exit.LOCK_HELD: "somebody else holds the lock",
+    Exit.LOCK_HELD: "another writer holds the lock",
     Exit.CONFLICT: "a conflict; for `commits show`: this instant was rejected",
     Exit.OUTCOME_UNKNOWN: "not known; for `commits show`: this instant is still pending",
 }

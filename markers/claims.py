@@ -39,8 +39,8 @@ def capped(places: frozenset[str] | None) -> frozenset[str] | None:
 class Claim:
     """One transaction's announcement that it rewrites a file group.
 
-    `places` are the partitions to which the transaction is known to write, this group's and others; None: anywhere. So whoever
-    finds one of several claims while the others are still on their way knows where they will be.
+    `places` are the partitions to which the transaction is known to write, this group's and others; None: anywhere. So a
+    writer that finds one of several claims while the others are still on their way knows where they will be.
     """
 
     instant: str

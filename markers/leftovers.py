@@ -64,7 +64,7 @@ def find_leftovers(
     markers may have written anywhere: then the whole table is listed, as with `everywhere`. A writer of ours places each
     marker before its file.
 
-    `own`: the asker's own instant, and what it knows of its claims. Without it everybody's claims are read.
+    `own`: the asker's own instant, and what it knows of its claims. Without it all claims are read.
     """
     storage = io.storage
     markers = listed(storage, instant)

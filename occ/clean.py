@@ -230,7 +230,7 @@ def _holder(table: OpenTable, timeline: Timeline, kept: Retention, keys: set[str
     if kept.held_by:
         who = f"{kept.held_by}; nothing that was current at {kept.settled} or later may go"
         if READERS in kept.held_by:
-            return who, f"make sure that nobody reads the table as it was, and clean with {READERS}=0; or run again later"
+            return who, f"make sure that no reader needs the table as it was, and clean with {READERS}=0; or run again later"
         return who, f"wait until it has ended ({command('commits', 'ls', table.storage.uri)}), and run again"
     plans = ", ".join(str(plan) for plan in timeline.pending_clustering)
     return f"another engine's plan: {plans}", "let that engine carry it out"

@@ -273,7 +273,7 @@ class Commit:
         if archived:
             raise RolledBackError(
                 f"{mine.party.instant}: {sorted(archived)[0]} was pending when this began and has been archived since, so "
-                "nobody can tell any more whether the two conflict",
+                "whether the two conflict cannot be told any more",
                 hint="run the operation again; archive less eagerly in the other writer (hoodie.keep.min.commits)",
                 instant=mine.party.instant,
             )

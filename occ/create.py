@@ -109,7 +109,7 @@ def _check_keys(storage: Storage, file: DataFile, index: BucketIndex) -> None:
 def _compare(storage: Storage, found: TableIndex | None, wanted: TableIndex) -> None:
     if found != wanted:
         raise TableError(
-            f"{storage.uri} has the index {found or 'that somebody is recording'}, and {wanted} was given",
+            f"{storage.uri} has the index {found or 'that another process is recording'}, and {wanted} was given",
             hint=f"use {found}, or leave it out: the table knows its index" if found else "run again",
         )
 
@@ -257,7 +257,7 @@ def _record_index(storage: Storage, index: TableIndex | None) -> None:
     elif storage.get(layout.INDEX) is not None:
         raise TableError(
             f"{storage.uri} has the record of an index ({layout.INDEX}), and no table",
-            hint="somebody began to make a table with it: create the table with that index, or delete the file",
+            hint="a writer began to make a table with it: create the table with that index, or delete the file",
         )
 
 

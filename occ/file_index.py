@@ -82,7 +82,7 @@ class Effects:
             found = None if stored is not None else completed_write(self._storage, timeline, instant.requested)
             data = stored.data if stored is not None else found.data if found is not None else None
         if data is None:
-            hint = "somebody archived or removed it just now; run the command again"
+            hint = "another process archived or removed it just now; run the command again"
             raise CorruptTableError(f"{instant.file_name} is in the timeline but cannot be read", hint=hint)
         with damage_of_table(self._storage.uri):
             return effect_of(instant.requested, instant.completion or "", data, layout.timeline(instant.file_name))

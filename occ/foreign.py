@@ -199,7 +199,7 @@ def refuse_second_writer(table: OpenTable, timeline: Timeline, own: str) -> None
         return
     limit_s = table.settings.heartbeat.limit_s
     raise SecondWriter(
-        f"concurrency.mode is SINGLE_WRITER, but somebody else is writing to {table.storage.uri}: "
+        f"concurrency.mode is SINGLE_WRITER, but another writer is at work on {table.storage.uri}: "
         f"{'; '.join(map(str, others[:3]))}",
         hint="set concurrency.mode to OPTIMISTIC in all writers; if that one was killed just now, run again when its heartbeat "
         f"is {limit_s:g} s old",
@@ -214,6 +214,6 @@ def notice_second_writer(table: OpenTable, timeline: Timeline, own: str, committ
     parties += live_others(table, timeline, own)
     if parties:
         who = "; ".join(map(str, parties[:3]))
-        problem = f"concurrency.mode is SINGLE_WRITER, but somebody else writes too: {who}; set it to OPTIMISTIC in all writers"
+        problem = f"concurrency.mode is SINGLE_WRITER, but there is another writer: {who}; set it to OPTIMISTIC in all writers"
         table.emit(EventKind.ALERT, own, problem=problem)
     return bool(parties)

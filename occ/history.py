@@ -219,7 +219,7 @@ def why_rejected(table: OpenTable, instant: str) -> WhyRejected:
     timeline = table.timeline()
     fate = fate_of(table, instant, timeline)
     if fate is InstantFate.COMMITTED:
-        return WhyRejected(instant, Outcome.COMMITTED, detail="it is committed: nobody rejected it")
+        return WhyRejected(instant, Outcome.COMMITTED, detail="it is committed, not rejected")
     record = read_rejection(table.storage, instant)
     if record is not None:
         left = "what it wrote is not removed yet: the next writer does so" if fate is InstantFate.PENDING else ""
@@ -234,7 +234,7 @@ def why_rejected(table: OpenTable, instant: str) -> WhyRejected:
             by = f"its transaction over several tables was aborted by {settled.outcome.writer}: {settled.outcome.why}"
             return WhyRejected(instant, Outcome.REJECTED, detail=by)
     if fate is InstantFate.PENDING:
-        return WhyRejected(instant, Outcome.PENDING, detail="it is still pending: nobody has rejected it yet")
+        return WhyRejected(instant, Outcome.PENDING, detail="it is still pending, and not rejected so far")
     left = (
         "no record of a rejection is left: it never existed, was rolled back, or its record was too old "
         f"(the newest {MOST_RECORDS:,} of the last {KEPT_DAYS} days are kept) or could not be written"

@@ -236,7 +236,7 @@ def in_the_way(
     """The first reservation that a transaction which writes to these partitions has to wait for; None if it may go on.
 
     A writer with a reservation (`own`) waits only for older ones, and one that had claims when a reservation was made does
-    not wait for it. So everybody waits only for what is older, and no chain of waiting closes.
+    not wait for it. So each writer waits only for what is older, and no chain of waiting closes.
     """
     written = frozenset(partitions)
     for reservation in queue:

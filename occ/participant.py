@@ -50,7 +50,7 @@ class Preparing(Deciding):
         return mine.kind is DecisionKind.PREPARE
 
     def decide(self, view: LogView, timeline: Timeline, schema_json: str, cost: CommitCost) -> Decision | None:
-        """Put the prepare. None when somebody else has the number, or no reply came: then the log is looked at again.
+        """Put the prepare. None when another writer has the number, or no reply came: then the log is looked at again.
 
         It decides nothing before the outcome, so an unanswered request needs no withdrawal: should it land later, its number is
         the one that the next look finds it under, or one that was collected.

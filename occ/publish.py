@@ -147,7 +147,7 @@ def publish(table: OpenTable, decision: Decision, timeline: Timeline, files_gone
 
 
 def looked_for(decision: Decision) -> list[str]:
-    """The files of a decided commit that are looked for before it is published: all of them, or the same few for everybody."""
+    """The files of a decided commit that are looked for before it is published: all, or the same few in every process."""
     paths = files_of(CommitMetadata.from_bytes(decision.payload, f"decision {decision.number}"))
     return paths[:: -(-len(paths) // FILES_CHECKED)] if paths else []
 

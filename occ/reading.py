@@ -145,7 +145,7 @@ def ensure_not_future(table: OpenTable, zone: str, moment: str, name: str) -> st
         newest = max((instant.completion or instant.requested for instant in table.timeline().instants), default="")
         if moment > newest:
             raise InputError(
-                f"{name} is {moment}, which is still to come: what {table.storage.uri} will be then, nobody knows",
+                f"{name} is {moment}, which is still to come: what {table.storage.uri} will be then is unknown",
                 hint="name a moment that has come, or leave it out for the newest state; a time without a zone is in UTC, and "
                 "table.history() lists the instants",
             )

@@ -82,7 +82,7 @@ def wait_until_ended(
 ) -> float:
     """Wait until the reservation has ended or its holder is dead, at most `most_s`; how long this took.
 
-    One that was waited for the whole of `retry.holder_wait_s` has had its time: it is removed, so that nobody waits for it
+    One that was waited for the whole of `retry.holder_wait_s` has had its time: it is removed, so that no writer waits for it
     again as long.
     `own_beat`: a heartbeat of the waiting. `instant` and `operation` tell in events who waits.
     """
@@ -233,7 +233,7 @@ def _heartbeat(table: OpenTable, operation: str) -> Heartbeat:
     name, settings = table.runtime.uuid(), table.settings.heartbeat
     record = HeartbeatRecord(name, table.writer, operation, 0, settings.interval_s, settings.tolerable_misses)
     heartbeat = Heartbeat.start(table.storage, record, table.runtime, key=layout.reservation(name))
-    assert heartbeat is not None, "nobody else has this name"
+    assert heartbeat is not None, "no other reservation has this name"
     return heartbeat
 
 

@@ -176,7 +176,7 @@ def _complete(table: OpenTable, name: str, commit: Instant) -> tuple[Instant, Sa
     _ensure_not_planned(table, timeline, commit, metadata)
     done = Instant(commit.requested, Action.SAVEPOINT.value, State.COMPLETED, later_than(at_ms, timeline.newest_time))
     if not put_once(table.storage, layout.timeline(done.file_name), metadata.to_bytes()):
-        raise TransactionError(f"somebody else is taking a savepoint of {commit.requested}", hint="run again")
+        raise TransactionError(f"another process is taking a savepoint of {commit.requested}", hint="run again")
     reached(Step.SAVEPOINT_TAKEN)
     table.observed.time_seen(done.completion or "")
     return done, metadata

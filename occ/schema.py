@@ -107,8 +107,8 @@ def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[Commi
     """The schema to publish: mine, merged with the newest that others, of any engine, published in the window.
 
     A commit that repeats the schema of the baseline changes nothing, even if it is newer than one that changes it: its writer
-    had not seen the change. Raises `ConflictError` if the changes do not fit together, or if another wrote files that nobody
-    could read in my columns.
+    had not seen the change. Raises `ConflictError` if the changes do not fit together, or if another wrote files that cannot
+    be read in my columns.
     """
     _require_readable(base, draft, others)
     theirs, last = base, None

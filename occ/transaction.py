@@ -250,7 +250,7 @@ class Work:
         self._ensure_open()
         require_same_text(self.schema, schema or self.schema, self.baseline.properties)
         if schema is not None and schema != self.schema:
-            # Whoever writes with this schema knows what it adds, also in later writes and if this one is rejected.
+            # A writer with this schema knows what it adds, also in later writes and if this one is rejected.
             self._table.observed.brought(added(schema.arrow, self.schema.arrow))
         if not self._writing:
             self._writing = True
@@ -331,11 +331,11 @@ class Transaction(Work):
         replaced: Replaced | None = None,
         last: Last | None = None,
     ) -> Committed:
-        """Validate, decide and publish; on return the transaction is visible to everybody.
+        """Validate, decide and publish; on return the transaction is visible to all readers.
 
         `stats`: one per base file, exactly one per file group, besides those noted with `wrote` before. `schema`: the table's
         schema after this commit, if it changes. `replaced`: file groups by partition whose content this commit replaces.
-        `last` writes what is still to be written, a small file; it is called while the lock is taken if nobody else is expected
+        `last` writes what is still to be written, a small file; it is called while the lock is taken if no other is expected
         there.
         Raises `ConflictError` or `RolledBackError` (rejected, nothing remains), `CommitOutcomeUnknown` or `CommitUndone`.
         """

@@ -159,8 +159,8 @@ def upkeep(table: OpenTable, *, dry_run: bool = False, progress: Progress | None
         finally:
             spent.extend([name] if share.is_spent else [])
 
-    nobody: tuple[str, ...] = ()
-    reaped = step("finish the dead", lambda _: _would_reap(table) if dry_run else _reap(table, problems), nobody)
+    none: tuple[str, ...] = ()
+    reaped = step("finish the dead", lambda _: _would_reap(table) if dry_run else _reap(table, problems), none)
     step("look for undone commits", lambda _: _look_for_undone(table, problems, dry_run=dry_run), None)
     cleaned = step("clean", lambda half: clean(table, half, dry_run=dry_run), Cleaned())
     archived = step("archive", lambda half: archive(table, half, dry_run=dry_run), Archived())

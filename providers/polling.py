@@ -73,7 +73,7 @@ _FIRST_TRY_S, _LAST_LOOK_S, _CLEAN_UP_S = 1.0, 0.5, 0.25
 wait gets at least the second; taking back a request gets the third. So waits end at most 0.75 s late, and the
 shortest after 1.25 s."""
 _LATER_LOOK_S = 1.0
-"""What a later try to take a request back may cost, for which nobody waits."""
+"""What a later try to take a request back may cost, for which no caller waits."""
 _SHORTEST_REQUEST_S = 0.001
 _TELL_EVERY_S = 1.0
 _LONGEST_REST_S = 0.05

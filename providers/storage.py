@@ -88,7 +88,7 @@ class LockFile:
                 raise ValueError("a field has the wrong type")
         except ValueError as error:
             raise CorruptTableError(
-                f"{layout.LOCK} cannot be read as a lock ({error}), so nobody can tell whether the table is locked",
+                f"{layout.LOCK} cannot be read as a lock ({error}), so whether the table is locked is unknown",
                 hint="make sure that no writer runs, then break the lock by force: lakelock locks break PATH --token 0 --force",
                 key=layout.LOCK,
             ) from error
@@ -175,11 +175,11 @@ def age_s(modified_ms: int, storage_now_ms: int) -> float:
 STRENGTH = Strength(
     exclusion="linearizable conditional writes; a lease: a holder that pauses for longer is replaced, and finds out",
     token="a counter in the lock file, reserved in blocks in a file next to it; grows across release, crash and Java writers",
-    crash_release="after at most one lease, for whoever waits for a third of it; a shorter `lock.wait_s` never gets past it",
+    crash_release="after at most one lease, for a waiter of a third of it; a shorter `lock.wait_s` never gets past it",
     failover="that of the storage: strongly consistent object stores, HDFS and POSIX file systems",
     clock_assumption="equal rates between lakelock writers; a Java peer compares validUntil with its own clock (0.5 s)",
     fairness=(
-        "in order of arrival within a process; jittered polling between processes, so whoever comes later may be first: if 8 "
+        "in order of arrival within a process; jittered polling between processes, so a later one may be first: if 8 "
         "writers keep it nearly always taken, for 0.2 s each, half of the waits end within 0.3 s, and one in 100 takes 8 s, in "
         "which 26 others pass; none is longer than lock.wait_s"
     ),

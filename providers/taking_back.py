@@ -28,7 +28,7 @@ class _Unanswered:
 class TakingBack:
     """One thread for all requests of one writer, as long as there are some.
 
-    Nobody waits for it. Else a grant that nobody knows of would keep everybody out for a lease.
+    No caller waits for it. Without it a grant that no writer knows of would keep all others out for a lease.
     """
 
     def __init__(self, runtime: Runtime) -> None:

@@ -156,7 +156,7 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
         """Open the table that has this name, `"sales.orders"`, in the catalog of the settings `catalog.*`.
 
         Each commit through this object tells that catalog. With no such setting the name is looked up in the session's own
-        catalog, which nobody tells. `TableError` if there is no such table, `CatalogError` if the catalog does not answer.
+        catalog, which is not told. `TableError` if there is no such table, `CatalogError` if the catalog does not answer.
         """
         require_classic(spark)
         resolved = Settings.resolve(options or {}, spark_conf(spark), config).settings

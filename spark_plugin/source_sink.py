@@ -71,7 +71,7 @@ def refuse_name() -> None:
     outermost = task.getLocalProperty(_OUTERMOST)
     if outermost and outermost != task.getLocalProperty(_EXECUTION):
         raise InputError(
-            'Spark\'s catalog keeps no path for a table of format("lakelock"), so nobody could read it by its name',
+            'Spark\'s catalog keeps no path for a table of format("lakelock"), so it could not be read by its name',
             hint='write by the path, df.write.format("lakelock").mode("append").save(path); for SQL name it in the session, '
             'spark.read.format("lakelock").load(path).createOrReplaceTempView("t")',
         )
@@ -217,7 +217,7 @@ class Sink:
         if self.new is not None:
             self.new.make(self.parsed.location, SystemRuntime(), if_not_exists=True)
         with self.parsed.open() as table:
-            if self.new is not None:  # somebody else may have made it meanwhile, with other columns
+            if self.new is not None:  # another writer may have made it meanwhile, with other columns
                 self.after = self._schema_after(table)
             try:
                 self.begun = self._begin(table)

@@ -149,7 +149,7 @@ class Locks:
 
     @contextmanager
     def reading(self, *, partition: Targets = None, include_meta: bool = False) -> Iterator[DataFrame]:
-        """`with table.locks.reading(partition="month=1") as df:` — read while nobody in PESSIMISTIC mode writes what is read.
+        """`with table.locks.reading(partition="month=1") as df:` — read while no PESSIMISTIC writer changes what is read.
 
         Shared locks on the table and on the partitions that are read are held until the block ends: run the actions in it.
         """

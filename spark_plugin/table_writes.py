@@ -360,7 +360,7 @@ class Columns:
     def rename(self, columns: Mapping[str, str], *, tag: str = "") -> WriteResult:
         """Give columns, or fields inside them, other names: `table.columns.rename({"price": "cost", "place.zip": "postcode"})`.
 
-        All rows are written again, in one transaction that everybody else's commit makes run again: files find their columns by
+        All rows are written again, in one transaction that any other commit makes run again: files find their columns by
         name. Key, partition and ordering columns keep their names: a `SchemaError`.
         `read(as_of=...)` shows the old names as before; the change feed does not go across it.
         """

@@ -80,7 +80,7 @@ class GivenTransaction:
 class LakeTransaction:
     """`with table.transaction() as tx:` — reads see the table as it was at the beginning, writes are committed together.
 
-    It is rejected (`ConflictError`) if somebody commits what its reads would have seen. A block is never run again
+    It is rejected (`ConflictError`) if another writer commits what its reads would have seen. A block is never run again
     automatically; a function is, by `table.run`. An exception in the block rolls everything back. After the block `result`
     says what was committed.
 
@@ -298,7 +298,7 @@ class TableTransactions:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> RunResult[T]:
-        """Read, compute and write as one, again and again until nobody came between: `table.run(lambda tx: ...)`.
+        """Read, compute and write as one, again until no other commit came between: `table.run(lambda tx: ...)`.
 
         The function gets what `table.transaction` gives to its block, and its writes are committed when it returns. If a
         conflict rejects them, it is called again on the new state of the table, with the bounds and pauses of every write
@@ -332,7 +332,7 @@ class TableTransactions:
         where: str | Column | None = None,
         settings: WriteSettings | None = None,
     ) -> WriteResult:
-        """Run a write until nobody came between. `where`: a condition that says which rows it is about."""
+        """Run a write until no other commit came between. `where`: a condition that says which rows it is about."""
         require_running(self._spark)
         coordinator = self._coordinator
         if isinstance(where, str) and coordinator.data.for_writes:

@@ -65,7 +65,7 @@ class Staged:
 
 
 class Memory(EarlierFiles):
-    """Belongs to one call, whose rows or condition are the same in each attempt. Whoever makes `frames` closes them."""
+    """Belongs to one call, whose rows or condition are the same in each attempt. The maker of `frames` closes them."""
 
     def __init__(self, frames: KeptFrames | None = None) -> None:
         super().__init__()

@@ -404,7 +404,7 @@ _NOTHING = pa.RecordBatch.from_arrays([], schema=pa.schema([]))
 def while_wanted(
     context: WriteContext, written: Iterator[WriteStat | None], shared: SharedHeartbeat | None = None
 ) -> Iterator[WriteStat]:
-    """Pass on the files that a task writes; None is a rewrite that had nothing to change. If nobody wants them in the end,
+    """Pass on the files that a task writes; None is a rewrite that had nothing to change. If they are not wanted in the end,
     remove them all and raise `WriteFailed`.
 
     The commit removes the markers of the attempts that it does not count before it removes their files for the last time, and

@@ -30,8 +30,8 @@ from lakelock.providers.polling import Attempt, PollingProvider
 
 STRENGTH = Strength(
     exclusion="as safe as the metastore's database",
-    token="the lock id, which grows for all locks of a metastore; not known while nobody holds the lock",
-    crash_release="after the holder's lease, for whoever waits for a third of it; a shorter `lock.wait_s` never gets past it; "
+    token="the lock id, which grows for all locks of a metastore; not known while the lock is free",
+    crash_release="after the holder's lease, for a waiter of a third of it; a shorter `lock.wait_s` never gets past it; "
     "a Java holder's, after hive.txn.timeout of the server (300 s)",
     failover="several metastores on one database are one lock; with the database, locks and ids survive",
     clock_assumption="equal rates; no two machines' clocks are compared, heartbeats are timed by the metastore's database",
@@ -115,7 +115,7 @@ class HiveMetastoreLockProvider(PollingProvider):
         try:
             self._calls.heartbeat(lease.token, lease.remaining_s())
         except NoSuchLock:
-            raise self.taken_over(lease, "expired in the metastore, or somebody broke it") from None
+            raise self.taken_over(lease, "expired in the metastore, or was broken") from None
         lease.extend(began_s)
 
     def give_back(self, lease: Lease) -> None:
@@ -153,7 +153,7 @@ class HiveMetastoreLockProvider(PollingProvider):
             raise
 
     def take_back(self, attempt: Attempt) -> None:
-        calls = LockCalls(self._opening, self._place, self._warn)  # with a connection of its own: nobody waits for this one
+        calls = LockCalls(self._opening, self._place, self._warn)  # with a connection of its own: no caller waits for this one
         try:
             calls.remove(attempt.grant, self.within_s(attempt))
         finally:

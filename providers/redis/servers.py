@@ -271,10 +271,10 @@ class Servers:
             said.append(f"{_text(host)} knows none")
         if len(errors) == len(self._hosts) and all(is_refusal(self._driver, error) for error in errors):
             raise errors[-1]
-        nobody = f"no Sentinel knows a primary of {self._address.service!r} that is up"
+        none = f"no Sentinel knows a primary of {self._address.service!r} that is up"
         if self._address.kind == "cluster":
-            nobody = "no server of the cluster knows who has the key"
-        raise self._driver.exceptions.ConnectionError(f"{nobody} ({'; '.join(said)})")
+            none = "no server of the cluster knows who has the key"
+        raise self._driver.exceptions.ConnectionError(f"{none} ({'; '.join(said)})")
 
     def _primary(self, host: Host, within_s: float) -> Host | None:
         """The primary that the Sentinel at `host` knows, unless it is down."""

@@ -111,7 +111,7 @@ class ZooKeeperLockProvider(PollingProvider):
         # Not longer than until the next renewal: a release would have to wait for this one.
         within_s = min(self._options.request_timeout_s, self._settings.renew_s)
         if not held.renew_by(f"{self._place.path}/{held.grant}", within_s):
-            hint = "somebody broke the lock; run the operation again"
+            hint = "the lock was broken by an operator; run the operation again"
             raise self.taken_over(held, f"was taken away: its node {held.grant} is gone", hint)
 
     def give_back(self, lease: Lease) -> None:

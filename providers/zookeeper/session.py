@@ -288,8 +288,8 @@ class Sight:
 class ZooKeeperSession:
     """A session holds the locks. It outlives lost connections, until the service has not heard from it for its time-out.
 
-    `epoch` goes up when it ended (and another one began), `interruptions` whenever the connection was lost. Whoever reads a
-    number before asking and finds it unchanged after the answer knows that the answer is from that session or connection.
+    `epoch` goes up when it ended (and another one began), `interruptions` whenever the connection was lost. A caller that reads
+    a number before asking and finds it unchanged after the answer knows that the answer is from that session or connection.
     """
 
     def __init__(self, place: Place, options: ZooKeeperOptions, timeout_s: float, runtime: Runtime) -> None:

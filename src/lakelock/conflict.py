@@ -169,7 +169,7 @@ RULES: dict[ConflictRule, RuleText] = {
     ),
     ConflictRule.METADATA: RuleText(
         "changed the table's columns in a way that does not fit my change: nullable columns that both add go together, "
-        "whoever adds them, and so do wider types of one column; nothing else does",
+        "and so do wider types of one column; nothing else does",
         "two writers add the same column at the same time, one as a number and one as text",
         "yes",
         FoundAt.COMMIT,

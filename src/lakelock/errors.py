@@ -13,23 +13,23 @@ LakelockError                     code, message, hint, retryable, details; pickl
 │   ├── StorageUnsafe             the storage ignores conditional writes
 │   └── SnapshotTooOld            files of the snapshot were cleaned while they were listed
 ├── LockError                     an error of the lock or its service
-│   ├── LockTimeout               somebody else holds it; carries the holder
+│   ├── LockTimeout               another writer holds it; carries the holder
 │   ├── LeaseLost                 it was held and is no longer; carries the reason
 │   ├── ProviderUnavailable       no definite answer; the call may or may not have happened
 │   ├── ProviderRefused           a definite no: credentials, permission, set-up, or a driver that is not installed
 │   ├── ProviderMismatch          the table is guarded by another provider or key
-│   └── SecondWriter              SINGLE_WRITER mode, and somebody else is writing; names the other writer
+│   └── SecondWriter              SINGLE_WRITER mode, and another writer is at work; names it
 ├── TransactionError              the transaction did not end in a known commit
 │   ├── ConflictError             rejected; carries `conflict` with both sides
 │   │   ├── EarlyConflictError    the same, found before the data was written
 │   │   └── Delta's six, in the profile delta; `conflict.early` says whether the data was written:
-│   │       ├── ConcurrentAppendException        somebody added rows that this transaction may have to read
-│   │       ├── ConcurrentDeleteReadException    somebody rewrote files that this transaction read
-│   │       ├── ConcurrentDeleteDeleteException  somebody rewrote file groups that this transaction rewrites
+│   │       ├── ConcurrentAppendException        another transaction added rows that this transaction may have to read
+│   │       ├── ConcurrentDeleteReadException    another transaction rewrote files that this transaction read
+│   │       ├── ConcurrentDeleteDeleteException  another transaction rewrote file groups that this transaction rewrites
 │   │       ├── ConcurrentTransactionException   the application has applied this version already
-│   │       ├── MetadataChangedException         somebody changed the table's columns
-│   │       └── ProtocolChangedException         somebody changed the table's properties
-│   ├── RolledBackError           rejected; somebody rolled this transaction back
+│   │       ├── MetadataChangedException         another writer changed the table's columns
+│   │       └── ProtocolChangedException         another writer changed the table's properties
+│   ├── RolledBackError           rejected; another process rolled this transaction back
 │   ├── TransactionStateError     used after it ended, or out of order
 │   ├── CommitOutcomeUnknown      neither committed nor rejected yet; nothing was cleaned up; carries how to find out
 │   ├── CommitUndone              committed, and then another engine's rollback removed its files; names the rollback

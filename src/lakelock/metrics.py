@@ -68,7 +68,7 @@ FILES = Metric("files_written", "data files of commits")
 BYTES = Metric("written", "size of the data files of commits", (), "bytes")
 ROLLBACKS = Metric("rollbacks", "dead or rejected transactions that were rolled back")
 FILES_CLEANED = Metric("files_cleaned", "old data files that were deleted")
-ALERTS = Metric("alerts", "problems that somebody should look at")
+ALERTS = Metric("alerts", "problems that need attention")
 
 METRICS = (
     COMMITS, REJECTED, UNKNOWN, CONFLICTS, RETRIES, DURATION, LOCK_WAIT, LOCK_HOLD, DATA_LOCK_WAIT, LEASES_LOST, REQUESTS, ROWS,

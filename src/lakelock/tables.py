@@ -235,7 +235,7 @@ class Table:
         txn_app_id: str | None = None,
         txn_version: int | None = None,
     ) -> RunResult[T]:
-        """Read, compute and write as one, again and again until nobody came between: `table.run(lambda tx: ...)`.
+        """Read, compute and write as one, again until no other commit came between: `table.run(lambda tx: ...)`.
 
         The function reads with `tx.read` and writes with `tx`, and its writes are committed when it returns. If a conflict
         rejects them, it is called again on the new state of the table, up to `retry.attempts` times, so it does nothing else
@@ -305,7 +305,7 @@ class Table:
 class TableTransaction:
     """One table within a transaction: reads of what was there at the beginning, and writes, each of which sees those before it.
 
-    The transaction is rejected if somebody commits what its reads would have seen.
+    The transaction is rejected if another writer commits what its reads would have seen.
     """
 
     def __init__(self, engine: ArrowEngine, tx: Transaction) -> None:
@@ -489,7 +489,7 @@ def open(  # noqa: A001 - as gzip.open and tarfile.open
     application: str = "",
     listeners: Sequence[Listener] = (),
 ) -> Table:
-    """Open a table, whoever made it; `TableError` if there is none, or says why it cannot be read.
+    """Open a table of any engine; `TableError` if there is none, or says why it cannot be read.
 
     `path`: a folder, or a URI such as `s3://bucket/table`. `settings` are those of the reference, such as
     `{"lock.provider": "zookeeper://..."}` or `{"storage.endpoint": "..."}`, and win over those of the file `config`.

@@ -49,7 +49,7 @@ class Adoption:
 
     `has_metadata`: there are files of a metadata table. `proven`: how many instants were seen to be in UTC.
     `archived`: there are older ones, which cannot be looked at.
-    `live` names everybody who must end first.
+    `live` names the writers that must end first.
     """
 
     table: str
@@ -169,7 +169,7 @@ def _change(table: OpenTable, changes: Mapping[str, str | None]) -> None:
     properties, etag = _current(table.storage)
     data = properties.changed(changes).serialize(table.runtime.now_ms())
     if table.storage.put_if_match(layout.PROPERTIES, data, etag) is None:
-        raise LockError(f"the properties of {table.storage.uri} were changed by somebody else meanwhile", hint="run it again")
+        raise LockError(f"the properties of {table.storage.uri} were changed by another process meanwhile", hint="run it again")
 
 
 def _record(storage: Storage) -> None:

@@ -127,12 +127,12 @@ def _read(storage: Storage, key: str, name: str) -> AuditRecord:
             ended_ms=None if ended is None else fields.integer("ended_ms", at_least=0),
         )
     except ValueError:
-        nobody = WriterIdentity("", "", "", 0, "")
-        return AuditRecord(name, 0, "unreadable record", nobody, "", outcome=f"{key} cannot be read")
+        unknown = WriterIdentity("", "", "", 0, "")
+        return AuditRecord(name, 0, "unreadable record", unknown, "", outcome=f"{key} cannot be read")
 
 
 def live_users(coordinator: Coordinator, *, held_by_me: bool) -> tuple[str, ...]:
-    """Everybody who relies on the table's lock now: running transactions, its holder and queue, data locks.
+    """All that rely on the table's lock now: running transactions, its holder and queue, data locks.
 
     Writers that were killed with a lock may be among them: only watching for a lease tells.
     """
@@ -148,7 +148,7 @@ def live_users(coordinator: Coordinator, *, held_by_me: bool) -> tuple[str, ...]
 def users_but_the_dead(coordinator: Coordinator) -> tuple[str, ...]:
     """Running transactions; where there are none, the writers that renew their data locks while watched for one lease.
 
-    Data locks of the dead are dropped, as any waiter would do. The lock's own holder is not looked at: whoever takes the lock
+    Data locks of the dead are dropped, as any waiter would do. The lock's own holder is not looked at: who takes the lock
     waits for it, or replaces it.
     """
     running = _running(coordinator)
@@ -238,7 +238,7 @@ def migrate(coordinator: Coordinator, new: LockProvider, *, reason: str = "") ->
             lease.ensure_active()
         if not move_recorded(table.storage, table.log, old.identity, new.identity):
             raise LockError(
-                f"the lock of {table.storage.uri} was changed by somebody else meanwhile",
+                f"the lock of {table.storage.uri} was changed by another process meanwhile",
                 hint=command("locks", "ls", table.storage.uri),
             )
     table.observed.same_lock = False

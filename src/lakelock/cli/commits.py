@@ -118,7 +118,7 @@ def settle_commit(
     with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
         if not home_is_gone:
             raise InputError(
-                "nobody but you can know that the table with the outcome will not come back",
+                "only you can know that the table with the outcome will not come back",
                 hint="put it back where it was, or say --home-is-gone",
             )
         table = coordinator.table

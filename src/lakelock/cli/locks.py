@@ -53,7 +53,7 @@ def break_lock(
     """
     with reporting(as_json) as out:
         if everything and not (data and force):
-            raise SettingsError("--all is for data locks that block everybody", hint="use --data --all --force")
+            raise SettingsError("--all is for data locks that block all writers", hint="use --data --all --force")
         look = Next(path, config, settings).command("locks ls")
         if everything and token is not None:
             raise SettingsError("--all breaks the data locks of all tokens", hint="give --token or --all, not both")
@@ -89,7 +89,7 @@ class _Breaking:
         except CorruptTableError:
             if not self.force or (self.data and self.token is not None):
                 raise
-            return "somebody unknown"
+            return "an unknown holder"
 
     def _commit_holder(self) -> str:
         holder = commit_lock(self.coordinator).inspect().holder
@@ -116,7 +116,7 @@ class _Breaking:
         if self.holder:
             return f"broken: {self.holder} no longer holds the {self.what}"
         if self.token is None:
-            return "nothing to break: nobody has data locks"
+            return "nothing to break: there are no data locks"
         return "nothing to break: no data locks have this token" if self.data else "nothing to break: the lock is free"
 
     @property
@@ -327,11 +327,11 @@ def _reservations(out: Output, reap: str, rows: list[LockRow], *, extended: bool
     for row in {row.lock_id: row for row in rows}.values():
         since = f", since {_time(row.since_ms)}" if row.since_ms else ""
         if row.state == DEAD:
-            then = "its writer is dead, so nobody waits for it"
+            then = "its writer is dead, so no writer waits for it"
         elif row.blocked_by:
             then = f"it waits for {row.blocked_by}"
         else:
-            then = "whoever came later waits until it has ended, at most retry.holder_wait_s"
+            then = "later writers wait until it has ended, at most retry.holder_wait_s"
         out.line(f"{row.lock_id} ({row.agent_info}){since}: {then}")
     if any(row.state == DEAD for row in rows):
         out.line(f"to remove what the dead have left: {reap}")

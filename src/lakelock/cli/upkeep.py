@@ -76,7 +76,7 @@ def clean(
 ) -> None:
     """Delete the old data files that `clean.*` does not keep (elsewhere called vacuum).
 
-    With --keep-... it is an error, before any work, if somebody still needs a file that would go; otherwise such files stay.
+    With --keep-... it is an error, before any work, if a file that would go is still needed; otherwise such files stay.
     """
     with reporting(as_json) as out, opened(path, config, _with_budget(settings, budget_s), lock=not dry_run) as coordinator:
         configured = coordinator.table.settings.clean

@@ -1,7 +1,7 @@
 """The keeper: a process that takes a write's data locks, renews them and gives them back when the write has ended.
 
 Spark runs a write through a data source in several short-lived Python processes, none of which lives as long as the write, so
-one of them starts this one (`lakelock.data_locks.keeper`). The write has ended when whoever ends it says so on the
+one of them starts this one (`lakelock.data_locks.keeper`). The write has ended when the process that ends it says so on the
 keeper's socket, when its heartbeat file is gone or silent for its limit, or when the process above (Spark) is gone. A keeper
 that is killed leaves the locks to their lease, and the write to the validation of its commit.
 """

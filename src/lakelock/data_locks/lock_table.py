@@ -120,7 +120,7 @@ class LockTable:
             return table
         except ValueError as error:
             raise CorruptTableError(
-                f"the table of data locks cannot be read ({error}), so nobody can tell what is locked",
+                f"the table of data locks cannot be read ({error}), so what is locked is unknown",
                 hint="make sure that no writer runs, then clear it: lakelock locks break PATH --data --all --force",
             ) from error
 

@@ -155,7 +155,7 @@ class DataLocks(LockClient, LeaseService):
         if token < FIRST_TOKEN:
             raise InputError(
                 f"{token} is not a token of data locks, which count from {FIRST_TOKEN}",
-                hint="inspect() tells the tokens; break_all() takes all locks away from everybody",
+                hint="inspect() tells the tokens; break_all() takes all locks away",
             )
         entry = self._by_token(token)
         if entry is None:

@@ -98,7 +98,7 @@ _PROVIDERS: Mapping[str, str] = {
 }
 _UNSHARED: Mapping[str, str] = {
     "InProcessLockProvider": "Java's in-process lock lives inside one JVM, and no other process can use it",
-    "FileSystemBasedLockProvider": "Java deletes that lock file without checking whose it is, so it excludes nobody reliably",
+    "FileSystemBasedLockProvider": "Java deletes that lock file without checking whose it is, so it is not reliable",
     "NoopLockProvider": "it grants every request, so the Java writers do not exclude each other either",
 }
 _SHARE_HINT = (

@@ -19,7 +19,7 @@ _BARE = re.compile(r"^((?://|[\w+]+:)?[^/@?#:\s]*):(?!/)(?:(?![?&]\w+=)\S)*@")
 _SECRET_VALUE = re.compile(r"(?<=[?&;])([^=&;#]+)=([^&;#]*)")
 _QUERY_VALUE = re.compile(r"(?<=[?&;])([^=&;#\s]+)=([^&;#\s]+)")
 _SHOWN = ("key", "implicit", "base_path", "region", "endpoint")
-"""Parameters of lock URIs, which hold no secret. Whatever else somebody writes there may be one."""
+"""Parameters of lock URIs, which hold no secret. Any other parameter may be one."""
 
 _HARMLESS = re.compile(
     r"(region_name|endpoint_url|mechanism|service|acl|.*timeout.*|ca|.*_ca_certs|(ssl_)?(certfile|keyfile)|.*username)"

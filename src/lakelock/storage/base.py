@@ -213,7 +213,7 @@ def gone(uri: str) -> TableError:
     """The error of a table that was there when it was opened."""
     return TableError(
         f"the table {uri} is gone: there is no {TABLE_MARKERS[0]} any more, which was there when this opened it",
-        hint="if somebody moved it, open it where it is now; if it was deleted on purpose, create it again",
+        hint="if it was moved, open it where it is now; if it was deleted on purpose, create it again",
     )
 
 

@@ -321,7 +321,7 @@ class HdfsStorage:
         )
 
     def _gone(self, temporary: str) -> StorageUnavailable:
-        return StorageUnavailable(f"{self._service}{temporary} is gone", hint="somebody removes this folder; run it again")
+        return StorageUnavailable(f"{self._service}{temporary} is gone", hint="another process removes it; run it again")
 
     def _successor(self, etag: str, made: int, turn: int) -> int | None:
         """Make `made` the successor of this version unless it has one; the one that it has, or None if the version is gone."""

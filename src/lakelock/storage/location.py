@@ -29,7 +29,7 @@ def canonical_uri(uri: str | os.PathLike[str]) -> str:
 
     Local paths become absolute `file://` URIs with symbolic links and `..` resolved, and are never percent-decoded (as in
     Hadoop). `s3a` and `s3n` are `s3`; `abfss` is `abfs`; repeated and trailing slashes go, and the usual port of `hdfs`. White
-    space around `uri` is not part of the name, and a name that ends with it is refused: whoever copies it would name another
+    space around `uri` is not part of the name, and a name that ends with it is refused: a copy without it would name another
     table.
     """
     canonical = _in_utf8(_canonical(_in_utf8(os.fspath(uri).strip())))

@@ -64,7 +64,7 @@ def read_commit(storage: Storage, instant: Instant) -> CommitMetadata:
     if data is None:
         raise CorruptTableError(
             f"{instant.file_name} was on the timeline and is neither there nor in the archive",
-            hint="somebody may have removed it just now; run the command again",
+            hint="another process may have removed it just now; run the command again",
             file=layout.timeline(instant.file_name),
         )
     with damage_of_table(storage.uri):
@@ -195,7 +195,7 @@ def _ended_by(file: pq.ParquetFile, group: int, after: str) -> bool:
 
 
 def _unreadable(key: str, error: Exception) -> CorruptTableError:
-    hint = "restore the file from a backup; until then nobody can tell what became of the instants in it"
+    hint = "restore the file from a backup; until then the fate of the instants in it is unknown"
     return CorruptTableError(f"{key} cannot be read: {error}", hint=hint, file=key)
 
 

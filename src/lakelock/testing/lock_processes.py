@@ -21,7 +21,7 @@ class Worker:
         """`program` replaces `lock_worker`; it must take the arena and obey commands in the same way."""
         command = [sys.executable, *([str(program)] if program else ["-m", "lakelock.testing.lock_worker"])]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-        self.ask(json.dumps(arena))  # not an argument: arguments are visible to everybody
+        self.ask(json.dumps(arena))  # not an argument: arguments are visible to all users
 
     def ask(self, command: str) -> None:
         assert self.process.stdin is not None

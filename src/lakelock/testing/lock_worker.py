@@ -22,7 +22,7 @@ from lakelock.storage.location import open_storage
 
 
 def hammer(provider: LockProvider, folder: Path, rounds: int, pause_s: float = 0.0) -> int:
-    """Take the lock repeatedly; how often somebody else was inside too, by two independent detectors.
+    """Take the lock repeatedly; how often another worker was inside too, by two independent detectors.
 
     `pause_s` after each release lets in waiters that poll rarely.
     """

@@ -204,7 +204,7 @@ class TestReservations:
         states = {row["lock_id"]: row["state"] for row in run("locks", "ls", path, "--json").json["locks"]}
         assert states == {dead.reservation.id: "DEAD", waiting.reservation.id: "ACQUIRED"}
         said = run("locks", "ls", path).out
-        assert "its writer is dead, so nobody waits for it" in said and f"lakelock markers reap {path}" in said
+        assert "its writer is dead, so no writer waits for it" in said and f"lakelock markers reap {path}" in said
         assert run("markers", "reap", path).code == Exit.OK
         assert [row["lock_id"] for row in run("locks", "ls", path, "--json").json["locks"]] == [waiting.reservation.id]
         waiting.end()
@@ -298,7 +298,7 @@ class TestBreak:
         assert (ended.code, ended.json["broken"], ended.json["token"]) == (Exit.OK, True, None)
         with pytest.raises(LeaseLost):
             backfill.data.locks.renew(held)
-        assert "nobody has data locks" in run("locks", "break", path, "--data", "--all", "--force", "--yes").out
+        assert "there are no data locks" in run("locks", "break", path, "--data", "--all", "--force", "--yes").out
 
     def test_data_locks_that_cannot_be_read_are_cleared_by_all_and_force_only(self, path: str, storage: LocalStorage) -> None:
         storage.put(layout.DATA_LOCKS, b"{")

@@ -143,7 +143,7 @@ def test_of_two_migrations_at_once_one_wins_and_the_table_can_be_written(
         return original(lock)
 
     monkeypatch.setattr(operator.table.log, "move_lock", overtaken)
-    with pytest.raises(LockError, match="changed by somebody else"):
+    with pytest.raises(LockError, match="changed by another process"):
         migrate(operator, provider_of(storage))
     assert recorded_provider(storage) == "redis://other" == operator.table.log.look().lock
     assert read_audit(storage)[0].outcome.startswith("failed: ")

@@ -154,7 +154,7 @@ def test_without_register_a_write_that_would_leave_such_a_name_fails_in_its_firs
         lambda: frame.writeTo("goods").using("lakelock").options(**mine).createOrReplace(),
     ]
     for call in calls:
-        with pytest.raises(Exception, match=r"nobody could read it by its name(?s:.*)\.save\(path\)") as told:
+        with pytest.raises(Exception, match=r"it could not be read by its name(?s:.*)\.save\(path\)") as told:
             call()
         assert "Traceback" not in str(told.value)
         assert [found.name for found in spark.catalog.listTables() if not found.isTemporary] == []

@@ -185,7 +185,7 @@ class Arena:
 
 
 def taken(provider: LockProvider, wait_s: float = 0.0) -> Lease | None:
-    """The lease, or None if somebody else holds the lock."""
+    """The lease, or None if another writer holds the lock."""
     try:
         return provider.acquire(wait_s=wait_s)
     except LockTimeout:

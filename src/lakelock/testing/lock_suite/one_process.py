@@ -16,7 +16,7 @@ _ROUNDING_S = 1e-6
 
 
 def take(provider: LockProvider) -> Lease:
-    """Take the lock, which nobody else holds now."""
+    """Take the lock, which is free now."""
     return provider.acquire(wait_s=12)
 
 

@@ -151,7 +151,7 @@ def _answers(provider: LockProvider) -> bool:
 
 
 def _refused(provider: LockProvider) -> bool:
-    """Whether it is told that somebody holds the lock; False while nobody answers."""
+    """Whether it is told that the lock is held; False while the service does not answer."""
     try:
         assert taken(provider) is None, "two hold the lock"
     except ProviderUnavailable:
@@ -160,7 +160,7 @@ def _refused(provider: LockProvider) -> bool:
 
 
 def _renewed(provider: LockProvider, lease: Lease) -> str:
-    """`kept`, `lost`, or empty while nobody answers."""
+    """`kept`, `lost`, or empty while the service does not answer."""
     try:
         provider.renew(lease)
     except LeaseLost:
