@@ -92,7 +92,7 @@ class TestTheCommitLock:
         storage.put(layout.LOCK, b"torn")
         assert run("locks", "break", path, "--token", str(held), "--yes").code == Exit.ERROR
         ended = run("locks", "break", path, "--token", str(held), "--force", "--yes")
-        assert (ended.code, ended.out.strip()) == (Exit.OK, "broken: somebody unknown no longer holds the lock")
+        assert (ended.code, ended.out.strip()) == (Exit.OK, "broken: an unknown holder no longer holds the lock")
         assert run("locks", "ls", path, "--json").json["state"] == "free"
 
     def test_programs_must_say_yes(self, path: str, held: int) -> None:
