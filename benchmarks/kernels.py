@@ -74,7 +74,7 @@ def upsert(root: str, paths: list[str], count: int, results: multiprocessing.Que
     before_mb = peak_mb()
     upserts = Keyed.of(changes, PROPERTIES)
     began, began_s = time.process_time(), time.perf_counter()
-    tags = tag(upserts.keys, files, storage)
+    tags = tag(upserts.keys, files, here.io())
     tagged = time.process_time()
     for number, holding in enumerate(tags.holdings):
         positions = holding.positions if number else np.concatenate([holding.positions, tags.missing])

@@ -18,6 +18,7 @@ from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation, requests_at_once
 from lakelock.table.base_files import Stamp
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.io import TableIO
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
@@ -92,6 +93,10 @@ class WriteContext:
     def requests_at_once(self) -> int:
         """How many requests of a task are made at the same time."""
         return requests_at_once(self.location.uri, self.settings.listing.parallel_requests)
+
+    def io(self) -> TableIO:
+        """The table's storage, opened in this process."""
+        return TableIO(self.location.open(), concurrent_requests=self.settings.listing.parallel_requests)
 
     @classmethod
     def of(cls, table: OpenTable, baseline: Baseline, schema: TableSchema, own: tuple[OwnFile, ...] = ()) -> WriteContext:

@@ -15,7 +15,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import LakelockError, StorageError
 from lakelock.occ.committed import Phase
 from lakelock.occ.footprint import ReadKind
@@ -59,6 +58,7 @@ from lakelock.spark_plugin.write_stages import (
 )
 from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile
+from lakelock.table.io import TableIO
 from lakelock.table.key_search import LocatedKeys, held
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.snapshot import DataFile
@@ -109,7 +109,7 @@ class KeysRead:
         """In these partitions; None: each key in all of them. `keys`: the same keys, if the driver has them already."""
         self.description = description
         self._partitions, self._looked_up, self._keys = partitions, looked_up, keys
-        self._storage, self._runtime = attempt.storage, attempt.runtime
+        self._io = TableIO(attempt.storage, attempt.runtime, looked_up.context.settings.listing.parallel_requests)
 
     def concerns(self, partition: str) -> bool:
         return self._partitions is None or partition in self._partitions
@@ -124,9 +124,8 @@ class KeysRead:
         try:
             if self._keys is None:
                 return self._looked_up.first_in(mine, anywhere=anywhere)
-            parallel = self._looked_up.context.settings.listing.parallel_requests
             keys = in_every_partition(self._keys, mine) if anywhere else self._keys
-            return first_held(keys, mine, self._storage, self._runtime, parallel)
+            return first_held(keys, mine, self._io)
         except StorageError as error:
             return error.message
 
@@ -137,14 +136,13 @@ def in_every_partition(keys: KeysByPartition, files: Iterable[DataFile]) -> Keys
     return dict.fromkeys((file.partition for file in files), together)
 
 
-def first_held(
-    keys: KeysByPartition, files: Iterable[DataFile], storage: Storage, runtime: Runtime, parallel: int
-) -> str | None:
+def first_held(keys: KeysByPartition, files: Iterable[DataFile], io: TableIO) -> str | None:
     """The first of `keys` that a file of its partition holds, as text for people. Several files are read at a time."""
     concerned = [file for file in files if file.partition in keys]
-    for start in range(0, len(concerned), parallel):
-        looks = [partial(_held_in, keys[file.partition], file, storage) for file in concerned[start : start + parallel]]
-        found = next((text for text in runtime.gather(looks, limit=parallel) if text is not None), None)
+    for start in range(0, len(concerned), io.concurrent_requests):
+        together = concerned[start : start + io.concurrent_requests]
+        looks = [partial(_held_in, keys[file.partition], file, io.storage) for file in together]
+        found = next((text for text in io.gather(looks) if text is not None), None)
         if found is not None:
             return found
     return None
@@ -167,10 +165,10 @@ def _keys_stage(context: WriteContext, parcels: Parcels, batches: Iterator[pa.Re
 def _search_stage(
     context: WriteContext, parcels: Parcels, files: Sequence[DataFile], batches: Iterator[pa.RecordBatch], *, anywhere: bool
 ) -> Iterator[object]:
-    storage, parallel = context.location.open(), context.settings.listing.parallel_requests
+    io = context.io()
     for rows in parcels.unpacked_keys(batches, CHUNK_ROWS):
         keys = keys_by_partition(context, rows)
-        found = first_held(in_every_partition(keys, files) if anywhere else keys, files, storage, SystemRuntime(), parallel)
+        found = first_held(in_every_partition(keys, files) if anywhere else keys, files, io)
         if found is not None:
             yield found
             return

@@ -25,7 +25,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from lakelock.clock import SystemRuntime
 from lakelock.errors import WriteFailed
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.write_stages import SLOTS, Parcels, family_of, slot_of, this_task
@@ -170,8 +169,7 @@ class FileKeys:
 
 def look_stage(plan: LookPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[list[FileKeys]]:
     """For each share whose number came to this task, what its files hold."""
-    storage, runtime = plan.context.location.open(), SystemRuntime()
-    parallel = plan.context.settings.listing.parallel_requests
+    io = plan.context.io()
     for share in (number for batch in batches for number in batch.column(0).to_pylist()):
         asked: dict[int, tuple[pa.Array, dict[DataFile, int]]] = {}
         for number in plan.shares[share]:
@@ -179,7 +177,7 @@ def look_stage(plan: LookPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[li
             keys = plan.keys[file.partition]
             asked.setdefault(id(keys), (keys, {}))[1][file] = number  # partitions may share their keys
         for keys, numbers in asked.values():
-            tags = tag(keys, list(numbers), storage, runtime, parallel=parallel)
+            tags = tag(keys, list(numbers), io)
             yield [FileKeys(numbers[held.file], held.rows, held.positions) for held in tags.holdings]
 
 
@@ -242,9 +240,8 @@ def _tagged(
 
 def _looked_up(plan: TagPlan, keys: pa.Array, numbers: Mapping[DataFile, int], report: TagReport) -> LocatedKeys:
     """Look into the files in this task."""
-    parallel = plan.context.settings.listing.parallel_requests
     distinct = keys.unique()
-    holdings = tag(distinct, list(numbers), plan.context.location.open(), SystemRuntime(), parallel=parallel).holdings
+    holdings = tag(distinct, list(numbers), plan.context.io()).holdings
     report.file_rows.update((numbers[held.file], held.rows) for held in holdings)
     return LocatedKeys.of(distinct, ((numbers[held.file], held.positions) for held in holdings))
 

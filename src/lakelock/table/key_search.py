@@ -20,11 +20,10 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.clock import Runtime
-from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile
 from lakelock.table.index import BucketIndex
+from lakelock.table.io import TableIO
 from lakelock.table.record_keys import EMPTY, NULL, Keyed, key_text
 from lakelock.table.snapshot import DataFile
 
@@ -62,17 +61,10 @@ class Tags:
         return np.flatnonzero(~found)
 
 
-def tag(
-    keys: pa.Array | pa.ChunkedArray,
-    files: Sequence[DataFile],
-    storage: Storage,
-    runtime: Runtime | None = None,
-    *,
-    parallel: int = PARALLEL_REQUESTS,
-) -> Tags:
+def tag(keys: pa.Array | pa.ChunkedArray, files: Sequence[DataFile], io: TableIO) -> Tags:
     """Look up `keys` in `files`, which should be those of the keys' partition. Files that hold none are left out.
 
-    Each file is opened once; with a `runtime` at most `parallel` footers are read at a time. Memory is bounded by the keys,
+    Each file is opened once, and as many footers are read at a time as `io` says. Memory is bounded by the keys,
     for each of a few files, and half a million stored ones.
     """
     array = _one(keys)
@@ -80,7 +72,7 @@ def tag(
         return Tags(0, ())
     probe, holdings = _Probe(array), []
     for start in range(0, len(files), _FILES_TOGETHER):
-        holdings += _search_files(array, probe, files[start : start + _FILES_TOGETHER], storage, runtime, parallel)
+        holdings += _search_files(array, probe, files[start : start + _FILES_TOGETHER], io)
     return Tags(len(array), tuple(holding for holding in holdings if len(holding.positions)))
 
 
@@ -103,12 +95,9 @@ class _SearchedFile:
     base: BaseFile | None = None
 
 
-def _search_files(
-    keys: pa.Array, probe: _Probe, files: Sequence[DataFile], storage: Storage, runtime: Runtime | None, parallel: int
-) -> list[Holding]:
+def _search_files(keys: pa.Array, probe: _Probe, files: Sequence[DataFile], io: TableIO) -> list[Holding]:
     """What each of the files holds."""
-    looks = [partial(_search_file, keys, file, storage) for file in files]
-    looked = runtime.gather(looks, limit=parallel) if runtime else [look() for look in looks]
+    looked = io.gather([partial(_search_file, keys, file, io.storage) for file in files])
     for number, found in enumerate(looked):
         for stored in found.stored:
             probe.add(number, stored)

@@ -22,6 +22,7 @@ from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp, Written, sequence_numbers
 from lakelock.table.index import BucketIndex
+from lakelock.table.io import TableIO
 from lakelock.table.key_search import by_bucket, tag
 from lakelock.table.partitions import PartitionValues, partition_paths
 from lakelock.table.properties import TableProperties
@@ -397,14 +398,14 @@ class ArrowKernels:
         return dedupe(keyed, ordering_field, take_any=take_any)
 
     def tag(self, keyed: Keyed, files: Sequence[DataFile], storage: Storage) -> tuple[list[tuple[DataFile, Keyed]], Keyed]:
-        tags = tag(keyed.keys, files, storage)
+        tags = tag(keyed.keys, files, TableIO(storage))
         return [(h.file, keyed.pick(h.positions)) for h in tags.holdings], keyed.pick(tags.missing)
 
     def without(self, keyed: Keyed, others: Sequence[Keyed]) -> Keyed:
         return keyed.without(others)
 
     def first_held(self, keyed: Keyed, file: DataFile, storage: Storage) -> str | None:
-        for holding in tag(keyed.keys, [file], storage).holdings:
+        for holding in tag(keyed.keys, [file], TableIO(storage)).holdings:
             return str(keyed.keys[int(holding.positions[0])].as_py())
         return None
 

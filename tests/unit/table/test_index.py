@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from tests.api import BaseFile, BaseFileWriter, DataFile, MemoryStorage, Stamp, TableSchema
+from tests.api import BaseFile, BaseFileWriter, DataFile, MemoryStorage, Stamp, TableIO, TableSchema
 from tests.faulty_storage import CountingStorage
 
 from lakelock.settings import WriteSettings
@@ -40,7 +40,7 @@ def test_every_key_is_found_where_it_is_and_nowhere_else(looked_up: list[str]) -
     storage = MemoryStorage()
     content = {"even": numbered(0, 1000, 2), "odd": numbered(1, 1000, 2), "tail": [*numbered(900, 1200), "k00901"], "none": []}
     files = [stored(storage, name, keys) for name, keys in content.items()]
-    tags = tag(pa.chunked_array([looked_up[:3], looked_up[3:]], pa.string()), files, storage)
+    tags = tag(pa.chunked_array([looked_up[:3], looked_up[3:]], pa.string()), files, TableIO(storage))
     found = {holding.file.file_id: [looked_up[i] for i in holding.positions] for holding in tags.holdings}
     expected = {name: [key for key in looked_up if key in set(keys)] for name, keys in content.items()}
     assert found == {name: keys for name, keys in expected.items() if keys}
@@ -54,7 +54,7 @@ def test_few_keys_are_ruled_out_by_the_footer_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(base_reader.BaseFile, "key_batches", lambda self: pytest.fail("read the rows"))
     absent = numbered(1, 600, 2)
     for keys in (absent, ["a", "z"]):
-        assert tag(pa.array(keys), files, storage).missing.tolist() == list(range(len(keys)))
+        assert tag(pa.array(keys), files, TableIO(storage)).missing.tolist() == list(range(len(keys)))
 
 
 def test_filters_that_would_let_many_keys_pass_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -77,7 +77,7 @@ def test_each_file_is_opened_once_with_its_known_size_and_footers_are_read_toget
     opened: list[int] = []
     inner_open = storage.inner.open_input
     storage.inner.open_input = lambda key, *, size_bytes=0: opened.append(size_bytes) or inner_open(key)  # type: ignore[method-assign]
-    tags = tag(pa.array(numbered(5, 1995, 10)), files, storage, runtime, parallel=16)
+    tags = tag(pa.array(numbered(5, 1995, 10)), files, TableIO(storage, runtime, 16))
     assert len(tags.holdings) == 199 and not len(tags.missing)
     assert storage.requests["open_input"] == len(files) and sorted(opened) == sorted(sizes.values())
     assert sum(together) == len(files) and max(together) > 1
@@ -87,7 +87,7 @@ def test_the_keys_of_large_files_are_read_one_file_after_the_other(monkeypatch: 
     monkeypatch.setattr(index, "SMALL_ROWS", 10)
     storage = MemoryStorage()
     files = [stored(storage, f"f{number}", numbered(number * 100, number * 100 + 100)) for number in range(3)]
-    tags = tag(pa.array(numbered(50, 250)), files, storage)
+    tags = tag(pa.array(numbered(50, 250)), files, TableIO(storage))
     assert [(held.file.file_id, len(held.positions), held.rows) for held in tags.holdings] == [
         ("f0", 50, 100), ("f1", 100, 100), ("f2", 50, 100),
     ]  # fmt: skip
