@@ -32,7 +32,8 @@ from lakelock.occ.foreign import (
     planned_clustering,
 )
 from lakelock.occ.history import commits_since, possibly_archived
-from lakelock.occ.log import Decision, LogView, Reservation, Resolution, decided_for, resolve
+from lakelock.occ.log import Decision, LogView, Reservation, Resolution, decided_for, decided_for_offer, resolve
+from lakelock.occ.offers import Offer
 from lakelock.occ.open_table import HeldLock, OpenTable
 from lakelock.occ.publish import SHARE_THE_LOCK, finish_head, is_withdrawn
 from lakelock.occ.reservations import OthersReservations
@@ -73,11 +74,13 @@ class Commit:
         took_s: Callable[[], float],
         phases: Phases,
         reserved: OthersReservations,
+        offers: Sequence[Offer] = (),
+        lock_wait_s: float | None = None,
     ) -> None:
         """`schema`: the table's at the baseline. `ensure_alive` raises once the heartbeat is lost. `took_s` is the time since
-        the beginning, `phases` is where it went.
+        the beginning, `phases` is where it went. `offers`: those whose rows it has. `lock_wait_s`: as for `OpenTable.holding`.
         """
-        self._reserved = reserved
+        self._reserved, self._offers, self._lock_wait_s = reserved, offers, lock_wait_s
         self._table, self._baseline, self._schema = table, baseline, schema
         self._isolation, self._ensure_alive, self._took_s, self._phases = isolation, ensure_alive, took_s, phases
         self._answers: dict[object, Conflict | None] = {}
@@ -102,7 +105,7 @@ class Commit:
             _, ahead = table.at_once(stock, self.ahead)
         while round_number <= LOOK_ROUNDS:
             try:
-                with self.lock.holding(instant, self._baseline.operation, beside) as held:
+                with self.lock.holding(instant, self._baseline.operation, beside, self._lock_wait_s) as held:
                     reached(Step.LOCKED)
                     look = self._look_beside(held) if beside else self._look(ahead)
                     result = self._under_lock(held.lease, look, may_look=round_number == LOOK_ROUNDS)
@@ -233,6 +236,7 @@ class Commit:
             # Only now: a commit of mine whose reply was lost stands, whatever others have changed since.
             check_unchanged(baseline, properties, self._draft.footprint.party)
             self._ensure_pending(timeline, mine)
+            self._ensure_on_offer(view)
             timeline = finish_head(table, view, timeline)
             others = commits_since(table, baseline, timeline, decisions, self._others)
             look_for_first_meeting(table, timeline, view, baseline.first, others)
@@ -303,6 +307,16 @@ class Commit:
             hint=f"{SHARE_THE_LOCK}; then run the operation again",
             instant=instant,
         )
+
+    def _ensure_on_offer(self, view: LogView) -> None:
+        """Raise unless nothing was decided about each of its offers, and nothing was collected that may be about one."""
+        for offer in self._offers:
+            if offer.since < view.boundary or decided_for_offer(offer.member.id, view.decisions) is not None:
+                raise RolledBackError(
+                    f"{self._baseline.instant}: the insert {offer.member.id}, which it has rows of, is decided by now",
+                    hint="nothing needs to be done: the inserts that are not committed yet are tried again",
+                    instant=self._baseline.instant,
+                )
 
     def _cost_so_far(self) -> CommitCost:
         lock, phases = self.lock, self._phases.told()

@@ -6,9 +6,10 @@ They are in `extraMetadata` and start with `lakelock.`; a foreign commit, which 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from lakelock.identity import WriterIdentity
 from lakelock.parsing import JsonObject
 
 SCHEMA = "schema"
@@ -26,6 +27,8 @@ NEWEST_FOREIGN = "lakelock.beside"
 TAG = "lakelock.tag"
 KEPT = "lakelock.kept"
 """How many of the commit's files are copies of those of an attempt before that was rejected; absent for none."""
+MEMBERS = "lakelock.members"
+"""Whose rows a group commit has, as JSON: one offer each."""
 TRANSACTION = "lakelock.transaction"
 """The transaction over several tables that the commit is part of: its id, and its tables with their instants."""
 OVER = "lakelock.over"
@@ -56,6 +59,42 @@ class AppTransaction:
             return cls(values.text("id"), values.integer("version"))
         except (KeyError, ValueError):
             return None
+
+
+@dataclass(frozen=True)
+class Member:
+    """One insert of a group commit. `writer` is None if it is not known."""
+
+    id: str
+    writer: WriterIdentity | None
+    tag: str
+    rows: int
+    partitions: tuple[str, ...]
+
+    def as_dict(self) -> dict[str, object]:
+        writer = None if self.writer is None else self.writer.as_dict()
+        return {"id": self.id, "writer": writer, "tag": self.tag, "rows": self.rows, "partitions": self.partitions}
+
+    @classmethod
+    def from_json(cls, found: JsonObject) -> Member:
+        """Read what `as_dict` wrote; `ValueError` for anything else."""
+        writer = None if found.get("writer") is None else WriterIdentity.from_dict(found.child("writer").fields)
+        partitions = tuple(str(each) for each in found.items("partitions"))
+        return cls(found.text("id"), writer, found.text("tag"), found.integer("rows", at_least=0), partitions)
+
+
+def members_of(extra: Mapping[str, str]) -> tuple[Member, ...]:
+    """Whose rows a commit has, by its extra metadata; empty for a commit that had no offer, or is damaged there."""
+    try:
+        found = JsonObject.parse(f'{{"members": {extra[MEMBERS]}}}')
+        return tuple(map(Member.from_json, found.children("members")))
+    except (KeyError, ValueError):
+        return ()
+
+
+def members_text(members: Sequence[Member]) -> str:
+    """The same as text, empty for none."""
+    return json.dumps([member.as_dict() for member in members], separators=(",", ":")) if members else ""
 
 
 def uris_over(extra: Mapping[str, str]) -> tuple[str, ...]:

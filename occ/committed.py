@@ -78,12 +78,14 @@ class LockUse:
     _since_s: float | None = None
 
     @contextmanager
-    def holding(self, instant: str, operation: str, beside: Sequence[Callable[[], Any]] = ()) -> Iterator[HeldLock]:
+    def holding(
+        self, instant: str, operation: str, beside: Sequence[Callable[[], Any]] = (), wait_s: float | None = None
+    ) -> Iterator[HeldLock]:  # fmt: skip
         """Hold the table's commit lock, and count; see `OpenTable.holding`."""
         try:
             with ExitStack() as stack:
                 with self.phases.during(Phase.LOCK_WAIT):
-                    lock = stack.enter_context(self.table.holding(instant, operation, beside))
+                    lock = stack.enter_context(self.table.holding(instant, operation, beside, wait_s))
                 self._since_s = lock.since_s
                 self.wait_s += lock.waited_s
                 with counting(self.tally):

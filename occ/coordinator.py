@@ -177,6 +177,8 @@ class Coordinator(TableServices):
         self._late = LookBack(table)
         self._swept = False
         self._opened_ms, self._first_schema = table.runtime.now_ms(), None  # type: int, TableSchema | None
+        self.last_seen: tuple[TableSchema, TableProperties] | None = None
+        """What the newest transaction of this object has found."""
 
     @classmethod
     def open(
@@ -241,6 +243,7 @@ class Coordinator(TableServices):
             self._applied.ensure_new(application, baseline.timeline, mine)
             schema = self._schemas.at(baseline.timeline, baseline.properties)
             self._first_schema = self._first_schema or schema
+            self.last_seen = schema, baseline.properties
             if self.table.observed.foreign_buckets and baseline.properties.bucket_index is None:
                 # An append looks at no file, and would put its rows outside the buckets.
                 check_files(baseline.properties, self.table.index.snapshot_at(baseline.timeline))
@@ -309,6 +312,11 @@ class Coordinator(TableServices):
             sweep(self.table)
             end_dead(self.table)
             forget_rejections(self.table.storage, self.table.runtime)
+
+    @property
+    def is_crowded(self) -> bool:
+        """Whether this object has met other writers at the lock of late."""
+        return self.last_seen is not None and self.table.runtime.monotonic_s() < self.table.observed.crowded_until_s
 
     def applied_by(self, application: AppTransaction) -> Party | None:
         """The commit by which this application has applied this version or a later one; None if it has not."""

@@ -109,8 +109,16 @@ LastLook = tuple[Timeline, list[str]]
 class Deciding:
     """The decision of one transaction on one table. `own` records what becomes of it."""
 
-    def __init__(self, table: OpenTable, baseline: Baseline, draft: PendingCommit, own: OwnDecision) -> None:
-        self._table, self._baseline, self._draft, self._own = table, baseline, draft, own
+    def __init__(
+        self,
+        table: OpenTable,
+        baseline: Baseline,
+        draft: PendingCommit,
+        own: OwnDecision,
+        members: tuple[str, ...] = (),
+    ) -> None:
+        """`members`: the offers whose rows it has."""
+        self._table, self._baseline, self._draft, self._own, self._members = table, baseline, draft, own, members
         self._since: LastLook | None = None
 
     @property
@@ -188,6 +196,7 @@ class Deciding:
             operation=self._draft.operation,
             completion=later_than(table.runtime.now_ms(), newest),
             payload=self._draft.payload(number, write_id, schema_json, newest_foreign=table.observed.newest_foreign, cost=cost),
+            members=self._members,
         )
 
     def _make_definite(self, decision: Decision) -> Created:

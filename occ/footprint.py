@@ -19,7 +19,7 @@ from typing import Protocol, TypeVar
 from lakelock.conflict import WHOLE_TABLE, Party
 from lakelock.identity import WriterIdentity
 from lakelock.occ import commit_keys as keys
-from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.commit_keys import AppTransaction, Member, members_of
 from lakelock.occ.log import TransactionName
 from lakelock.parsing import JsonObject
 from lakelock.str_enum import StrEnum
@@ -284,6 +284,8 @@ class CommitSummary:
     """Those of its files that hold no row: a delete of the last row of a file group leaves such a file."""
     transaction: TransactionName | None = None
     """The transaction over several tables that it is part of."""
+    members: tuple[Member, ...] = ()
+    """The inserts of which it is made, if it is a group commit."""
 
     @property
     def touched(self) -> frozenset[FileGroupId]:
@@ -354,6 +356,7 @@ class CommitSummary:
             recorded=extra.get(STATISTICS, ""),
             emptied=frozenset(s.group for s in stats if s.num_writes == 0 and not (s.num_inserts or s.num_update_writes)),
             transaction=TransactionName.parse(extra[keys.TRANSACTION]) if keys.TRANSACTION in extra else None,
+            members=members_of(extra),
         )
 
 

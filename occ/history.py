@@ -15,8 +15,10 @@ from enum import Enum
 from functools import partial
 
 from lakelock.occ.begin import Baseline
+from lakelock.occ.commit_keys import Member
 from lakelock.occ.footprint import CommitSummary
 from lakelock.occ.log import Decision, DecisionKind, Resolution, decided_for, resolve
+from lakelock.occ.offers import is_offer, settle
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import InstantFate, current_outcome, fate_of, finish_head, is_committed, is_rolled_back
 from lakelock.occ.rejections import KEPT_DAYS, MOST_RECORDS, Rejection, read_rejection
@@ -81,6 +83,20 @@ class Outcome(str, Enum):
 
 
 @dataclass(frozen=True)
+class HistoryMember:
+    """One insert of a group commit: by whom, and how many rows."""
+
+    writer: str
+    tag: str
+    rows: int
+
+    @classmethod
+    def of(cls, member: Member) -> HistoryMember:
+        """What a commit records of it, for people."""
+        return cls(str(member.writer) if member.writer else "", member.tag, member.rows)
+
+
+@dataclass(frozen=True)
 class HistoryEntry:
     """One commit: who, when, what, how much. `decision` is None for commits that lakelock did not make.
 
@@ -114,6 +130,8 @@ class HistoryEntry:
     files_kept: int = 0
     transaction: str = ""
     phases: Mapping[str, float] = field(default_factory=dict)
+    members: tuple[HistoryMember, ...] = ()
+    """The inserts of which it is made, if several writers were committed together; `writer` and `tag` name the first."""
 
 
 def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
@@ -159,6 +177,7 @@ def entry_of(instant: Instant, other: CommitSummary) -> HistoryEntry:
         size_bytes=rows.size_bytes,
         files_kept=rows.files_kept,
         transaction=other.transaction.id if other.transaction is not None else "",
+        members=tuple(map(HistoryMember.of, other.members)) if len(other.members) > 1 else (),
         **asdict(other.cost),
     )
 
@@ -167,8 +186,11 @@ def outcome_of(table: OpenTable, instant: str) -> Outcome:
     """What became of an instant; a decided commit that is not visible yet is published on the way.
 
     REJECTED also for instants that never existed. Instants older than the timeline are looked up in the archive;
-    `CorruptTableError` when it cannot be read.
+    `CorruptTableError` when it cannot be read. An insert that waited for others has no instant: its offer is ended now.
     """
+    if is_offer(instant):
+        decision = settle(table, instant, 0)
+        return Outcome.REJECTED if decision is None else outcome_of(table, decision.instant)
     fate = fate_of(table, instant, table.timeline())
     if fate is InstantFate.PENDING:
         decided = decided_for(instant, table.log.look(newest=None).decisions)

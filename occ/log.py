@@ -317,7 +317,8 @@ class Decision:
     """One decision about one instant. `completion` and `payload` are empty for a rollback.
 
     `write_id` is random and says which attempt wrote the record; `payload` are the very bytes of the completed instant.
-    `transaction`: what a prepare is part of; None for every other kind.
+    `transaction`: what a prepare is part of; None for every other kind. `members`: the offers whose rows a commit has. An
+    offer is withdrawn by a rollback that names it in the place of an instant (`lakelock.occ.offers`).
     """
 
     number: int
@@ -330,6 +331,7 @@ class Decision:
     completion: str = ""
     payload: bytes = b""
     transaction: TransactionName | None = None
+    members: tuple[str, ...] = ()
 
     def to_bytes(self) -> bytes:
         header: dict[str, object] = {
@@ -347,6 +349,8 @@ class Decision:
         }
         if self.transaction is not None:
             header["transaction"] = self.transaction.as_dict()
+        if self.members:
+            header["members"] = self.members
         return json.dumps(header, separators=(",", ":")).encode() + b"\n" + self.payload
 
     @classmethod
@@ -361,6 +365,7 @@ class Decision:
             size, digest = header.integer("payload_bytes"), header.text("payload_sha256")
             prepares = kind == DecisionKind.PREPARE.value and version <= FORMAT
             transaction = TransactionName.of(header.child("transaction")) if prepares else None
+            members = tuple(_texts_of(header, "members")) if header.get("members") is not None else ()
         except ValueError as error:
             raise CorruptTableError(f"decision {name} is not readable: {error}", hint=_RESTORE, file=name) from error
         if version > FORMAT or kind not in {k.value for k in DecisionKind}:
@@ -371,7 +376,9 @@ class Decision:
         if len(payload) != size or hashlib.sha256(payload).hexdigest() != digest:
             raise CorruptTableError(f"decision {name} is torn: {len(payload)} of {size} bytes", hint=_RESTORE, file=name)
         known = DecisionKind(kind)
-        return cls(number=number, kind=known, writer=writer, payload=payload, transaction=transaction, **fields)
+        return cls(
+            number=number, kind=known, writer=writer, payload=payload, transaction=transaction, members=members, **fields
+        )  # fmt: skip
 
 
 def resolve(decision: Decision | None) -> Resolution:
@@ -476,6 +483,10 @@ class DecisionLog:
         """The decisions above `after` that are there now: one listing, and a read for each. For advice, never for a commit."""
         return tuple(d for d in self._read_all(self.numbers(after)) if d is not None)
 
+    def between(self, after: int, up_to: int) -> list[Decision | None]:
+        """The records above `after`, up to a number; None where there is none (any more). A read for each that is not known."""
+        return self._read_all(range(after + 1, up_to + 1))
+
     def _read_all(self, numbers: Sequence[int]) -> list[Decision | None]:
         reads = [partial(self.read, number) for number in numbers]
         if self._runtime is None or all(number in self._known for number in numbers):
@@ -502,6 +513,10 @@ class DecisionLog:
     def known(self, instant: str) -> Decision | None:
         """The decision by which an instant that is completed was committed, if this process has read it; no request."""
         return next((d for d in self._known.values() if d.instant == instant and d.kind is not DecisionKind.ROLLBACK), None)
+
+    def known_since(self, number: int) -> list[Decision]:
+        """The decisions above a number that this process has read, whether they count or not; no request."""
+        return [d for n, d in list(self._known.items()) if n > number]
 
     def without_decision(self, completed: Iterable[Instant], *, after: int, up_to: int) -> list[Instant]:
         """Those of some completed instants about which no record was read, if there are more of them than records that were
@@ -571,12 +586,17 @@ class DecisionLog:
 
 def tombstone(decision: Decision, write_id: str) -> Decision:
     """A rollback of the same instant for the same number: makes a slot definite whose reply got lost."""
-    return replace(decision, kind=DecisionKind.ROLLBACK, write_id=write_id, completion="", payload=b"")
+    return replace(decision, kind=DecisionKind.ROLLBACK, write_id=write_id, completion="", payload=b"", members=())
 
 
 def decided_for(instant: str, decisions: Sequence[Decision]) -> Decision | None:
     """The decision about `instant`, if there is one."""
     return next((d for d in decisions if d.instant == instant), None)
+
+
+def decided_for_offer(offer: str, decisions: Iterable[Decision]) -> Decision | None:
+    """The decision about an offer, if there is one: the commit that has its rows, or its withdrawal."""
+    return next((d for d in decisions if offer in d.members or d.instant == offer), None)
 
 
 def _boundary_of(stored: Stored | None) -> Boundary:

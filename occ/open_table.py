@@ -40,6 +40,8 @@ from lakelock.table.service_metadata import RollbackPlan
 from lakelock.table.snapshot import Snapshot
 from lakelock.table.timeline import Timeline
 
+CROWD_S = 10.0
+"""For how long a process that has met others at the lock expects to meet them again."""
 MOST_ALERTS = 1_000
 """How many alerts a process remembers, so as not to raise them again."""
 
@@ -56,6 +58,8 @@ class Observations:
     """Whether the lock that the table has on record was found to be this process's."""
     others_at_lock: bool = False
     """Whether another process held the commit lock between the last two times that this process did."""
+    crowded_until_s: float = 0.0
+    """Until then, by the monotonic clock, small inserts of this process are put on offer."""
     foreign_writers: bool = False
     """Whether another engine writes the table; then a few more checks are made."""
     newest_foreign: str = ""
@@ -410,32 +414,48 @@ class OpenTable:
             yield held.lease
 
     @contextmanager
-    def holding(self, instant: str = "", operation: str = "", beside: Sequence[Callable[[], Any]] = ()) -> Iterator[HeldLock]:
-        """As `locked`; `beside` are requests that are made while the lock is taken. The first error of them all is raised."""
+    def holding(
+        self,
+        instant: str = "",
+        operation: str = "",
+        beside: Sequence[Callable[[], Any]] = (),
+        wait_s: float | None = None,
+    ) -> Iterator[HeldLock]:
+        """As `locked`; `beside` are requests that are made while the lock is taken. The first error of them all is raised.
+
+        `wait_s`: in the place of `lock.wait_s`, for a caller that has something else to try.
+        """
         held, renewals = HeldLock(since_s=self.runtime.monotonic_s()), ExitStack()
         last_release = "" if self.provider is None else self.provider.last_release
         try:
             with renewals:
-                take = partial(self._take, held, renewals, last_release, instant, operation)
+                take = partial(self._take, held, renewals, last_release, instant, operation, wait_s)
                 held.answers = self.at_once(*beside, take)[:-1]
                 yield held
         finally:
             self.at_once(partial(self._give_back, held), *held.beside_release)
 
-    def _take(self, held: HeldLock, renewals: ExitStack, last_release: str, instant: str, operation: str) -> None:
+    def _take(
+        self, held: HeldLock, renewals: ExitStack, last_release: str, instant: str, operation: str, wait_s: float | None
+    ) -> None:  # fmt: skip
         """Take the lock. `last_release`: the provider's before any concurrent request."""
         provider, asked_s = self.provider, held.since_s
         if provider is None:
             return
         try:
-            lease = held.lease = provider.acquire(wait_s=self.settings.lock.wait_s)
+            lease = held.lease = provider.acquire(wait_s=self.settings.lock.wait_s if wait_s is None else wait_s)
         except LockTimeout as error:
+            self.observed.crowded_until_s = self.runtime.monotonic_s() + CROWD_S
+            if wait_s is not None:
+                raise
             waited_s = round(self.runtime.monotonic_s() - asked_s, 3)
             self.emit(EventKind.LOCK_TIMED_OUT, instant, operation, waited_s=waited_s, problem=error.message)
             raise
         held.undisturbed = last_release != "" and lease.follows == last_release
         self.observed.others_at_lock = last_release != "" and not held.undisturbed
         held.since_s = self.runtime.monotonic_s()
+        if lease.awaited:
+            self.observed.crowded_until_s = held.since_s + CROWD_S
         held.waited_s = held.since_s - asked_s
         self.emit(EventKind.LOCKED, instant, operation, waited_s=round(held.waited_s, 3), token=lease.token)
         renewals.enter_context(renewing(provider, lease, self.runtime, self.settings.lock.renew_s, self.events))

@@ -214,6 +214,12 @@ def settle(table: OpenTable, prepare: Decision, timeline: Timeline) -> Settled:
     return by_outcome(table, prepare, outcome)
 
 
+def is_finished(view: LogView, timeline: Timeline) -> bool:
+    """Whether the head of the log leaves nothing open. `timeline` was listed after the `view`, which has the head's record."""
+    head = view.decisions[-1] if view.decisions else None
+    return head is None or head.kind is DecisionKind.ROLLBACK or shown_fate(timeline, head.instant) is InstantFate.COMMITTED
+
+
 def finish_head(table: OpenTable, view: LogView, timeline: Timeline) -> Timeline:
     """Finish what the head of the log leaves open: publish a commit, settle a prepare. Hold the table's lock.
 

@@ -17,6 +17,7 @@ from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, jud
 from lakelock.occ.begin import inflight_key, requested_key
 from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.log import LogView, OutcomeRecord, TableInstant, read_outcome
+from lakelock.occ.offers import oldest_needed, remove_old
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import InstantFate, shown_fate
 from lakelock.occ.rollback import (
@@ -32,6 +33,8 @@ from lakelock.table import layout
 from lakelock.table.instants import Action, State
 from lakelock.table.timeline import Timeline
 
+KEPT_IN_A_CROWD = 16
+"""So many decisions stay while inserts are on offer."""
 STALE_PROBE_S = 600.0
 """A probe is written and removed within a few requests; an older one was left by a process that died or lost its storage."""
 Notify = Callable[[str, str, str], None]
@@ -162,6 +165,7 @@ def sweep(table: OpenTable, note: Notify | None = None) -> int:
             (note or _alert(table))(instant, "", f"its markers stay, because its commit cannot be read: {error.message}")
     table.storage.delete([key for key, claim in claims.items() if claim.instant not in beating | active])
     _sweep_probes(table)
+    remove_old(table)
     return len(strays)
 
 
@@ -218,7 +222,11 @@ def collectable(table: OpenTable, view: LogView) -> int:
         for liveness in judged.values()
         if liveness.state is LivenessState.ALIVE and liveness.record is not None
     ]
-    return min([view.head - 1, *needed])
+    offered = oldest_needed(table)
+    if offered is not None:
+        # Those that are being put now have read a few decisions less.
+        needed += [offered, view.head - 1 - KEPT_IN_A_CROWD]
+    return max(view.boundary, min([view.head - 1, *needed]))
 
 
 MOST_OUTCOMES = 100

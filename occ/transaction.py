@@ -32,7 +32,7 @@ from lakelock.occ import commit_keys as keys
 from lakelock.occ.begin import Baseline
 from lakelock.occ.claims import AnnouncedGroups, ReadWriteSet, claim
 from lakelock.occ.commit import Commit, Staged
-from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.commit_keys import AppTransaction, members_text
 from lakelock.occ.committed import Committed, Phase, Phases
 from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.decide import Deciding, PendingCommit
@@ -48,6 +48,7 @@ from lakelock.occ.ending import (
 )
 from lakelock.occ.footprint import Isolation, Level, Read
 from lakelock.occ.log import Decision
+from lakelock.occ.offers import Offer
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.overlaps import alarm
 from lakelock.occ.reservations import OthersReservations
@@ -133,6 +134,10 @@ class Work:
         """What else the commit's extra metadata says, for people."""
         self.redo = Redo()
         self._announced = announced
+        self.offers: Sequence[Offer] = ()
+        """Whose rows it has, if it is a group commit."""
+        self.lock_wait_s: float | None = None
+        """How long the commit waits for the lock, in the place of `lock.wait_s`."""
         self.reserved = OthersReservations(table, baseline.instant, baseline.operation)
         self.reconciled = False
         """Whether the commit has looked at the markers: files that are announced later are not counted."""
@@ -426,6 +431,7 @@ class Transaction(Work):
         """After the publication: remove what announced the transaction, and `more`."""
         self._heartbeat.stop(delete=False)
         keys = self._markers.keys if self._markers is not None else ()
+        more = [*more, *(offer.key for offer in self.offers)]
         tidy_up(self._table, self.instant, self.operation, keys, self._touched.announced.claimed, more)
 
     def _stock(self, schema: TableSchema | None, replaced: Replaced | None) -> Staged:
@@ -438,6 +444,7 @@ class Transaction(Work):
                 keys.TAG: self._tag,
                 keys.SAW: self.baseline.timeline.newest_completion,
                 keys.KEPT: str(self.redo.kept or ""),
+                keys.MEMBERS: members_text([offer.member for offer in self.offers]),
                 **self.extra,
             },
         )
@@ -454,10 +461,13 @@ class Transaction(Work):
             reserved=self.reserved,
             took_s=self.took_s,
             phases=self.phases,
+            offers=self.offers,
+            lock_wait_s=self.lock_wait_s,
         )
 
     def _deciding(self, draft: PendingCommit) -> Deciding:
-        return Deciding(self._table, self.baseline, draft, self._decision)
+        members = tuple(offer.member.id for offer in self.offers)
+        return Deciding(self._table, self.baseline, draft, self._decision, members)
 
     def _file_before(self, group: FileGroupId) -> DataFile | None:
         return self.snapshot().group(group)

@@ -165,6 +165,8 @@ class Lease:
         self._loss: LeaseLoss | None = None
         self.follows = ""
         """The release that directly preceded this grant, as the provider's `last_release` named it; empty if unknown."""
+        self.awaited = False
+        """Whether another holder was met before it was granted."""
         self.trouble = ""
         """Why the latest renewal got no answer; empty while renewals succeed."""
 

@@ -27,6 +27,11 @@ class Turnstile:
         self._taken = False
         self._waiting: deque[Flag] = deque()
 
+    @property
+    def is_taken(self) -> bool:
+        """Whether one that came now would have to wait."""
+        return self._taken
+
     def enter(self, wait_s: float) -> bool:
         """Go in within `wait_s` seconds; False if our turn did not come in that time."""
         with self._mutex:
@@ -190,13 +195,14 @@ class PollingProvider(LockClient, LockProvider):
 
     def acquire(self, *, wait_s: float) -> Lease:
         self._notice_fork()
-        began_s = self.runtime.monotonic_s()
+        began_s, is_queue = self.runtime.monotonic_s(), self._turnstile.is_taken
         if not self._turnstile.enter(wait_s):
             raise self._no_turn(wait_s)
         try:
             self._ensure_open()
             self._rest(wait_s)
             lease = self._held = self._poll(began_s, wait_s)
+            lease.awaited = lease.awaited or is_queue
         except BaseException:
             self._turnstile.leave()
             self._stay_closed()
@@ -306,6 +312,7 @@ class PollingProvider(LockClient, LockProvider):
         lease = self._wait_for(look, pause, began_s, wait_s)
         if lease is None:
             raise self._timeout(holder, wait_s)
+        lease.awaited = holder is not None
         return lease
 
     def _no_turn(self, wait_s: float) -> LockTimeout:

@@ -31,7 +31,8 @@ HISTORY = (
     "instant string, completion string, timestamp timestamp, decision bigint, operation string, action string, writer string, "
     "application string, tag string, files int, partitions int, rows_inserted bigint, rows_updated bigint, "
     "rows_deleted bigint, size_bytes bigint, took_s double, lock_wait_s double, lock_s double, lock_requests long, "
-    "files_kept int, transaction string, phases map<string,double>"
+    "files_kept int, transaction string, phases map<string,double>, "
+    "members array<struct<writer:string,tag:string,rows:bigint>>"
 )
 DETAIL = (
     "name string, location string, table_version int, key array<string>, partition_by array<string>, order_by string, "
@@ -127,7 +128,9 @@ def row_of_detail(table: Coordinator) -> tuple[object, ...]:
 
 
 def plain(value: object) -> object:
-    """An enumeration's text as a plain string, the only kind that Spark 4.0 accepts."""
+    """An enumeration's text as a plain string, the only kind that Spark 4.0 accepts, and structs as tuples."""
+    if isinstance(value, tuple):
+        return [astuple(each) for each in value]
     return str(value) if isinstance(value, str) else value
 
 

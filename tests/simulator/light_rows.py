@@ -104,6 +104,16 @@ class LightKernels:
         if rows:
             yield rows
 
+    def packed(self, rows: Lines) -> bytes:
+        return json.dumps([list(row) for row in rows]).encode()
+
+    def unpacked(self, packed: Sequence[bytes], schema: TableSchema) -> list[Lines]:
+        found = [json.loads(each) for each in packed]
+        return [Lines(Row(part, key, value, tuple(trail), *rest) for part, key, value, trail, *rest in rows) for rows in found]
+
+    def together(self, rows: Sequence[Lines]) -> Lines:
+        return Lines(row for each in rows for row in each)
+
     def by_partition(self, rows: Lines, properties: TableProperties) -> Mapping[str, Lines]:
         found: dict[str, list[Row]] = {}
         for row in rows:

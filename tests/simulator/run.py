@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from lakelock.errors import LakelockError
 from lakelock.occ.log import DecisionLog
 from lakelock.occ.overlaps import audit
+from lakelock.table.instants import is_instant_time
 from tests.api import DataFile, Outcome, Timeline, layout
 from tests.simulator.actor import Actor
 from tests.simulator.checking.checks import Published, Violation
@@ -27,7 +28,7 @@ QUIET_S = 700.0
 LAST = 1_000_000
 """The number of the operation that the last writer runs once everything is quiet."""
 
-_CONTROL = (layout.TEMP, layout.HEARTBEATS, layout.CLAIMS, layout.PROBES, layout.RESERVATIONS, layout.OUTCOMES)
+_CONTROL = (layout.TEMP, layout.HEARTBEATS, layout.CLAIMS, layout.PROBES, layout.RESERVATIONS, layout.OUTCOMES, layout.OFFERS)
 """Folders that are empty when nobody writes."""
 
 MOST_AUDITED = 10_000
@@ -171,11 +172,10 @@ def _check_answers(world: World, outcome_of: object) -> None:
         if one.answer is Answer.DONE and (why := checker.broken(operations[one.operation])):
             checker.fail("files that are needed stay", why)
         if one.answer is Answer.UNKNOWN and one.instant:
-            found = outcome_of(one.instant)
-            if found is not (Outcome.COMMITTED if one.instant in visible else Outcome.REJECTED):
-                checker.fail(
-                    "what is unknown is resolved", f"{one.instant} is {found.value}, visible: {one.instant in visible}"
-                )
+            found, is_offer = outcome_of(one.instant), not is_instant_time(one.instant)
+            there = one.operation in applied if is_offer else one.instant in visible
+            if found is not (Outcome.COMMITTED if there else Outcome.REJECTED):
+                checker.fail("what is unknown is resolved", f"{one.instant} is {found.value}, visible: {there}")
         if one.answer is Answer.REJECTED and one.operation in applied - told_committed - doubtful:
             checker.fail("what is rejected is nowhere", f"{operations[one.operation]} was told {one.detail!r} and is visible")
     for instant in sorted(world.trace.rejected & visible.keys()):

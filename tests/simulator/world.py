@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import lru_cache
+from math import inf
 
 from lakelock.occ.footprint import SERVICES
 from lakelock.occ.log import DecisionLog
-from lakelock.occ.open_table import OpenTable
+from lakelock.occ.open_table import Observations, OpenTable
 from lakelock.providers.base import Opening
 from lakelock.settings import (
     CheckpointSettings,
@@ -103,6 +105,7 @@ class World:
                 redo_attempts=scenario.redo_attempts,
                 reserve_after=scenario.reserve_after,
             ),
+            groups=scenario.groups,
         )
         self.location = StorageLocation(self.server.uri)
         self.properties = _PROPERTIES
@@ -138,6 +141,8 @@ class World:
             return self.tables[uri].storage(process)
 
         table = OpenTable(self.location, storage, runtime, self.settings, provider, writer, events, log, neighbours)
+        if self.scenario.groups and self.scenario.seed % 4:
+            table = replace(table, observed=_Crowded(crowded_until_s=inf))
         return Coordinator(table, self.properties)
 
     def engine(self, process: Process) -> Engine:
@@ -186,6 +191,13 @@ class World:
         self.checker.fail("every wait ends within its bound", detail)
 
 
+class _Crowded(Observations):
+    """Those of a process that always expects others at the lock, also where the lock lets everybody in."""
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, inf if name == "crowded_until_s" else value)
+
+
 _PROPERTIES = TableProperties.new(
     "t", record_keys=("id",), partition_fields=("part",), create_schema=TableSchema.from_arrow(SCHEMA).to_avro_json("t")
 )
@@ -205,6 +217,7 @@ def _settings(
     every_commits: int,
     tending: Tending,
     retry: RetrySettings,
+    groups: bool = False,
 ) -> Settings:
     return Settings(
         concurrency=concurrency,
@@ -217,5 +230,5 @@ def _settings(
         upkeep=tending.upkeep,
         checkpoint=CheckpointSettings(every_commits=every_commits),
         listing=ListingSettings(at_once=page_keys),
-        write=WriteSettings(bloom_entries=1, compression="none", missing_columns="keep"),
+        write=WriteSettings(bloom_entries=1, compression="none", missing_columns="keep", group_inserts=groups),
     )

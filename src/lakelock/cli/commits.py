@@ -22,6 +22,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.history import NO_TRACE, HistoryEntry, Outcome, WhyRejected, entry_of, read_summary
 from lakelock.occ.log import Resolution, TableInstant, TransactionName, decided_for, resolve
 from lakelock.occ.multi_table import settle_without_home
+from lakelock.occ.offers import is_offer, settle
 from lakelock.occ.publish import InstantFate, shown_fate
 from lakelock.occ.rejections import Rejection, read_rejection, rejected_instants
 from lakelock.storage import Storage
@@ -85,14 +86,16 @@ def show_commit(
 ) -> None:
     """Tell what became of an instant: exit code 0 committed, 4 rejected, 5 still pending, 1 no trace of such an instant.
 
-    A commit that was decided but is not visible yet gets published in passing.
+    A commit that was decided but is not visible yet gets published in passing. An insert that waited for others, whose error
+    has given it a name, is withdrawn unless it is committed.
     """
     then = Next(path, config, settings)
     with reporting(as_json) as out:
-        if not is_instant_time(instant):
+        if not is_instant_time(instant) and not is_offer(instant):
             raise InputError(f"{instant!r} is not an instant", hint=then.command("commits ls"))
         with opened(path, config, settings, lock=True) as coordinator:
-            values = _facts(coordinator, instant, then)
+            committed = settle(coordinator.table, instant, 0) if is_offer(instant) else None
+            values = _facts(coordinator, instant if committed is None else committed.instant, then)
         shown = {name: _text(name, value) for name, value in values.items() if name != "known"}
         out.show(values, lambda o: o.fields(shown))
         raise typer.Exit(_EXITS_OF_COMMITS[Outcome(str(values["outcome"]))] if values["known"] else Exit.ERROR)

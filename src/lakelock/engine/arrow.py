@@ -19,8 +19,9 @@ from lakelock.checked_calls import checked_calls
 from lakelock.conflict import WHOLE_TABLE
 from lakelock.data_locks import Resource
 from lakelock.engine.batch import AttemptCache, Batch, chosen_partitions, write_copies, write_joins
+from lakelock.engine.group_insert import HURRY_S, GroupInsert, may_group
 from lakelock.engine.updating import checked_values, new_values
-from lakelock.errors import InputError, LakelockError, StorageError
+from lakelock.errors import InputError, LakelockError, LockTimeout, StorageError
 from lakelock.occ.alter import alter
 from lakelock.occ.change_feed import feed_between
 from lakelock.occ.commit_keys import AppTransaction
@@ -229,10 +230,25 @@ class ArrowEngine:
         Rows outside `partition`, if it is named, are an `InputError`.
         """
         require_rows(rows, self._kernels)
+        joins = application is None and partition is None and may_group(self._coordinator, rows)
+        if joins and self._coordinator.is_crowded and (done := self._in_group(rows, tag)) is not None:
+            return done
         group = self._only_group(rows)
-        work = partial(self._insert_in, rows=rows, memory=AttemptCache(), small=group is not None)
         request = WriteRequest("INSERT", partition, tag, application, redoes=True, new_group=group)
-        return with_retries(self._coordinator, request, work)
+        for hurries in (True, False) if joins else (False,):
+            work = partial(self._insert_in, rows=rows, memory=AttemptCache(), small=group is not None, hurries=hurries)
+            try:
+                return with_retries(self._coordinator, request, work)
+            except LockTimeout:
+                if not (hurries and self._coordinator.is_crowded):
+                    raise
+            if (done := self._in_group(rows, tag)) is not None:
+                return done
+        raise AssertionError("the last attempt returns or raises")
+
+    def _in_group(self, rows: pa.Table, tag: str) -> Committed | None:
+        """Insert together with others; None if this insert is to be done by itself, and nothing of it is there."""
+        return GroupInsert(self._coordinator, self._kernels, self._batch_of, rows, tag).run()
 
     def insert_in(
         self, tx: Transaction, rows: pa.Table, memory: AttemptCache | None = None, end: End | None = None
@@ -241,9 +257,13 @@ class ArrowEngine:
         return self._insert_in(tx, rows, memory, end, small=False)
 
     def _insert_in(
-        self, tx: Transaction, rows: pa.Table, memory: AttemptCache | None, end: End | None = None, *, small: bool
+        self, tx: Transaction, rows: pa.Table, memory: AttemptCache | None, end: End | None = None, *, small: bool,
+        hurries: bool = False,
     ) -> Committed:  # fmt: skip
-        """`small`: the rows are likely to be one file, which takes no longer than a request."""
+        """`small`: the rows are likely to be one file, which takes no longer than a request. `hurries`: `LockTimeout` where
+        others are met at the lock.
+        """
+        tx.lock_wait_s = HURRY_S if hurries else None
         batch = self._batch(tx, rows, memory)
         place = batch.placed(batch.by_partition())
         batch.claim(place.files, place.claims, place.new)

@@ -267,6 +267,11 @@ class WriteSettings(Section):
         "not all, the key columns of its Java writers; or global, if a key is in one partition at most. The first writer "
         "records it in the table; one that lakelock created with an index has the record from its beginning",
     )
+    group_inserts: bool = setting(
+        True,
+        "Commit small inserts of several writers, processes or threads, together while they meet at the lock: one commit, one "
+        "file for each partition. history() names the members",
+    )
     progress: bool = setting(True, "Show the progress of a long write by Spark in one line where standard error is a terminal")
     duplicates: Literal["error", "any"] = setting(
         "error", "Rows of one key with an equal ordering value in one upsert: an error, or take any one of them"

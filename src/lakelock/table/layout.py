@@ -33,6 +33,7 @@ AUDIT = f"{LAKELOCK}/audit"
 ADOPTED = f"{LAKELOCK}/adopted.json"
 REJECTIONS = f"{LAKELOCK}/rejections"
 RESERVATIONS = f"{LAKELOCK}/reservations"
+OFFERS = f"{LAKELOCK}/ready"
 INDEX = f"{LAKELOCK}/index.json"
 HUDI_BUCKETS = f"{HOODIE}/.bucket_index"
 PARTITION_METADATA = f"{HOODIE}_partition_metadata"
@@ -125,6 +126,17 @@ def rejection(instant: str) -> str:
 def reservation(name: str) -> str:
     """The key of the heartbeat of a reservation."""
     return f"{RESERVATIONS}/{name}"
+
+
+def offer(since: int, name: str) -> str:
+    """The key of rows that wait to be committed by any writer; `since` is a decision number that is older than they are."""
+    return f"{OFFERS}/{since:0{DECISION_DIGITS}}-{name}"
+
+
+def offer_name(key: str) -> tuple[int, str] | None:
+    """The number and the name in an offer's key, None for anything else under that folder."""
+    since, _, name = key.rpartition("/")[2].partition("-")
+    return (int(since), name) if len(since) == DECISION_DIGITS and since.isascii() and since.isdigit() and name else None
 
 
 def probe(name: str) -> str:

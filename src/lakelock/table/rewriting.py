@@ -284,6 +284,18 @@ class Kernels(Protocol):
         """The rows in pieces that take no more memory than a batch may."""
         ...
 
+    def packed(self, rows: Rows) -> bytes:
+        """Fitted rows as bytes, for another process of the same or a later release."""
+        ...
+
+    def unpacked(self, packed: Sequence[bytes], schema: TableSchema) -> list[Rows]:
+        """The rows that were packed, in the columns of the schema; `ValueError` for anything else."""
+        ...
+
+    def together(self, rows: Sequence[Rows]) -> Rows:
+        """All of these fitted rows, in order."""
+        ...
+
     def by_partition(self, rows: Rows, properties: TableProperties) -> Mapping[str, KeyedRows]:
         """The rows by partition path."""
         ...
@@ -383,6 +395,24 @@ class ArrowKernels:
     def batches(self, rows: pa.Table) -> Iterator[pa.Table]:
         most = rows_within(rows, BATCH_BYTES)
         return (rows.slice(start, most) for start in range(0, rows.num_rows, most))
+
+    def packed(self, rows: pa.Table) -> bytes:
+        sink = pa.BufferOutputStream()
+        with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
+            stream.write_table(rows)
+        return bytes(sink.getvalue())
+
+    def unpacked(self, packed: Sequence[bytes], schema: TableSchema) -> list[pa.Table]:
+        try:
+            found = [pa.ipc.open_stream(each).read_all() for each in packed]
+        except (pa.ArrowException, OSError) as error:
+            raise ValueError(f"its rows cannot be read: {error}") from error
+        if any(rows.schema != schema.arrow for rows in found):
+            raise ValueError("its rows have other columns than the table")
+        return found
+
+    def together(self, rows: Sequence[pa.Table]) -> pa.Table:
+        return pa.concat_tables(rows)
 
     def by_partition(self, rows: pa.Table, properties: TableProperties) -> dict[str, Keyed]:
         if not rows.num_rows:

@@ -7,6 +7,7 @@ from itertools import chain, islice
 from tests.simulation.planted.careless import BUGS_BESIDE_THE_CARELESS
 from tests.simulation.planted.commits import BUGS_OF_COMMITS
 from tests.simulation.planted.kinds import FOREIGN, SILENT_LOCK, SKEWED, STRAGGLERS, WITHOUT_INDEX, family
+from tests.simulation.planted.offers import BUGS_OF_OFFERS
 from tests.simulation.planted.planting import Edit, Planted
 from tests.simulation.planted.profiles import BUGS_OF_PROFILES
 from tests.simulation.planted.redo import BUGS_OF_REDO
@@ -45,7 +46,7 @@ _OTHERS = (
         "occ.rollback:_decide",
         "if decided is not None and resolve(decided) is Resolution.COMMITTED:",
         "if False:",
-        seed=15,
+        seed=32,
     ),
     Planted(
         "rollback in doubt",
@@ -160,7 +161,7 @@ _OTHERS = (
         "if False:",
         within=2_000,
         among=family("same_moment"),
-        seed=1199,
+        seed=431,
     ),
     Planted(
         "claims that arrive late",
@@ -321,7 +322,7 @@ _OTHERS = (
 """Planted bugs of rolling back, cleaning up, of the rules of conflict, and of columns."""
 
 PLANTED = (
-    *BUGS_OF_COMMITS, *_OTHERS, *BUGS_OF_PROFILES, *BUGS_OF_REDO, *BUGS_OF_RESERVATIONS, *BUGS_OF_UPKEEP,
+    *BUGS_OF_COMMITS, *_OTHERS, *BUGS_OF_PROFILES, *BUGS_OF_REDO, *BUGS_OF_RESERVATIONS, *BUGS_OF_OFFERS, *BUGS_OF_UPKEEP,
     *BUGS_BESIDE_THE_CARELESS,
 )  # fmt: skip
 

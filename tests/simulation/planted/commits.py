@@ -57,7 +57,7 @@ BUGS_OF_COMMITS = (
         "if shared or any(i.action == Action.ROLLBACK or (i.is_write and i.is_completed) for i in others):",
         "if any(i.is_write and i.is_completed and i.requested > instant for i in others):",
         among=family("same_moment"),
-        seed=1199,
+        seed=1775,
     ),
     Planted(
         "no new look under the lock",

@@ -46,6 +46,7 @@ CARELESS = Kind("with a foreign writer without the lock", lambda scenario: scena
 SILENT_LOCK = Kind("with a silent lock", lambda scenario: scenario.lock is LockKind.SILENT)
 WITHOUT_INDEX = Kind("without a file index", lambda scenario: checkpoints_every(scenario.seed) == 0)
 REDOING = Kind("with redos", lambda scenario: scenario.redo_attempts > 0)
+GATHERING = Kind("with inserts on offer", lambda scenario: scenario.groups)
 RESERVING = Kind("with reservations", lambda scenario: scenario.keeps_turns)
 STRAGGLERS = Kind("with stragglers", lambda scenario: scenario.stragglers)
 OPTIMIZED = Kind("with optimizers", lambda scenario: any(actor.name.startswith("optimizer") for actor in scenario.actors))

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from math import inf
 
 from lakelock.markers.claims import Claim
-from lakelock.occ.commit_keys import REPAIRED, RESTORED
+from lakelock.occ.commit_keys import REPAIRED, RESTORED, members_of
 from lakelock.occ.log import Decision, OutcomeRecord, Resolution
 from lakelock.settings import ArchiveSettings, CleanSettings
 from lakelock.table.instants import parse_file_name
@@ -53,6 +53,11 @@ class Published:
     operation: int | None
     at_s: float
     state: State = field(repr=False)
+
+
+def _number_of(tag: str) -> int | None:
+    """The operation that a commit names."""
+    return int(tag.removeprefix("op-")) if tag else None
 
 
 class Checker:
@@ -264,25 +269,31 @@ class Checker:
         self._deletions.superseded(self.table.show(requested, metadata))
         self.table.take_out(metadata.extra.get(REPAIRED, "").split(","))
         tag = metadata.extra.get(TAG, "") or metadata.extra.get(FOREIGN_TAG, "")
-        number = int(tag.removeprefix("op-")) if tag else None
-        if number is not None and any(p.operation == number for p in self.published):
-            self.fail(
-                "an operation is applied once", f"{self._operations[number]} becomes visible a second time as {requested}"
-            )
+        numbers = [_number_of(member.tag) for member in members_of(metadata.extra)] or [_number_of(tag)]
+        for number in numbers:
+            if number is not None and any(p.operation == number for p in self.published):
+                self.fail(
+                    "an operation is applied once", f"{self._operations[number]} becomes visible a second time as {requested}"
+                )
+        if len(set(numbers)) < len(numbers):
+            self.fail("an operation is applied once", f"{requested} has one of the operations {numbers} twice")
+        done = [self._operations[number] for number in numbers if number is not None]
         state = dict(self.published[-1].state) if self.published else {}
-        if number is not None and self._serial and self._operations[number].serial:
+        if done and self._serial and all(operation.serial for operation in done):
             moment = metadata.extra.get(RESTORED)
-            if moment is None:
-                self._operations[number].apply(state)
-            else:
+            if moment is not None:
                 state = self.table.as_of(moment)
+            else:
+                for operation in done:
+                    operation.apply(state)
             seen = self.table.now()
             if seen != state:
-                self.fail("serial in decision order", f"{self._operations[number]} as {requested}: {difference(state, seen)}")
+                names = ", ".join(map(str, done))
+                self.fail("serial in decision order", f"{names} as {requested}: {difference(state, seen)}")
         else:
             state = self.table.now()
-        published = Published(requested, completion, decision.number if decision else None, number, self._hub.now_s, state)
-        self.published.append(published)
+        decided = decision.number if decision else None
+        self.published += [Published(requested, completion, decided, number, self._hub.now_s, state) for number in numbers]
 
     def _check_based_on(self, file: DataFile, stat: WriteStat, requested: str) -> None:
         known = self.table.slice_of(file.group)

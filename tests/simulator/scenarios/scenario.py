@@ -62,6 +62,8 @@ class Scenario:
     holder_wait_s: float = 4.0
     keeps_turns: bool = False
     """Whether nothing happens that excuses the loss of an attempt which has reserved all that it touches."""
+    groups: bool = False
+    """Whether small inserts that meet are committed together."""
     stragglers: bool = False
     """Whether tasks have attempts that write after the commit has looked for their files, and are then killed."""
     tending: Tending = field(default_factory=Tending)

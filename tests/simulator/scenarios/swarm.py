@@ -32,10 +32,11 @@ from tests.simulator.operations import (
 from tests.simulator.rows import Row
 from tests.simulator.scenarios.careless import careless
 from tests.simulator.scenarios.families import has_family, in_family, paged, stormy
+from tests.simulator.scenarios.gathering import gathering
 from tests.simulator.scenarios.late_families import by_column
 from tests.simulator.scenarios.redoing import redoing
 from tests.simulator.scenarios.reserving import reserving
-from tests.simulator.scenarios.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Foreign, Scenario
+from tests.simulator.scenarios.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Foreign, Scenario, Tending
 from tests.simulator.scenarios.stragglers import straggling
 from tests.simulator.scenarios.upkeep import kept_up, tended
 
@@ -51,6 +52,8 @@ REDOING_ONE_IN, REDOING = 17, (4, 11)
 """Two seeds in this many have writers that do only what collided again."""
 CARELESS_ONE_IN, CARELESS = 37, 17
 """One seed in this many has a foreign writer without the lock."""
+GATHERING_ONE_IN, GATHERING = 19, (2, 8, 15, 16)
+"""Four seeds in this many have small inserts that wait for each other."""
 RESERVING_ONE_IN, RESERVING = 23, 6
 """One seed in this many consists of writers that lose until they have reserved."""
 
@@ -70,9 +73,16 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
         scenario = redoing(scenario, Random(f"redo/{seed}"))
     if seed % RESERVING_ONE_IN == RESERVING and scenario.foreign == "none":
         scenario = reserving(scenario, Random(f"reserving/{seed}"))
+    if seed % GATHERING_ONE_IN in GATHERING and _may_gather(scenario):
+        scenario = gathering(scenario, Random(f"gathering/{seed}"))
     if seed % CARELESS_ONE_IN == CARELESS and scenario.foreign == "none":
         scenario = careless(scenario, Random(f"careless/{seed}"))
     return replace(scenario, files="parquet") if parquet else scenario
+
+
+def _may_gather(scenario: Scenario) -> bool:
+    """Whether the weather of the scenario may become another one."""
+    return scenario.foreign == "none" and scenario.tending == Tending() and scenario.page_keys == Scenario.page_keys
 
 
 def with_other_profile(scenario: Scenario, random: Random) -> Scenario:

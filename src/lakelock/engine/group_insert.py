@@ -1,0 +1,318 @@
+"""Small inserts that meet are committed together: whoever commits next takes along all that wait (ADR 42).
+
+A process that finds itself alone inserts as ever. Once it has met others at the lock, it puts its rows on offer and looks at
+the log until a decision names them. The writer of the oldest offer commits all that are there, as one ordinary transaction
+with one file for each partition; the others only look. If nothing is decided for long, the next in rank does the same, and so
+on. Ranks and pauses are courtesy: what is committed, and how often, the decisions say (`lakelock.occ.offers`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from lakelock.engine.batch import Batch
+from lakelock.errors import (
+    CommitOutcomeUnknown,
+    CommitUndone,
+    ConflictError,
+    LakelockError,
+    LockTimeout,
+    RolledBackError,
+    StorageUnavailable,
+)
+from lakelock.events import EventKind
+from lakelock.occ import commit_keys as keys
+from lakelock.occ.commit_keys import Member
+from lakelock.occ.committed import Committed
+from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.data_locking import refuse_nested
+from lakelock.occ.history import Outcome
+from lakelock.occ.log import Decision, DecisionKind, LogView, decided_for_offer, in_the_way
+from lakelock.occ.offers import (
+    MOST_BYTES,
+    MOST_GROUP_BYTES,
+    MOST_MEMBERS,
+    Offer,
+    Waiting,
+    is_undecided,
+    oldest_ms,
+    put_offer,
+    read_offers,
+    remove,
+    settle,
+    waiting,
+)
+from lakelock.occ.open_table import CROWD_S
+from lakelock.occ.request import WriteRequest
+from lakelock.occ.transaction import Transaction
+from lakelock.occ.undone import own_commit_undone, undone_error
+from lakelock.table import layout
+from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.instants import Instant, State
+from lakelock.table.partitions import with_generated
+from lakelock.table.rewriting import Kernels
+from lakelock.table.schema import TableSchema
+from lakelock.texts import command
+
+BatchOf = Callable[[Transaction, TableSchema, Any], Batch]
+"""The batch of a transaction that inserts rows."""
+
+HURRY_S = 0.5
+"""How long an insert that may be put on offer waits for the lock before it is."""
+_PROFILES = ("strict", "hudi", "delta")
+"""The profiles in which inserts never collide with each other."""
+_PATIENCE_S, _PATIENCE_LOOKS = 1.0, 20
+"""For how long, and for the time of how many looks, a writer waits for a decision before it does the work of the one before it
+in rank."""
+_LOOKS_AT_FILE = 8
+"""How often a member looks for the completed file of its commit before it helps to publish it."""
+_SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.25
+
+
+def may_group(coordinator: Coordinator, rows: Any) -> bool:
+    """Whether an insert of these rows may be put on offer where others are met at the lock: it is small."""
+    table = coordinator.table
+    settings = table.settings
+    return (
+        settings.write.group_inserts
+        and table.provider is not None
+        and not coordinator.data.for_writes
+        and not table.observed.foreign_writers
+        and settings.concurrency.profile in _PROFILES
+        and coordinator.properties.bucket_index is None
+        and rows.nbytes <= MOST_BYTES
+        and rows.num_rows > 0
+    )
+
+
+class GroupInsert:
+    """One small insert on its way; used once."""
+
+    def __init__(self, coordinator: Coordinator, kernels: Kernels, batch_of: BatchOf, rows: Any, tag: str) -> None:
+        self._coordinator, self._table = coordinator, coordinator.table
+        self._kernels, self._batch_of, self._rows, self._tag = kernels, batch_of, rows, tag
+        self._began_s = self._table.runtime.monotonic_s()
+        self._done: Committed | None = None
+        """What this writer has committed for all."""
+
+    def run(self) -> Committed | None:
+        """The committed insert; None if it is to be done without others, and nothing of it is there.
+
+        `LockTimeout` after `lock.wait_s`; `CommitOutcomeUnknown` if storage does not say what became of it.
+        """
+        refuse_nested("INSERT", self._table.storage.uri)
+        self._coordinator.ensure_same_provider()
+        offer = self._fitted()
+        if offer is None:
+            return None
+        try:
+            put_offer(self._table, offer)
+            decision = self._wait(offer)
+        except CommitUndone:
+            raise
+        except BaseException as error:
+            decision = self._settled(offer, error)
+            withdrawn = decision is None
+            if not isinstance(error, Exception) or (withdrawn and not isinstance(error, CommitOutcomeUnknown)):
+                raise
+        return None if decision is None else self._told(offer, decision)
+
+    def _fitted(self) -> Offer | None:
+        """The offer; None if the rows need more than the table's columns, or are wrong: a write of their own tells."""
+        table, kernels, seen = self._table, self._kernels, self._coordinator.last_seen
+        assert seen is not None, "a process that has met others has begun a transaction"
+        schema, properties = seen
+        try:
+            wanted, fitted = kernels.fitted(with_generated(self._rows, properties), schema, merge=False)
+            partitions = tuple(sorted(kernels.by_partition(fitted, properties)))
+        except (LakelockError, KeyError, TypeError, ValueError, ArithmeticError):
+            return None
+        if wanted != schema:
+            return None
+        since = max([table.log.newest, *table.log.numbers(table.log.newest)])
+        member = Member(table.runtime.uuid(), table.writer, self._tag, fitted.num_rows, partitions)
+        return Offer(member, since, fingerprint(schema), kernels.packed(fitted))
+
+    def _wait(self, offer: Offer) -> Decision | None:
+        """The decision that commits the offer, by whomever. None if it was withdrawn, for a reason that another write heals."""
+        table, runtime, name = self._table, self._table.runtime, offer.member.id
+        until_s = self._began_s + table.settings.lock.wait_s
+        newest, changed_s = offer.since, runtime.monotonic_s()
+        while True:
+            began_s = runtime.monotonic_s()
+            try:
+                view, there = table.at_once(partial(table.log.look, after=offer.since, newest=None), partial(waiting, table))
+            except StorageUnavailable:
+                if runtime.monotonic_s() >= until_s:
+                    raise
+                runtime.sleep(_LONGEST_PAUSE_S)
+                continue
+            now_s = runtime.monotonic_s()
+            found = decided_for_offer(name, view.decisions)
+            if found is not None:
+                return found if found.kind is DecisionKind.COMMIT else None
+            rank = self._rank(offer, view, there)
+            if view.boundary > offer.since or rank is None:
+                return settle(
+                    table, name, offer.since
+                )  # a part of the log is collected, or the offer was removed: only the table tells
+            if view.head > newest:
+                newest, changed_s = view.head, now_s
+            if now_s >= until_s:
+                raise LockTimeout(
+                    f"nobody committed the insert {name} within {table.settings.lock.wait_s:g} s",
+                    hint=f"see who holds the lock: {command('locks', 'ls', table.storage.uri)}",
+                )
+            patience_s = max(_PATIENCE_S, _PATIENCE_LOOKS * (now_s - began_s))
+            if now_s - changed_s >= rank * patience_s:
+                decision = self._lead(offer)
+                if decision is not None:
+                    return decision
+            else:
+                pause_s = min(_LONGEST_PAUSE_S, max(_SHORTEST_PAUSE_S, now_s - began_s))
+                runtime.sleep(pause_s * (0.5 + runtime.random()))
+
+    def _rank(self, offer: Offer, view: LogView, there: Sequence[Waiting]) -> int | None:
+        """How many offers of the living are older and undecided; None if this one is gone."""
+        mine = next((each for each in there if each.id == offer.member.id), None)
+        if mine is None:
+            return None
+        known = self._table.log.known_since(min(each.since for each in there))
+        limit_ms = oldest_ms(self._table)
+        older = [each for each in there if each < mine and mine.since_ms - each.since_ms <= limit_ms]
+        return sum(decided_for_offer(each.id, known) is None for each in older)
+
+    def _lead(self, offer: Offer) -> Decision | None:
+        """Commit all that wait, as one transaction. None if that was in vain: the log tells how to go on."""
+        table = self._table
+        try:
+            with self._coordinator.begin(WriteRequest("INSERT", tag=self._tag)) as tx:
+                tx.offers, rows = self._group(tx, offer)
+                self._done = tx.commit(self._written(tx, rows))
+        except (ConflictError, RolledBackError):
+            table.runtime.sleep(_SHORTEST_PAUSE_S)
+            return None
+        table.observed.crowded_until_s = table.runtime.monotonic_s() + CROWD_S if len(tx.offers) > 1 else 0.0
+        return table.log.known(tx.instant)
+
+    def _group(self, tx: Transaction, offer: Offer) -> tuple[list[Offer], Any]:
+        """This offer and those that can be taken along, and the rows of them all."""
+        table, kernels, first = self._table, self._kernels, tx.baseline.first
+        view, there = table.at_once(partial(table.log.look, after=first, newest=None), partial(waiting, table))
+        if not is_undecided(table, offer, view, first):
+            raise RolledBackError("its insert is decided by now", instant=tx.instant)
+        group, rows, total = [offer], [self._rows_in(tx)], len(offer.rows)
+        names = [each for each in there if each.id != offer.member.id][: MOST_MEMBERS - 1]
+        for each in read_offers(table, names):
+            fits = each.schema == fingerprint(tx.schema) and total + len(each.rows) <= MOST_GROUP_BYTES
+            if not fits or in_the_way(view.reservations, each.member.partitions, instant="") is not None:
+                continue
+            if not is_undecided(table, each, view, first):
+                continue
+            try:
+                rows += kernels.unpacked([each.rows], tx.schema)
+            except ValueError as error:
+                table.emit(EventKind.ALERT, problem=f"{each.key} is left to its owner: {error}")
+                continue
+            group.append(each)
+            total += len(each.rows)
+        return group, kernels.together(rows)
+
+    def _rows_in(self, tx: Transaction) -> Any:
+        """One's own rows, in the columns that the table has now."""
+        return self._kernels.fitted(with_generated(self._rows, tx.baseline.properties), tx.schema, merge=False)[1]
+
+    def _written(self, tx: Transaction, rows: Any) -> list[WriteStat]:
+        """One file for each partition, all at once."""
+        batch = self._batch_of(tx, tx.schema, rows)
+        new = batch.by_partition().items()
+        written = self._table.at_once(*[partial(batch.write_new, partition, None, keyed) for partition, keyed in new])
+        return [stat for stats in written for stat in stats]
+
+    def _settled(self, offer: Offer, error: BaseException) -> Decision | None:
+        """Withdraw the offer after an error, unless it is committed; `CommitOutcomeUnknown` if nothing tells."""
+        try:
+            return settle(self._table, offer.member.id, offer.since)
+        except Exception as failure:  # noqa: BLE001  whatever it is, the log was not asked
+            raise outcome_unknown(self._coordinator, offer, failure) from error
+
+    def _told(self, offer: Offer, decision: Decision) -> Committed:
+        """What was committed, once it is visible to everybody."""
+        if not self._is_visible(decision):
+            outcome = self._outcome(offer, decision)
+            if outcome is not Outcome.COMMITTED:
+                raise RolledBackError(
+                    f"{decision.instant} was decided, but another Hudi writer rolled it back before it was visible",
+                    hint="run the operation again",
+                    instant=decision.instant,
+                )
+        table, member = self._table, offer.member
+        with suppress(LakelockError):
+            remove(table, [offer])
+        metadata = CommitMetadata.from_bytes(decision.payload, decision.instant)
+        files = [stat for stat in metadata.stats if (stat.partition_path or "") in member.partitions]
+        done = self._done or Committed(decision.instant, decision.completion, decision.number, "INSERT")
+        done = replace(
+            done,
+            rows_written=member.rows,
+            rows_inserted=member.rows,
+            files=len(files),
+            size_bytes=sum(stat.file_size_bytes or 0 for stat in files),
+            took_s=round(table.runtime.monotonic_s() - self._began_s, 3),
+        )
+        table.observed.time_seen(decision.completion)
+        if self._done is None:
+            self._ensure_not_undone(decision, metadata.extra.get(keys.NEWEST_FOREIGN, ""))
+            table.observed.crowded_until_s = table.runtime.monotonic_s() + CROWD_S
+            table.emit(EventKind.COMMITTED, decision.instant, "INSERT", **done.facts)
+        return done
+
+    def _ensure_not_undone(self, decision: Decision, newest_foreign: str) -> None:
+        """`CommitUndone` if another engine has undone the commit; the writer that published it looks by itself."""
+        table = self._table
+        if newest_foreign:
+            table.observed.met_foreign(newest_foreign)
+        undone = own_commit_undone(table, decision, table.timeline()) if table.observed.foreign_writers else None
+        if undone is not None and undone.gone:
+            raise undone_error(table, undone)
+
+    def _is_visible(self, decision: Decision) -> bool:
+        """Whether its completed file is there, or the next decision: that is made only once it is."""
+        table = self._table
+        if table.observed.foreign_writers:
+            return False
+        completed = Instant(decision.instant, decision.action, State.COMPLETED, decision.completion)
+        for look in range(_LOOKS_AT_FILE):
+            with suppress(LakelockError):
+                if table.log.newest > decision.number or table.storage.get(layout.timeline(completed.file_name)) is not None:
+                    return True
+            table.runtime.sleep(_SHORTEST_PAUSE_S * 2**look)
+        return False
+
+    def _outcome(self, offer: Offer, decision: Decision) -> Outcome:
+        try:
+            return self._coordinator.outcome(decision.instant)
+        except LakelockError as error:
+            raise outcome_unknown(self._coordinator, offer, error, decision.instant) from error
+
+
+def outcome_unknown(coordinator: Coordinator, offer: Offer, cause: Exception, instant: str = "") -> CommitOutcomeUnknown:
+    """The answer that is true in any case: the log will tell."""
+    table, name = coordinator.table, instant or offer.member.id
+    reason = cause.message if isinstance(cause, LakelockError) else f"{type(cause).__name__}: {cause}"
+    table.emit(EventKind.OUTCOME_UNKNOWN, instant, "INSERT", cause=reason)
+    return CommitOutcomeUnknown(
+        f"it is not known whether the insert {name} is committed: {reason}",
+        hint=command("commits", "show", table.storage.uri, name),
+        instant=name,
+    )
+
+
+def fingerprint(schema: TableSchema) -> str:
+    """Tells whether rows were fitted to the same columns."""
+    return hashlib.sha256(schema.to_avro_json("t").encode()).hexdigest()[:32]
