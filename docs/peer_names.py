@@ -86,9 +86,9 @@ METHODS = """## Methods
 
 SQL = """## Statements
 
-Python data sources of Spark have no SQL of their own beyond SELECT and INSERT, so `spark.sql` answers with Spark's
-own errors. [`lakelock.spark_plugin.sql(spark, "…")`](howto-sql.md) runs most of these statements as they are, by path or by the
-name of a view, and hands all others to Spark. Or type:"""
+[`lakelock.spark_plugin.sql(spark, "…")`](howto-sql.md) runs most of these statements as they are, by path or by the
+name of a view, and hands all others to Spark. After `register(spark)` so does `spark.sql`; without it `spark.sql` answers with
+Spark's own errors, because Python data sources of Spark have no SQL beyond SELECT and INSERT. Or type:"""
 
 STATEMENTS = (
     ("`UPDATE`, `DELETE FROM`, `MERGE INTO`, `INSERT`", '`table.sql("…")`, with the same text'),

@@ -76,13 +76,16 @@ class Commit:
         reserved: OthersReservations,
         offers: Sequence[Offer] = (),
         lock_wait_s: float | None = None,
+        retries: int = 0,
     ) -> None:
         """`schema`: the table's at the baseline. `ensure_alive` raises once the heartbeat is lost. `took_s` is the time since
-        the beginning, `phases` is where it went. `offers`: those whose rows it has. `lock_wait_s`: as for `OpenTable.holding`.
+        the beginning, `phases` is where it went; `retries` attempts came before this one. `offers`: those whose rows it has.
+        `lock_wait_s`: as for `OpenTable.holding`.
         """
         self._reserved, self._offers, self._lock_wait_s = reserved, offers, lock_wait_s
         self._table, self._baseline, self._schema = table, baseline, schema
         self._isolation, self._ensure_alive, self._took_s, self._phases = isolation, ensure_alive, took_s, phases
+        self._retries = retries
         self._answers: dict[object, Conflict | None] = {}
         self._others: dict[str, CommitSummary] = {}
         self.lock = LockUse(table, phases)
@@ -320,4 +323,5 @@ class Commit:
 
     def _cost_so_far(self) -> CommitCost:
         lock, phases = self.lock, self._phases.told()
-        return CommitCost(round(self._took_s(), 3), round(lock.wait_s, 3), round(lock.held_s, 3), lock.requests, phases)
+        took_s, wait_s, lock_s = (round(seconds, 3) for seconds in (self._took_s(), lock.wait_s, lock.held_s))
+        return CommitCost(took_s, wait_s, lock_s, lock.requests, phases, self._retries)

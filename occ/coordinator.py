@@ -188,6 +188,7 @@ class Coordinator(TableServices):
         *,
         runtime: Runtime | None = None,
         application: str = "",
+        run: str = "",
         listeners: Sequence[Listener] = (),
         storage: Storage | None = None,
         neighbours: Callable[[str], Storage] | None = None,
@@ -196,6 +197,7 @@ class Coordinator(TableServices):
 
         A table that must not be written opens for reading; `begin` says why it refuses. `neighbours` opens the storage of
         other tables, which transactions over several tables name by their URIs; by default with the options of `location`.
+        `application` and `run` are those of `WriterIdentity`.
         """
         settings, runtime = settings or Settings(), runtime or SystemRuntime()
         for_locks = storage or location.open(within_s=settings.lock.answer_s, holds_table=True)
@@ -203,7 +205,7 @@ class Coordinator(TableServices):
         properties = read_properties(storage)
         check_readable(properties)
         storage = shown_as_layout_two(storage, properties)
-        writer = WriterIdentity.of_this_process(runtime, application)
+        writer = WriterIdentity.of_this_process(runtime, application, run)
         events = Events(tuple(listeners))
         single = settings.concurrency.mode == "SINGLE_WRITER"
         provider = None if single else open_provider(settings, for_locks, runtime, writer, events)

@@ -209,7 +209,8 @@ class RowCounts:
 @dataclass(frozen=True)
 class CommitCost:
     """What a commit had cost when its decision was sent: seconds in all, seconds until it had the lock, and, of the time
-    under the lock, seconds and requests. None where the commit does not tell.
+    under the lock, seconds and requests. `retries`: the attempts before it, which others rejected. None where the commit does
+    not tell.
     """
 
     took_s: float | None = None
@@ -218,6 +219,7 @@ class CommitCost:
     lock_requests: int | None = None
     phases: Mapping[str, float] = field(default_factory=dict)
     """Seconds by phase, up to the decision."""
+    retries: int | None = None
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -233,6 +235,7 @@ class CommitCost:
             lock_wait_s=_if_valid(told.number, "lock_wait_s"),
             lock_s=_if_valid(told.number, "lock_s"),
             lock_requests=_if_valid(told.integer, "lock_requests"),
+            retries=_if_valid(told.integer, "retries"),
             phases=_if_valid(lambda name: _seconds(told.child(name)), "phases") or {},
         )
 

@@ -102,6 +102,8 @@ class HistoryEntry:
 
     `files_kept` of its files were taken over from an attempt that a conflict rejected; the others were made again.
 
+    `job` is the writer's name without the rest of its identity; `retries` counts the attempts that others had rejected before.
+
     `transaction`: the id of the transaction over several tables that it is part of, which is the same in each; else empty.
 
     Its cost counts up to its decision: seconds in all, seconds until it had the lock, and, of the time under the lock,
@@ -130,8 +132,15 @@ class HistoryEntry:
     files_kept: int = 0
     transaction: str = ""
     phases: Mapping[str, float] = field(default_factory=dict)
+    retries: int | None = None
+    job: str = ""
     members: tuple[HistoryMember, ...] = ()
     """The inserts of which it is made, if several writers were committed together; `writer` and `tag` name the first."""
+
+    @property
+    def rows(self) -> int:
+        """The rows that it inserted, updated and deleted, together."""
+        return self.rows_inserted + self.rows_updated + self.rows_deleted
 
 
 def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
@@ -167,6 +176,7 @@ def entry_of(instant: Instant, other: CommitSummary) -> HistoryEntry:
         operation=party.operation,
         action=instant.action,
         writer=str(party.writer) if party.writer else "",
+        job=party.writer.application if party.writer else "",
         application=other.application.to_json() if other.application else "",
         tag=other.tag,
         files=rows.files,

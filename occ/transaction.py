@@ -125,6 +125,8 @@ class Work:
         self._began_s = table.runtime.monotonic_s()
         self.phases = Phases(table.runtime)
         """Where its time goes."""
+        self.retries = 0
+        """The attempts of this write before this one."""
         self._writing = False
         self._decision = own or OwnDecision()
         self._lost: BaseException | None = None
@@ -463,6 +465,7 @@ class Transaction(Work):
             phases=self.phases,
             offers=self.offers,
             lock_wait_s=self.lock_wait_s,
+            retries=self.retries,
         )
 
     def _deciding(self, draft: PendingCommit) -> Deciding:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from copy import copy
 from datetime import datetime
@@ -14,6 +16,7 @@ from lakelock.checked_calls import checked_calls
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import Resource
 from lakelock.events import Listener
+from lakelock.identity import job_name
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.definition import Definition
@@ -27,9 +30,16 @@ from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.hadoop import in_full, location_of, spark_path
 from lakelock.spark_plugin.merge_builder import TARGET
 from lakelock.spark_plugin.parquet_import import Source, is_imported
-from lakelock.spark_plugin.reading import read_files
+from lakelock.spark_plugin.reading import read_files, with_hidden
 from lakelock.spark_plugin.source_options import ReadOptions, query_type_of
-from lakelock.spark_plugin.spark_session import arrow_schema, needs_spark, require_classic, spark_conf, spark_schema
+from lakelock.spark_plugin.spark_session import (
+    application_in_spark,
+    arrow_schema,
+    needs_spark,
+    require_classic,
+    spark_conf,
+    spark_schema,
+)
 from lakelock.spark_plugin.table_definition import columns_of
 from lakelock.spark_plugin.table_groups import DeltasUpkeep, MovedNames
 from lakelock.spark_plugin.table_info import TableFacts
@@ -38,6 +48,7 @@ from lakelock.storage.location import StorageLocation
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.properties import NEWEST_VERSION
 from lakelock.table.pruning import Pruning
+from lakelock.table.schema import META_COLUMNS
 from lakelock.table.snapshot import Snapshot
 
 
@@ -131,7 +142,8 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
     ) -> LakeTable:
         """Open a table, even one that Java Hudi created; `TableError` says why a table cannot be read.
 
-        `application` is the name under which others see this writer (default: the name and id of Spark's application).
+        `application` is the name under which others see this writer. By default it is that of Spark's application, of Airflow's
+        DAG and task, of Databricks' job cluster, or of the script: the first of these that is known.
         `listeners` are called with each event, in the thread that writes.
         """
         require_classic(spark)
@@ -245,9 +257,9 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
         application: str,
         listeners: Sequence[Listener],
     ) -> LakeTable:
-        context = spark.sparkContext
-        name = application or " ".join(filter(None, (context.appName, context.applicationId)))
-        coordinator = Coordinator.open(location, settings, application=name, listeners=listeners)
+        spark_name, run = application_in_spark(spark)
+        name = application or job_name(os.environ, sys.argv, spark_name)
+        coordinator = Coordinator.open(location, settings, application=name, run=run, listeners=listeners)
         return cls(spark, coordinator, root)
 
     @needs_spark
@@ -266,7 +278,8 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
         `where` chooses rows, and skips partitions and files that cannot have any. A later `.where` on the frame skips
         partitions, too. `as_of` is an instant (`result.instant`), or a time (UTC unless it says otherwise). `partition`
         (`"month=1"`) reads only these partitions or prefixes. Columns in the table's order; `include_meta` adds Hudi's five in
-        front. `query_type="read_optimized"` reads of a merge-on-read table the base files, without what its log files changed.
+        front. Without it a query of this frame alone can name them, such as `_hoodie_commit_time`, where no log files are read.
+        `query_type="read_optimized"` reads of a merge-on-read table the base files, without what its log files changed.
         `options` are those of `spark.read.format("lakelock")`, also in Delta's and Hudi's spellings; arguments go first.
         `InputError` for an `as_of` that is still to come.
         """
@@ -276,7 +289,10 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
         table, zone = self._coordinator.table, self._coordinator.properties.timezone
         instant = None if moment is None else ensure_not_future(table, zone, instant_of(moment, zone), "as_of")
         shown = self._coordinator.shown(instant, query_type_of(given.query_type if query_type is None else query_type))
-        return self._rows(shown, where, chosen, include_meta=include_meta or given.include_meta)
+        meta = include_meta or given.include_meta
+        if meta or shown.logged_within(resources_of(chosen, self._coordinator.properties)):
+            return self._rows(shown, where, chosen, include_meta=meta)
+        return with_hidden(self._rows(shown, where, chosen, include_meta=True), META_COLUMNS)
 
     def to_df(self) -> DataFrame:
         """The table as it is now, under its alias if it has one."""

@@ -35,6 +35,7 @@ from lakelock.spark_plugin.spark_session import (
     java_class,
     local_frame,
     require_running,
+    scala_object,
     spark_schema,
     takes_structs_for_null,
 )
@@ -256,6 +257,30 @@ def read_files(
         _tell_slow_reads(spark, root, error)
         frame = read_files_by_name(spark, root, files, schema)
     return _with_whole_structs(frame) if takes_structs_for_null(spark) else frame
+
+
+def with_hidden(frame: DataFrame, hidden: Sequence[str]) -> DataFrame:
+    """The frame without these columns, which a query can still name, as it can `_metadata`.
+
+    Spark finds them as it finds the columns of the other side of a natural join: in a tag of the node that left them out. It
+    forgets the tag's columns where a frame is joined with itself, and then says that it cannot find them.
+    """
+    spark, chosen = frame.sparkSession, set(hidden)
+    shown = frame.select(*["`{}`".format(name.replace("`", "``")) for name in frame.columns if name not in chosen])
+    try:
+        plan: Any = frame._jdf.queryExecution().analyzed()
+        builder = java_class(spark, "org.apache.spark.sql.types.MetadataBuilder")
+        output, further = plan.output(), plan.metadataOutput()
+        found = [further.apply(number) for number in range(further.size())]
+        for attribute in (output.apply(number) for number in range(output.size())):
+            if attribute.name() in chosen:
+                marked = builder().withMetadata(attribute.metadata()).putString("__metadata_col", attribute.name()).build()
+                found.append(attribute.withMetadata(marked))
+        tag = scala_object(spark, "org.apache.spark.sql.catalyst.plans.logical.Project").hiddenOutputTag()
+        shown._jdf.logicalPlan().setTagValue(tag, java_class(spark, PYTHON_UTILS).toSeq(found))
+    except (Py4JError, TypeError):
+        pass  # this Spark keeps no such tag: read with include_meta=True
+    return shown
 
 
 def _tell_slow_reads(spark: SparkSession, root: str, error: Py4JError) -> None:

@@ -11,7 +11,9 @@ Hudi's operations that look keys up cannot run in a data source in Python: `Lake
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial, wraps
@@ -25,6 +27,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakelock.clock import SystemRuntime
 from lakelock.errors import DuplicateKeyError, InputError, TableError, UnsupportedSpark
+from lakelock.identity import job_name
 from lakelock.occ.create import table_exists
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.targets import resources_of
@@ -32,10 +35,18 @@ from lakelock.spark_plugin import inserting
 from lakelock.spark_plugin.arguments import numbered
 from lakelock.spark_plugin.hadoop import hadoop_settings, in_full
 from lakelock.spark_plugin.lake_table import LakeTable
+from lakelock.spark_plugin.session_sql import concerns, sql
 from lakelock.spark_plugin.source_class import LakelockDataSource
 from lakelock.spark_plugin.source_option_names import Use
-from lakelock.spark_plugin.source_options import OVERWRITE_MODE, SourceOptions, settings_given
-from lakelock.spark_plugin.spark_session import condition_of, java_class, scala_object, spark_conf
+from lakelock.spark_plugin.source_options import APP_ID, APP_NAME, OVERWRITE_MODE, SourceOptions, settings_given
+from lakelock.spark_plugin.spark_session import (
+    STANDS_FOR,
+    application_in_spark,
+    condition_of,
+    java_class,
+    scala_object,
+    spark_conf,
+)
 from lakelock.spark_plugin.sql_operations import quoted
 from lakelock.spark_plugin.sql_planning import nodes_of, path_of_view, require_foreign
 from lakelock.spark_plugin.table_definition import with_generated
@@ -126,7 +137,7 @@ def _newest(df: DataFrame, properties: TableProperties, table: LakeTable) -> Dat
 
 
 FORMAT = "lakelock"
-_SPARKS = "_lakelock_stands_for"
+_BY_PATH = re.compile(r"\blakelock\s*\.\s*`[^`]*/", re.IGNORECASE)
 _OVERWRITES = re.compile(r"\bINSERT\s+OVERWRITE\b", re.IGNORECASE)
 _VIEW = (
     ".save(path), and then LakeTable.for_path(spark, path).read().createOrReplaceTempView({name!r}), or in SQL "
@@ -138,30 +149,37 @@ def patch_writers() -> None:
     """Make the writers of this process look at the format first; one call is enough."""
     for writer, name, instead, where in _PATCHED:
         spark = getattr(writer, name)
-        if not hasattr(spark, _SPARKS):
-            patched = wraps(spark)(_with(spark, instead, where) if where is not None else _before(spark, instead))
-            setattr(patched, _SPARKS, spark)
+        if not hasattr(spark, STANDS_FOR):
+            patched = wraps(spark)(_with(spark, instead, where))
+            setattr(patched, STANDS_FOR, spark)
             setattr(writer, name, patched)
 
 
 def restore_writers() -> None:
     """Give the writers of this process Spark's own methods back, unless other code has replaced ours."""
     for writer, name, *_ in _PATCHED:
-        spark = getattr(getattr(writer, name), _SPARKS, None)
+        spark = getattr(getattr(writer, name), STANDS_FOR, None)
         if spark is not None:
             setattr(writer, name, spark)
 
 
 def session_conf(spark: SparkSession) -> dict[str, str]:
-    """What the data source should know of this session: its confs for lakelock, Hadoop's for stores, and Spark's own mode."""
-    mode = {OVERWRITE_MODE: str(spark.conf.get(OVERWRITE_MODE, "static"))}
-    return {**spark_conf(spark), **mode, **hadoop_settings(spark)}
+    """What the data source should know of this session: confs for lakelock and stores, the job's name, and Spark's own mode."""
+    spark_name, run = application_in_spark(spark)
+    mode = str(spark.conf.get(OVERWRITE_MODE, "static"))
+    known = {APP_NAME: job_name(os.environ, sys.argv, spark_name), APP_ID: run, OVERWRITE_MODE: mode}
+    return {**spark_conf(spark), **hadoop_settings(spark), **known}
 
 
-def _with(spark: Callable[..., Any], instead: Callable[..., Any], where: int) -> Callable[..., Any]:
-    """`instead` for the format `lakelock`, Spark's own for any other. `where`: which argument names the format, if one does."""
+def _with(spark: Callable[..., Any], instead: Callable[..., Any], where: int | None) -> Callable[..., Any]:
+    """`instead` for the format `lakelock`, Spark's own for any other; with no `where`, always `instead`.
+
+    `where`: which argument names the format, if one does.
+    """
 
     def call(writer: Any, *args: Any, **kwargs: Any) -> Any:
+        if where is None:
+            return instead(spark, writer, *args, **kwargs)
         named = args[where] if len(args) > where else kwargs.get("provider" if where == 0 else "format")
         ours = str(named or _source(writer)).lower() == FORMAT
         return instead(spark, writer, *args, **kwargs) if ours else spark(writer, *args, **kwargs)
@@ -169,17 +187,27 @@ def _with(spark: Callable[..., Any], instead: Callable[..., Any], where: int) ->
     return call
 
 
-def _before(spark: Callable[..., Any], check: Callable[..., Any]) -> Callable[..., Any]:
-    """Spark's own method, after a check of its arguments."""
+def _sql(
+    spark: Callable[..., Any],
+    session: SparkSession,
+    sqlQuery: Any = "",  # noqa: N803 - Spark's word
+    args: Any = None,
+    **kwargs: Any,
+) -> Any:
+    """Spark's own; what names a lake table by its path, and what Spark refuses and is about one, goes to lakelock's `sql`."""
+    ours = isinstance(sqlQuery, str) and not kwargs and (args is None or isinstance(args, Mapping))
+    if ours and _BY_PATH.search(sqlQuery):
+        return sql(session, sqlQuery, args)
+    _refuse_own_source(session, sqlQuery)
+    try:
+        return spark(session, sqlQuery, args, **kwargs)
+    except PySparkException:
+        if ours and concerns(session, sqlQuery):
+            return sql(session, sqlQuery, args)
+        raise
 
-    def call(session: Any, *args: Any, **kwargs: Any) -> Any:
-        check(session, *args, **kwargs)
-        return spark(session, *args, **kwargs)
 
-    return call
-
-
-def _refuse_own_source(session: SparkSession, sqlQuery: object = "", *_: object, **__: object) -> None:  # noqa: N803 - Spark's word
+def _refuse_own_source(session: SparkSession, sqlQuery: object) -> None:  # noqa: N803 - Spark's word
     """`InputError` for an INSERT OVERWRITE of a view `USING lakelock` whose query reads the same table.
 
     Spark would read what the view showed when it was first used, and replace what others have committed since.
@@ -277,7 +305,7 @@ def _to_table(spark: Callable[..., Any], writer: Any, tableName: str, *args: Any
 
 
 _PATCHED: tuple[tuple[type, str, Callable[..., Any], int | None], ...] = (
-    (SparkSession, "sql", _refuse_own_source, None),
+    (SparkSession, "sql", _sql, None),
     (DataFrameWriter, "save", _save, 1),
     (DataFrameWriter, "saveAsTable", _save_as_table, 1),
     (DataFrameWriterV2, "using", _using, 0),

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,16 +25,18 @@ from lakelock.checked_calls import checked
 from lakelock.errors import InputError
 from lakelock.occ.results import WriteResult
 from lakelock.spark_plugin.lake_table import LakeTable
-from lakelock.spark_plugin.spark_session import require_classic
+from lakelock.spark_plugin.spark_session import condition_of, require_classic, sparks_own
 from lakelock.spark_plugin.sql_operations import (
     Alter,
     By,
+    Call,
     Change,
     ColumnChange,
     Command,
     Describe,
     Moment,
     Name,
+    OfOneTable,
     Optimize,
     Query,
     Relation,
@@ -44,9 +47,10 @@ from lakelock.spark_plugin.sql_operations import (
     quoted,
 )
 from lakelock.spark_plugin.sql_planning import path_of_view, relation_of_view
-from lakelock.spark_plugin.sql_refusals import no_version
+from lakelock.spark_plugin.sql_refusals import CHANGES, FOR_A_NAME, no_version, refused_command, refused_function
 
 if TYPE_CHECKING:
+    from lakelock.spark_plugin.sql_procedures import Procedure
     from lakelock.spark_plugin.sql_words import Words
 
 
@@ -94,6 +98,23 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=timezone.utc)
 _numbers = count(1)
 
 
+def concerns(spark: SparkSession, statement: str) -> bool:
+    """Whether a statement that Spark has refused is about a lake table, so that `sql` runs it or says what to type."""
+    try:
+        from lakelock.spark_plugin.sql_commands import command_of
+        from lakelock.spark_plugin.sql_words import Words
+    except ModuleNotFoundError:
+        return False
+    words = Words.of(statement)
+    command = command_of(words)
+    if isinstance(command, Call) or words[0] == "CONVERT" or any(name in words for name in CHANGES):
+        return True
+    if command is None:
+        return False
+    named = command.relations if isinstance(command, Query) else (command.target,)
+    return any(is_path(each.name) or path_of_view(spark, each.name) is not None for each in named)
+
+
 @checked
 def sql(
     spark: SparkSession,
@@ -118,6 +139,11 @@ def sql(
 
     A temporary view of `format("lakelock")` that the statement reads by its name is made again first, so that it shows the
     table as it is now: Spark by itself goes on with what it planned for the first query over the view.
+
+    `CALL` takes the procedures of Hudi that have a counterpart: `show_commits`, `run_clustering`, `run_clean`, and those of
+    savepoints. A query of a path that names a meta column, such as `_hoodie_commit_time`, reads all five.
+
+    After `register(spark)`, `spark.sql` hands over what names a path, and what Spark refuses.
 
     `InputError` before any work for what cannot be run. Needs sqlglot: `pip install 'lakelock[sql]'`.
     """
@@ -153,25 +179,52 @@ class _Session:
             return self._query(command)
         path = self._path(command.target)
         if path is None:
-            return self._sparks(self.words.text)
+            return self._sparks(self.words.text, command)
         with self.open(path) as table:
-            match command:
-                case Unreadable():
-                    raise command.error
-                case Describe():
-                    if not command.history:
-                        return table.detail()
-                    return table.history() if command.limit is None else table.history(command.limit)
-                case Vacuum():
-                    return self._done("VACUUM", table.vacuum(command.keep_hours, dry_run=command.dry_run))
-                case Optimize():
-                    return self._done("OPTIMIZE", table.optimize(command.where, sort_by=command.sort_by).execute())
-                case Restore():
-                    return self._done("RESTORE", table.restore(self._moment(command.moment, restores=True)))
-                case Alter():
-                    return self._done("ALTER", _altered(table, command))
-                case Change():
-                    return self._change(table, command)
+            return self._run(command, table)
+
+    def _run(self, command: OfOneTable, table: LakeTable) -> DataFrame:
+        match command:
+            case Unreadable():
+                raise command.error
+            case Describe():
+                if not command.history:
+                    return table.detail()
+                return table.history(1000 if command.limit is None else command.limit, full=True)
+            case Vacuum():
+                return self._done("VACUUM", table.vacuum(command.keep_hours, dry_run=command.dry_run))
+            case Optimize():
+                return self._done("OPTIMIZE", table.optimize(command.where, sort_by=command.sort_by).execute())
+            case Restore():
+                return self._done("RESTORE", table.restore(self._moment(command.moment, restores=True)))
+            case Alter():
+                return self._done("ALTER", _altered(table, command))
+            case Call():
+                return self._called(table, command.procedure)
+            case Change():
+                return self._change(table, command)
+
+    def _called(self, table: LakeTable, procedure: Procedure) -> DataFrame:
+        given, done = procedure.arguments, partial(self._done, procedure.name)
+        texts = {name: str(value) for name, value in given.items()}
+        match procedure.name:
+            case "show_commits":
+                return table.history(int(given.get("limit", 10)))
+            case "show_savepoints":
+                rows = [(each.name, each.instant) for each in table.upkeep.savepoints()]
+                return self.spark.createDataFrame(rows, "name string, instant string")
+            case "run_clustering":
+                order = [each.strip() for each in texts.get("order", "").split(",") if each.strip()]
+                return done(table.optimize(texts.get("predicate"), sort_by=order).execute())
+            case "run_clean":
+                return done(table.vacuum(None if "hours_retained" not in given else float(given["hours_retained"])))
+            case "create_savepoint":
+                name = procedure.required("name", "commit_time")
+                return done(table.upkeep.savepoint(name, as_of=texts.get("commit_time")))
+            case "delete_savepoint":
+                return done(table.upkeep.delete_savepoint(procedure.required("name", "instant_time")))
+            case _:
+                return done(table.restore(procedure.required("instant_time")))
 
     def _change(self, table: LakeTable, command: Change) -> DataFrame:
         with self._views(command.sources) as views:
@@ -196,7 +249,8 @@ class _Session:
                 if path is None:
                     continue
                 with self.open(path) as table:
-                    frame = table.read(as_of=None if relation.moment is None else self._moment(relation.moment))
+                    moment = None if relation.moment is None else self._moment(relation.moment)
+                    frame = table.read(as_of=moment, include_meta="_hoodie_" in self.words.text.lower())
                 names.append(f"_lakelock_{next(_numbers)}")
                 frame.createOrReplaceTempView(names[-1])
                 found.append((relation.start, relation.stop, names[-1]))
@@ -223,8 +277,23 @@ class _Session:
             raise _no_time(moment.value)
         return _EPOCH + timedelta(microseconds=row[0])
 
-    def _sparks(self, text: str) -> DataFrame:
-        return self.spark.sql(text) if self.args is None else self.spark.sql(text, dict(self.args))
+    def _sparks(self, text: str, command: Command | None = None) -> DataFrame:
+        """What Spark makes of a text; `InputError` for what it does not know, and Delta or Hudi has."""
+        run: Callable[..., DataFrame] = sparks_own(SparkSession.sql)
+        try:
+            return run(self.spark, text) if self.args is None else run(self.spark, text, dict(self.args))
+        except PySparkException as error:
+            function = next((name for name in CHANGES if name in self.words), "")
+            if function and condition_of(error) == "UNRESOLVABLE_TABLE_VALUED_FUNCTION":
+                raise refused_function(function) from error
+            if self.words[0] == "CONVERT":
+                raise refused_command("CONVERT") from error
+            if isinstance(command, Call):
+                raise InputError(
+                    f"{command.procedure.name}: {'.'.join(command.target.name)} is no view of a lake table",
+                    hint=f"name its path, CALL {command.procedure.name}(path => '/lake/table'), or {FOR_A_NAME}",
+                ) from error
+            raise
 
     def _done(self, operation: str, result: object) -> DataFrame:
         counts: tuple[object, ...] = (None, None, None, None)

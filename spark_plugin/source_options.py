@@ -12,6 +12,7 @@ others; in such a process there are none, and the import is most of what the pro
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,6 +26,7 @@ from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
 from lakelock.errors import SettingsError, TableError
+from lakelock.identity import job_name
 from lakelock.occ.change_feed import position_at
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.coordinator import Coordinator
@@ -256,6 +258,10 @@ def _sent_along() -> Mapping[str, str]:
     return (context._localProperties if context is not None else None) or {}
 
 
+APP_NAME, APP_ID = "spark.app.name", "spark.app.id"
+"""Under these the driver tells the name of its job, and the id of Spark's application in a cluster."""
+
+
 def overwrites_partitions(conf: Mapping[str, str]) -> bool:
     """Whether these confs say that an overwrite replaces only the partitions that it has rows for."""
     return conf.get(OVERWRITE_MODE, "").lower() == "dynamic"
@@ -364,6 +370,7 @@ class SourceOptions:
     overwrite_chosen: bool
     overwrite_schema: bool
     application: str
+    run: str
     txn_app_id: str | None
     txn_version: int | None
     txn_replay: bool
@@ -405,6 +412,8 @@ class SourceOptions:
         conf = dict(conf or {})
         overwrite, chosen = _overwrite(given, sparks=overwrites_partitions(conf))
         conf.pop(OVERWRITE_MODE, None)
+        named = job_name(os.environ, ["spark-data-source"], conf.pop(APP_NAME, ""))
+        run = conf.pop(APP_ID, "")
         hadoop = {name: conf.pop(name) for name in list(conf) if name.startswith(_HADOOP)}
         resolved = Settings.resolve(_settings(given), conf, given.get("config"))
         path = as_spark_reads(given["path"], hadoop.get)
@@ -420,7 +429,8 @@ class SourceOptions:
             overwrite=overwrite,
             overwrite_chosen=chosen,
             overwrite_schema=true_or_false("overwrite_schema", given.get("overwrite_schema", "false")),
-            application=given.get("application", ""),
+            application=given.get("application") or named,
+            run=run,
             txn_app_id=given.get("txn_app_id"),
             txn_version=_whole(given.get("txn_version")),
             txn_replay=true_or_false("txn_replay", given.get("txn_replay", "false")),
@@ -476,7 +486,7 @@ class SourceOptions:
     def open(self) -> Coordinator:
         """Open the table, in any process; `TableError` unless it is as the options say."""
         spare_pandas()
-        table = Coordinator.open(self.location, self.settings, application=self.application or "spark-data-source")
+        table = Coordinator.open(self.location, self.settings, application=self.application, run=self.run)
         try:
             self.stated.check(table)
         except BaseException:

@@ -272,6 +272,22 @@ def spark_conf(spark: SparkSession) -> dict[str, str]:
     return {key: str(value) for key, value in session_confs(spark).items() if key.startswith(CONF_PREFIX)}
 
 
+STANDS_FOR = "_lakelock_stands_for"
+
+
+def sparks_own(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Spark's own method where `register` has put another in its place."""
+    found: Callable[..., Any] = getattr(method, STANDS_FOR, method)
+    return found
+
+
+def application_in_spark(spark: SparkSession) -> tuple[str, str]:
+    """The name of Spark's application, and the id by which its cluster knows it; empty where there is no cluster."""
+    context = spark.sparkContext
+    run = str(context.applicationId)
+    return str(context.appName), "" if run.startswith("local-") else run
+
+
 def require_batch(df: object, verb: str) -> DataFrame:
     """`df` if it can be written in one go, otherwise an error that says what to use instead."""
     from pyspark.sql import DataFrame as AnyFrame

@@ -15,6 +15,7 @@ from lakelock.errors import InputError
 from lakelock.spark_plugin.sql_operations import (
     Alter,
     By,
+    Call,
     Change,
     ColumnChange,
     Command,
@@ -29,6 +30,7 @@ from lakelock.spark_plugin.sql_operations import (
     Vacuum,
     is_path,
 )
+from lakelock.spark_plugin.sql_procedures import procedure_of
 from lakelock.spark_plugin.sql_refusals import BEFORE_TABLE, refuse_alteration, refuse_catalog, refused_command, unreadable
 from lakelock.spark_plugin.sql_words import Unclear, Words
 
@@ -130,6 +132,9 @@ def command_of(statement: str | Words) -> Command | None:
     first = words[0]
     if first in _CHANGES and (change := _change(words)):
         return change
+    if first == "CALL":
+        procedure = procedure_of(words)
+        return None if procedure is None else Call(Relation(procedure.table, 0, 0), procedure)
     if first in ("DESCRIBE", "DESC") and words[1] in ("HISTORY", "DETAIL"):
         return _about(words, 2, _describe)
     if first in _ABOUT and (first != "ALTER" or words[1] == "TABLE"):

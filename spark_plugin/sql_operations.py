@@ -8,9 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import TYPE_CHECKING
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin.merge_builder import Then, When
+
+if TYPE_CHECKING:
+    from lakelock.spark_plugin.sql_procedures import Procedure
 
 Name = tuple[str, ...]
 """A name by its parts, without quotes: `("lake", "goods")`."""
@@ -270,6 +274,14 @@ class Alter:
 
 
 @dataclass(frozen=True)
+class Call:
+    """`CALL` of a procedure of Hudi's that has a counterpart here."""
+
+    target: Relation
+    procedure: Procedure
+
+
+@dataclass(frozen=True)
 class Change:
     """`UPDATE`, `DELETE`, `MERGE` or `INSERT`; `sources` are the paths that it reads."""
 
@@ -292,4 +304,5 @@ class Unreadable:
     error: InputError
 
 
-Command = Unreadable | Describe | Vacuum | Optimize | Restore | Alter | Change | Query
+OfOneTable = Unreadable | Describe | Vacuum | Optimize | Restore | Alter | Call | Change
+Command = OfOneTable | Query

@@ -91,7 +91,10 @@ def _paths(leaf: Any) -> Sequence[object]:
 def path_of_view(spark: SparkSession, name: Name) -> str | None:
     """The path of a temporary view `USING lakelock OPTIONS (path ...)`; None for any other relation, and for no relation."""
     plan = relation_of_view(spark, name)
-    return None if plan is None or plan.options().containsKey("as_of") else str(plan.options().get("path"))
+    options = None if plan is None else plan.options()
+    return (
+        str(options.get("path")) if options is not None and options.get("path") and not options.containsKey("as_of") else None
+    )
 
 
 def relation_of_view(spark: SparkSession, name: Name) -> Any:

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from lakelock.spark_plugin.sql_words import Words
 
 
-_VIEW = "CREATE TEMPORARY VIEW t USING lakelock OPTIONS (path '...'), which UPDATE, MERGE and the others take by its name"
+FOR_A_NAME = "CREATE TEMPORARY VIEW t USING lakelock OPTIONS (path '...')"
+_VIEW = f"{FOR_A_NAME}, which UPDATE, MERGE and the others take by its name"
 _FROM_FRAME = (
     "lakelock.spark_plugin.sql(spark, 'SELECT ...').createOrReplaceTempView('v'), or CREATE TEMPORARY VIEW v USING lakelock"
 )
@@ -30,7 +31,7 @@ _INSTEAD = {
     "REORG": "OPTIMIZE the table",
     **dict.fromkeys(("COPY", "LOAD"), "read the files with Spark, and table.insert(df)"),
     "REPLACE": "write INSERT OVERWRITE, or table.overwrite(df)",
-    "CALL": "the procedures of Hudi have counterparts: table.optimize().execute(), table.vacuum(), table.savepoint(name)",
+    "CALL": "sql(spark, \"CALL run_clean(table => 'a view')\") takes procedures of Hudi; or call table.optimize().execute()",
     "BEGIN": "run several statements as one with table.transaction() as tx: tx.sql(...)",
 }
 """Statements that neither `table.sql` nor the `sql` of a session runs for a lake table, and what to type."""
@@ -91,6 +92,21 @@ def refuse_catalog(words: Words) -> None:
             "Spark's catalog keeps no path for a table USING lakelock, so it could not be read by its name",
             hint=f"LakeTable.create(spark, path, schema=..., key=...) makes a table; for a name, {_VIEW}",
         )
+
+
+CHANGES = ("TABLE_CHANGES", "HUDI_TABLE_CHANGES", "HUDI_QUERY", "HUDI_FILESYSTEM_VIEW")
+"""Functions of Delta and Hudi that give the changes of a table, and others of Hudi about it."""
+
+
+def refused_function(name: str) -> InputError:
+    """The error for such a function, which Spark has not found."""
+    changes = "CHANGES" in name
+    return InputError(
+        f"there is no function {name.lower()} here",
+        hint="LakeTable.for_path(spark, path).changes(since) gives what changed, and history() the instants"
+        if changes
+        else "SELECT … FROM lakelock.`path`, with TIMESTAMP or VERSION AS OF",
+    )
 
 
 def unreadable(form: str, at: str = "") -> InputError:
@@ -156,7 +172,7 @@ _ANYWHERE = {
 }
 
 INSTEAD_OF = {
-    "EVOLUTION": "leave WITH SCHEMA EVOLUTION out: new columns come with merge_schema=True of table.insert and table.upsert",
+    "EVOLUTION": "leave it out: write.merge_schema=true for the statement, or table.merge(…).with_schema_evolution()",
     "JOIN": "put the join into a query: USING (SELECT … FROM a JOIN b ON …) AS s",
     "IF": "leave IF NOT EXISTS out",
     "OPTIONS": "leave OPTIONS out: they belong into LakeTable.for_path(spark, path, options={...})",

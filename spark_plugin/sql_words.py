@@ -25,7 +25,7 @@ from lakelock.texts import nearest
 
 DIALECT = "databricks"
 """Spark's own SQL, and the few clauses more that only this dialect of sqlglot has."""
-_WHOLE = ("VACUUM", "OPTIMIZE", "EXPLAIN", "SHOW")
+_WHOLE = ("VACUUM", "OPTIMIZE", "EXPLAIN", "SHOW", "CALL")
 """sqlglot keeps what follows such a word in one piece, unless the word is hidden from it."""
 _OPENING = {"(": ")", "[": "]", "{": "}", "CASE": "END"}
 
@@ -74,6 +74,10 @@ class Words:
     def __getitem__(self, at: int) -> str:
         """A word in capitals, with its quotes if it has any; `""` beyond the end."""
         return _written(self.text, self.tokens[at]) if 0 <= at < len(self.tokens) else ""
+
+    def __contains__(self, word: object) -> bool:
+        """Whether it has this word, in capitals."""
+        return any(self[at] == word for at in range(len(self)))
 
     def every(self, start: int, stop: int, *words: str) -> Iterator[int]:
         """Where these words are, before `stop`, as deep as the word at `start`."""

@@ -19,6 +19,7 @@ from lakelock.catalogs import Synced
 from lakelock.checked_calls import checked, checked_calls
 from lakelock.data_locks import LockRequest
 from lakelock.errors import InputError
+from lakelock.identity import OTHER_ENGINE
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.data_locking import DataLocking, holding_together
 from lakelock.occ.history import HistoryEntry
@@ -32,8 +33,9 @@ HISTORY = (
     "application string, tag string, files int, partitions int, rows_inserted bigint, rows_updated bigint, "
     "rows_deleted bigint, size_bytes bigint, took_s double, lock_wait_s double, lock_s double, lock_requests long, "
     "files_kept int, transaction string, phases map<string,double>, "
-    "members array<struct<writer:string,tag:string,rows:bigint>>"
+    "members array<struct<writer:string,tag:string,rows:bigint>>, retries int, job string"
 )
+IN_SHORT = "instant string, completed string, writer string, operation string, rows bigint, took_s double, retries int"
 DETAIL = (
     "name string, location string, table_version int, key array<string>, partition_by array<string>, order_by string, "
     "index string, hive_style boolean, files bigint, partitions bigint, size_bytes bigint, newest_instant string, "
@@ -49,10 +51,21 @@ class TableFacts:
     _coordinator: Coordinator
 
     @needs_spark
-    def history(self, limit: int = 1000) -> DataFrame:
-        """The newest commits, newest first: who, when, what, how much, how long. `timestamp` is when it was completed."""
-        rows = rows_of_history(self._coordinator.history(limit), self._coordinator.properties.timezone)
-        return self._spark.createDataFrame(rows, HISTORY)
+    def history(self, limit: int = 1000, *, full: bool = False) -> DataFrame:
+        """The newest commits, newest first: when, who, what, how many rows, how long, after how many retries.
+
+        `completed` is a time to the second, `writer` the job, and `rows` what was inserted, updated and deleted, together. With
+        `full` all that is known of each: exact times (`timestamp`), tags, counts, files, and what the lock and each phase took.
+        """
+        entries, zone = self._coordinator.history(limit), self._coordinator.properties.timezone
+        if full:
+            return self._spark.createDataFrame(rows_of_history(entries, zone), HISTORY)
+        rows = [
+            (e.instant, time_of(e.completion or e.instant, zone).strftime("%Y-%m-%d %H:%M:%S"), e.job or OTHER_ENGINE,
+             str(e.operation), e.rows, e.took_s, e.retries)
+            for e in entries
+        ]  # fmt: skip
+        return self._spark.createDataFrame(rows, IN_SHORT)
 
     @needs_spark
     def detail(self) -> DataFrame:

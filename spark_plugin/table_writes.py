@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -239,20 +239,21 @@ class TableWrites(TableTransactions):
         write = partial(overwriting.overwrite_where, df=df, condition=self._condition(where))
         return self._write(WriteRequest("UPSERT", partition, tag, txn), write, where=where, settings=settings)
 
-    def upsert_batch(self, df: DataFrame, batch_id: int, *, missing_columns: MissingColumns | None = None) -> None:
+    def upsert_batch(self, df: DataFrame, batch_id: int, *, missing_columns: MissingColumns | None = None) -> Any:
         """For `writeStream.foreachBatch`: upsert each micro-batch exactly once, however often Spark replays it.
 
-        `missing_columns` is as for `upsert`; set it with `functools.partial`.
+        `missing_columns` is as for `upsert`; set it with `functools.partial`. It returns the `WriteResult`, which a
+        function of your own can log; Spark ignores it, and its types ask for none.
         """
         require_key(self._coordinator.properties, "an upsert")
         txn = spark_session.micro_batch(require_batch(df, "upsert_batch"), batch_id)
         settings = changed(self._settings, missing_columns=missing_columns)
-        self._write(WriteRequest("UPSERT", application=txn), partial(changing.upsert, df=df), settings=settings)
+        return self._write(WriteRequest("UPSERT", application=txn), partial(changing.upsert, df=df), settings=settings)
 
-    def insert_batch(self, df: DataFrame, batch_id: int) -> None:
-        """For `writeStream.foreachBatch`: append each micro-batch exactly once, however often Spark replays it."""
+    def insert_batch(self, df: DataFrame, batch_id: int) -> Any:
+        """For `writeStream.foreachBatch`: append each micro-batch exactly once; it returns the `WriteResult`, too."""
         txn = spark_session.micro_batch(require_batch(df, "insert_batch"), batch_id)
-        self._write(WriteRequest("INSERT", application=txn), partial(inserting.insert, df=df))
+        return self._write(WriteRequest("INSERT", application=txn), partial(inserting.insert, df=df))
 
     @needs_spark
     def sql(

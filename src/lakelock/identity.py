@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import PurePath
 
 from lakelock.clock import Runtime, process_identity
 from lakelock.version import version
@@ -14,8 +17,8 @@ class WriterIdentity:
     """One writer. Its `writer_id` is unique forever; the other fields are for people.
 
     `writer_id` is random and generated anew in every process (also after a fork), never taken from configuration.
-    `application` is a name that the user chose, or the name and id of Spark's application. `version` is lakelock's, empty
-    for a writer that did not tell.
+    `application` is the name of the job, chosen by the user or found by `job_name`, and `run` is what finds its run where it
+    runs, such as the id of Spark's application in a cluster. `version` is lakelock's, empty for a writer that did not tell.
     """
 
     writer_id: str
@@ -24,27 +27,50 @@ class WriterIdentity:
     pid: int
     user: str
     version: str = ""
+    run: str = ""
 
     @classmethod
-    def of_this_process(cls, runtime: Runtime, application: str = "") -> WriterIdentity:
+    def of_this_process(cls, runtime: Runtime, application: str = "", run: str = "") -> WriterIdentity:
         host, pid, user = process_identity()
-        return cls(runtime.uuid(), application or f"python-{pid}", host, pid, user, version())
+        return cls(runtime.uuid(), application or job_name(os.environ, sys.argv), host, pid, user, version(), run)
 
     def as_dict(self) -> dict[str, str | int]:
-        """What a record has of it; a `version` that is not known is left out."""
-        return {name: getattr(self, name) for name in _FIELDS if name != "version" or self.version}
+        """What a record has of it; a `version` and a `run` that are not known are left out."""
+        return {name: getattr(self, name) for name in _FIELDS if name not in ("version", "run") or getattr(self, name)}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, object]) -> WriterIdentity:
         """Read what `as_dict` wrote; unknown fields are ignored, missing ones are empty."""
-        writer_id, application, host, user, version = (
-            str(values.get(name, "")) for name in ("writer_id", "application", "host", "user", "version")
-        )
         pid = values.get("pid")
-        return cls(writer_id, application, host, pid if isinstance(pid, int) else 0, user, version)
+        texts = {name: str(values.get(name, "")) for name in _FIELDS if name != "pid"}
+        return cls(**texts, pid=pid if isinstance(pid, int) else 0)
 
     def __str__(self) -> str:
-        return f"{self.application} ({self.user}@{self.host}, pid {self.pid})"
+        return f"{self.application} ({self.user}@{self.host}, pid {self.pid}{', ' + self.run if self.run else ''})"
+
+
+def job_name(environment: Mapping[str, str], arguments: Sequence[str], spark_name: str = "") -> str:
+    """What those who run this process call it: the name of Spark's application, Airflow's task, Databricks' job, or its script.
+
+    `arguments` are those of the process, `spark_name` is that of Spark's application. A name that Spark, a shell or a notebook
+    gives to whatever runs there says nothing, and is passed over.
+    """
+    if spark_name and spark_name not in _OF_ANY_JOB:
+        return spark_name
+    if "AIRFLOW_CTX_DAG_ID" in environment:
+        return ".".join(filter(None, (environment["AIRFLOW_CTX_DAG_ID"], environment.get("AIRFLOW_CTX_TASK_ID", ""))))
+    if environment.get("DB_IS_JOB_CLUSTER", "").lower() == "true" and environment.get("DB_CLUSTER_NAME"):
+        return environment["DB_CLUSTER_NAME"]
+    script = PurePath(arguments[0] if arguments else "")
+    if script.name == "ipykernel_launcher.py":
+        return PurePath(environment.get("JPY_SESSION_NAME", "")).name or "notebook"
+    if script.name == "__main__.py":
+        return script.parent.name
+    return script.name if script.name not in ("", "-", "-c", "-m") else "python"
+
+
+_OF_ANY_JOB = frozenset({"pyspark-shell", "PySparkShell", "Databricks Shell", "arrow-spark"})
+"""Names of applications that PySpark, its shell, Databricks and Airflow's operator give where the user gave none."""
 
 
 OTHER_ENGINE = "another Hudi writer"

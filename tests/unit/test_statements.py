@@ -207,7 +207,7 @@ REFUSED = {
     "MERGE INTO goods USING d ON a WHEN NOT MATCHED THEN INSERT (a) VALUES ((SELECT 1))": ("no subquery", "MERGE INTO"),
     # merges
     "MERGE INTO goods USING d ON a": ("no WHEN clause", "WHEN MATCHED"),
-    "MERGE WITH SCHEMA EVOLUTION INTO goods USING d ON a WHEN MATCHED THEN DELETE": ("cannot read", "merge_schema=True"),
+    "MERGE WITH SCHEMA EVOLUTION INTO goods USING d ON a WHEN MATCHED THEN DELETE": ("cannot read", "with_schema_evolution"),
     "MERGE INTO goods USING d JOIN e ON d.a = e.a ON b WHEN MATCHED THEN DELETE": ("cannot read", "USING .SELECT"),
     "MERGE INTO goods USING d USING (id) WHEN MATCHED THEN DELETE": (r"no USING \(column\)", "ON target.column"),
     "MERGE INTO goods USING d ON a WHEN MATCHED THEN INSERT *": ("INSERT cannot follow WHEN MATCHED", "UPDATE or DELETE"),

@@ -15,6 +15,7 @@ from lakelock.admin.manual_changes import audited
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.locks import ReasonOption
 from lakelock.cli.output import Exit, Output, iso, moment, reporting
+from lakelock.conflict import Conflict, Party
 from lakelock.errors import CorruptTableError, InputError, LakelockError
 from lakelock.identity import OTHER_ENGINE, name_of
 from lakelock.markers.liveness import judge_all
@@ -54,21 +55,12 @@ def list_commits(
 
 def _print_list(out: Output, entries: list[HistoryEntry], pending: list[str]) -> None:
     columns = (
-        "instant",
-        "completed (UTC)",
-        "operation",
-        "by",
-        "inserted",
-        "updated",
-        "deleted",
-        "files",
-        "size",
-        "took s",
-        "decision",
-    )
+        "instant", "completed (UTC)", "operation", "by", "rows", "took s", "retries", "inserted", "updated", "deleted",
+        "files", "size", "decision",
+    )  # fmt: skip
     rows = [
-        (e.instant, moment(e.completion), e.operation, e.writer or OTHER_ENGINE, e.rows_inserted, e.rows_updated,
-         e.rows_deleted, e.files, size_text(e.size_bytes), e.took_s, e.decision)
+        (e.instant, moment(e.completion)[: len("2026-11-21 09:35:15")], e.operation, e.job or OTHER_ENGINE, e.rows, e.took_s,
+         e.retries, e.rows_inserted, e.rows_updated, e.rows_deleted, e.files, size_text(e.size_bytes), e.decision)
         for e in entries
     ]  # fmt: skip
     out.table(columns, rows, empty="nothing was committed yet")
@@ -304,10 +296,20 @@ def _read(storage: Storage, instant: str) -> Rejection | None:
 
 def _print_rejections(out: Output, found: list[Rejection]) -> None:
     rows = [
-        (r.instant, r.operation, r.writer, r.conflict.rule if r.conflict else "rolled back",
-         ", ".join(r.conflict.overlap[:2]) if r.conflict else "", r.conflict.other if r.conflict else "",
+        (r.instant, r.operation, r.writer.application, r.conflict.rule if r.conflict else "rolled back",
+         _over(r.conflict) if r.conflict else "", _met(r.conflict.other) if r.conflict else "",
          "claim" if r.conflict and r.conflict.early else "commit")
         for r in found
     ]  # fmt: skip
     columns = ("instant", "operation", "by", "rule", "over", "met", "found at")
     out.table(columns, rows, empty="no transaction left a record of its rejection", keep=("met",))
+
+
+def _over(conflict: Conflict) -> str:
+    """The first of what both touch, and how many more there are."""
+    more = conflict.overlap_count - 1
+    return f"{conflict.overlap[0]}{f' and {more:,} more' if more > 0 else ''}" if conflict.overlap else ""
+
+
+def _met(other: Party) -> str:
+    return f"{other.operation} {other.instant} by {other.writer.application if other.writer else OTHER_ENGINE}"

@@ -46,7 +46,7 @@ def test_append_overwrite_and_read(spark: SparkSession, table: LakeTable, path: 
     many.coalesce(2).write.format("lakelock").mode("append").option("tag", "first").save(path)
     assert len(list(Path(path).glob("p=*/*.parquet"))) == 8
     assert content(spark.read.format("lakelock").load(path)) == content(many)
-    first = table.history().head()
+    first = table.history(full=True).head()
     assert (first["operation"], first["rows_inserted"], first["tag"]) == ("INSERT", 200, "first")
 
     rows(spark, (1, "0", 9)).write.format("lakelock").option("overwrite", "partitions").mode("overwrite").save(path)

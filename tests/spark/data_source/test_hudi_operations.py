@@ -48,7 +48,7 @@ class Job:
 
     def history(self) -> list[tuple[str, str]]:
         with LakeTable.for_path(self.spark, self.path) as table:
-            return [(row["operation"], row["tag"]) for row in table.history().orderBy("instant").collect()]
+            return [(row["operation"], row["tag"]) for row in table.history(full=True).orderBy("instant").collect()]
 
 
 @pytest.fixture

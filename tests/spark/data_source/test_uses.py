@@ -88,4 +88,4 @@ def test_a_view_may_have_the_options_of_what_is_inserted_through_it(spark: Spark
     spark.sql("insert overwrite stock values (3, 'b', 3)")
     spark.catalog.dropTempView("stock")
     assert sorted(row["id"] for row in table.read().collect()) == [1, 3]
-    assert table.history(1).head()["tag"] == "nightly"
+    assert table.history(1, full=True).head()["tag"] == "nightly"

@@ -169,7 +169,7 @@ def _session_conf(day: Day) -> object:
 
 def _user_metadata(day: Day) -> object:
     day.write(userMetadata="nightly")
-    return day.table.history(1).head()["tag"]
+    return day.table.history(1, full=True).head()["tag"]
 
 
 def _merge_schema(day: Day) -> object:
@@ -185,7 +185,7 @@ def _overwrite_schema(day: Day) -> object:
 
 
 def _history(day: Day) -> object:
-    first = day.table.history(10).head()
+    first = day.table.history(10, full=True).head()
     return first["operation"], first["rows_inserted"], first["timestamp"] is not None
 
 
@@ -298,10 +298,11 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
     Works(8, 'spark.readStream.format("lakelock").load(p)', _stream_from, 3, writes=False),
     Told(
         9,
-        'spark.sql("select * from lakelock.`p`")',
+        'spark.sql("select * from lakelock.`p`"), no register(spark)',
         lambda d: d.spark.sql(f"select * from lakelock.`{d.path}`"),
         SQL,
         sparks=True,
+        registers=False,
     ),
     Works(
         9,
@@ -325,10 +326,18 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
     Works(11, "temporary view USING lakelock, SELECT", lambda d: _view(d, "select sum(v) from first_day"), 6, writes=False),
     Told(
         12,
-        "SELECT ... TIMESTAMP AS OF",
+        "SELECT ... TIMESTAMP AS OF, no register(spark)",
         lambda d: _view(d, "select * from first_day timestamp as of '2026-11-20'"),
         SQL,
         sparks=True,
+        registers=False,
+    ),
+    Works(
+        12,
+        "SELECT ... TIMESTAMP AS OF",
+        lambda d: _view(d, f"select sum(v) from first_day timestamp as of '{soon()}'"),
+        6,
+        writes=False,
     ),
     Works(
         12,
@@ -467,7 +476,7 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         29,
         "CREATE TABLE t USING lakelock AS SELECT",
         lambda d: d.spark.sql(f"create table first_day_c using lakelock location '{d.path}' as select 1 id"),
-        "needs a path",
+        r"LakeTable\.create",
     ),
     Told(
         29,
@@ -492,8 +501,12 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
     ),
     Told(31, 'df.writeStream.toTable("t")', lambda d: _stream(d).toTable("first_day_t"), r"\.start\(path\), and then"),
     Works(32, "foreachBatch(table.upsert_batch)", _foreach_batch, 4),
-    Told(33, 'spark.sql("UPDATE ...")', lambda d: _view(d, "update first_day set v = 1"), SQL, sparks=True),
-    Told(33, 'spark.sql("DELETE ...")', lambda d: _view(d, "delete from first_day"), SQL, sparks=True),
+    *(
+        Told(33, f"{text}, no register(spark)", lambda d, text=text: _view(d, text), SQL, sparks=True, registers=False)
+        for text in ("update first_day set v = 1", "delete from first_day")
+    ),
+    Works(33, 'spark.sql("UPDATE a view ...")', lambda d: _view(d, "update first_day set v = 1"), "UPDATE"),
+    Works(33, 'spark.sql("DELETE FROM a view")', lambda d: _view(d, "delete from first_day where v = 1"), "DELETE"),
     Works(33, 'table.sql("DELETE FROM table")', lambda d: _sum(d, lambda t: t.sql("DELETE FROM table WHERE v = 3")), 3),
     Works(
         33,
@@ -514,20 +527,17 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         "tests/spark/session_sql/test_session_sql.py",
         "test_a_moment_is_read_and_restored",
     ),
-    Told(34, 'spark.sql("VACUUM ...")', lambda d: d.spark.sql(f"VACUUM lakelock.`{d.path}`"), SQL, sparks=True),
-    Told(
-        34,
-        'spark.sql("CALL ...")',
-        lambda d: d.spark.sql("CALL system.run_clean(table => 't')"),
-        "PROCEDURE|ROUTINE",
-        sparks=True,
+    *(
+        Told(34, f"{text}, no register(spark)", lambda d, text=text: _view(d, text), SQL, sparks=True, registers=False)
+        for text in ("VACUUM first_day", "CALL run_clean(table => 'first_day')", "DESCRIBE HISTORY first_day")
     ),
-    Told(
-        34,
-        'spark.sql("DESCRIBE HISTORY ...")',
-        lambda d: d.spark.sql(f"DESCRIBE HISTORY lakelock.`{d.path}`"),
-        SQL,
-        sparks=True,
+    *(
+        Works(34, f"spark.sql({text!r})", lambda d, text=text: _view(d, text), result, writes=False)
+        for text, result in (
+            ("VACUUM first_day DRY RUN", "VACUUM"),
+            ("CALL run_clean(table => 'first_day')", "run_clean"),
+            ("DESCRIBE DETAIL first_day", "table"),
+        )
     ),
     Works(35, "LakeTable.forPath(spark, p)", lambda d: LakeTable.forPath(d.spark, d.path).read().count(), 3, writes=False),
     Told(36, 'LakeTable.forName(spark, "db.t")', lambda d: LakeTable.forName(d.spark, "db.t"), OURS),

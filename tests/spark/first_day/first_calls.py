@@ -1,17 +1,23 @@
 """What an engineer who knows Delta and Hudi typed in the first week, and what it does here: data for `test_first_day.py`.
 
-The numbers are those of the calls as they were tried. What `calls.py` has already is named there only.
+The numbers are those of the calls as they were tried: 68, each of which is here.
 """
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable
+from contextlib import redirect_stdout
+from importlib import import_module
+from io import StringIO
 
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from tests.spark.first_day.calls import HUDI, OURS, SQL, Day, Elsewhere, Told, Works
+from tests.spark.first_day.calls import HUDI, OURS, Day, Elsewhere, Told, Works, soon
+from typer.testing import CliRunner
 
-from lakelock.spark_plugin import LakeTable, sql
+from lakelock.cli.main import app
+from lakelock.spark_plugin import LakeTable, WriteResult, sql
 
 
 def _new(day: Day, mode: str = "append", **options: str) -> list[tuple[object, ...]]:
@@ -139,7 +145,74 @@ def _to_table(day: Day) -> object:
         assert "first_calls_tt" not in [table.name for table in day.spark.catalog.listTables()]
 
 
+def _by_all_names(day: Day) -> list[str]:
+    module = import_module("lakelock.spark_plugin")
+    return [name for name in ("LakeTable", "register", "sql", "transaction") if name not in dir(module)]
+
+
+def _evolved(day: Day) -> list[str]:
+    source = day.rows((1, "a", 10)).withColumn("w", F.lit(7))
+    merge = day.table.merge(source, ["id", "month"]).withSchemaEvolution()
+    merge.whenMatchedUpdateAll().whenNotMatchedInsertAll().execute()
+    return day.table.read().columns
+
+
+def _in_batches(day: Day) -> list[tuple[str, int, int]]:
+    source, results, table = str(day.folder / "stream"), list[WriteResult](), day.table
+    day.rows((1, "a", 10), (9, "c", 9)).write.parquet(source)
+
+    def write(batch: DataFrame, number: int) -> None:
+        results.append(table.upsert_batch(batch, number))
+
+    writer = day.spark.readStream.schema(day.one.schema).parquet(source).writeStream.foreachBatch(write)
+    checkpoint = str(day.folder / "checkpoint")
+    writer.trigger(availableNow=True).option("checkpointLocation", checkpoint).start().awaitTermination(120)
+    return [(each.operation, each.rows_inserted, each.rows_updated) for each in results]
+
+
+def _called(day: Day, procedure: str) -> object:
+    return day.spark.sql(f"CALL {procedure}".replace("PATH", day.path)).head()[0]
+
+
+def _shown_history(day: Day) -> bool:
+    with redirect_stdout(StringIO()) as shown:
+        day.table.history().show()
+    row = day.table.history().head()
+    assert (row["operation"], row["rows"], row["retries"]) == ("INSERT", 3, 0), row
+    return 60 < max(map(len, shown.getvalue().splitlines())) <= 120
+
+
+def _told_by_the_command(day: Day, *command: str) -> tuple[int, bool]:
+    done = CliRunner().invoke(app, [*command, day.path])
+    return done.exit_code, "INSERT" in done.output
+
+
 FIRST_CALLS: tuple[Works | Told | Elsewhere, ...] = (
+    Works(1, "from lakelock import LakeTable", lambda d: import_module("lakelock").LakeTable is LakeTable, True, writes=False),
+    Works(1, "dir(lakelock.spark_plugin)", _by_all_names, [], writes=False),
+    Works(2, 'df.write.format("lakelock").save(p), new path', lambda d: d.one.write.format("lakelock").save(d.new), None),
+    Works(
+        2,
+        '.mode("ignore"), existing path',
+        lambda d: (d.one.write.format("lakelock").mode("ignore").save(d.path), d.table.read().count())[1],
+        3,
+        writes=False,
+    ),
+    Told(
+        2,
+        'df.write.format("lakelock").save(p), existing path',
+        lambda d: d.one.write.format("lakelock").save(d.path),
+        r'\.mode\("append"\) adds the rows',
+    ),
+    # Spark alone answers: no code of lakelock's has run in the driver by then. The how-to explains the message.
+    Told(
+        5,
+        '.partitionBy("month"), no register(spark)',
+        lambda d: d.one.write.format("lakelock").mode("append").partitionBy("month").save(d.new + "5"),
+        "The provided partitioning or clustering columns do not match",
+        sparks=True,
+        registers=False,
+    ),
     Works(3, 'mode("append"), new path, no key', _new, [(9, "c", 9)]),
     Works(3, 'mode("overwrite"), new path, no key', lambda d: _new(d, "overwrite"), [(9, "c", 9)]),
     Works(
@@ -154,6 +227,18 @@ FIRST_CALLS: tuple[Works | Told | Elsewhere, ...] = (
     Works(6, 'writeStream.partitionBy("month"), new path', _streamed, ["month"]),
     Works(7, "int into a long column", _narrow, 1),
     Works(8, '.option("maxRecordsPerFile", 25), 100 rows', _files, 4),
+    Works(
+        9,
+        '.option("partitionOverwriteMode", "dynamic")',
+        lambda d: d.write("overwrite", partitionOverwriteMode="dynamic"),
+        4,
+    ),
+    Told(
+        10,
+        '.option("replaceWhere", c)',
+        lambda d: d.write("overwrite", replaceWhere="month = 'c'"),
+        rf"{OURS}\.overwrite\(df, where=",
+    ),
     Works(11, '.option("optimizeWrite", "true")', lambda d: d.write(optimizeWrite="true"), 4),
     Told(12, '.option("mergeShema", "true")', lambda d: d.write(mergeShema="true"), 'did you mean "mergeSchema"'),
     Told(
@@ -174,7 +259,36 @@ FIRST_CALLS: tuple[Works | Told | Elsewhere, ...] = (
     Told(
         16, "load(a missing path)", lambda d: d.spark.read.format("lakelock").load(d.new + "x").count(), "is not a Hudi table"
     ),
+    Told(
+        17,
+        'df.write.saveAsTable("t")',
+        lambda d: d.one.write.format("lakelock").mode("append").saveAsTable("first_calls_s"),
+        r"\.save\(path\), and then",
+    ),
+    Told(
+        17,
+        'df.writeTo("t").using("lakelock").create()',
+        lambda d: d.one.writeTo("first_calls_n").using("lakelock").create(),
+        r"\.save\(path\), and then",
+    ),
+    Told(
+        18,
+        "saveAsTable and a path, no register(spark)",
+        lambda d: (
+            d.one.write.format("lakelock").option("path", d.path).mode("append").saveAsTable("first_calls_s"),
+            d.spark.table("first_calls_s").count(),
+        ),
+        r"\.save\(path\)",
+        registers=False,
+    ),
     Told(19, 'writeStream.toTable("t")', _to_table, r"start\(path\)"),
+    Works(
+        20,
+        'spark.sql("SELECT … FROM lakelock.`p`")',
+        lambda d: d.spark.sql(f"SELECT sum(v) FROM lakelock.`{d.path}`").head()[0],
+        6,
+        writes=False,
+    ),
     Works(
         21,
         "sql(spark, INSERT with columns)",
@@ -239,8 +353,14 @@ FIRST_CALLS: tuple[Works | Told | Elsewhere, ...] = (
             (31, "GENERATE symlink_format_manifest FOR TABLE first_calls", "as it is"),
             (31, "CREATE TABLE t SHALLOW CLONE first_calls", "createOrReplaceTempView"),
             (31, "REORG TABLE first_calls APPLY (PURGE)", "OPTIMIZE"),
+            (31, "FSCK REPAIR TABLE first_calls", "lakelock doctor"),
+            (31, "CONVERT TO DELTA parquet.`/tmp/x`", r"LakeTable\.from_parquet"),
+            (31, "COPY INTO first_calls FROM '/tmp/x' FILEFORMAT = CSV", r"table\.insert"),
+            (31, "SELECT * FROM table_changes('first_calls', 1)", r"\.changes\(since\)"),
             (32, "TRUNCATE TABLE first_calls", "DELETE FROM"),
             (32, "SHOW PARTITIONS first_calls", "SELECT DISTINCT"),
+            (34, "CREATE TABLE t (a int) USING lakelock", r"LakeTable\.create"),
+            (34, "CREATE TABLE t USING lakelock LOCATION '/tmp/x' AS SELECT 1 a", r"LakeTable\.create"),
             (35, "CREATE OR REPLACE TABLE lakelock.`/tmp/t` (a int)", r"LakeTable\.create"),
         )
     ),
@@ -255,6 +375,35 @@ FIRST_CALLS: tuple[Works | Told | Elsewhere, ...] = (
         "sql(spark, RESTORE … VERSION AS OF 1)",
         lambda d: sql(d.spark, f"RESTORE TABLE lakelock.`{d.path}` TO VERSION AS OF 1"),
         "HISTORY",
+    ),
+    Works(
+        36,
+        "forPath, alias, toDF, detail, history, update with the condition first, delete()",
+        lambda d: (
+            LakeTable.forPath(d.spark, d.path).alias("t").toDF().select("t.v").count(),
+            d.table.update("id = 1", {"v": "20"}).rows_updated,
+            d.table.update({"v": F.lit(7)}, F.col("id") == 2).rows_updated,
+            d.table.delete().rows_deleted,
+            d.table.history().count(),
+        ),
+        (3, 1, 1, 3, 4),
+    ),
+    *(
+        Told(37, f"LakeTable.{name}", lambda d, name=name: getattr(LakeTable, name), answer)
+        for name, answer in (
+            ("createIfNotExists", "if_not_exists=True"),
+            ("isDeltaTable", r"LakeTable\.exists"),
+            ("convertToDelta", r"LakeTable\.from_parquet"),
+        )
+    ),
+    *(
+        Told(37, f"table.{name}", lambda d, name=name: getattr(d.table, name), answer)
+        for name, answer in (
+            ("generate", "as it is"),
+            ("clone", r"insert\(table\.read\(\)\)"),
+            ("restoreToVersion", r"table\.restore\(instant\)"),
+            ("addFeatureSupport", "protocol|readers"),
+        )
     ),
     Told(38, "LakeTable.create(spark, p, df)", lambda d: LakeTable.create(d.spark, d.new, d.one), r"\*, schema"),
     *(
@@ -282,6 +431,7 @@ FIRST_CALLS: tuple[Works | Told | Elsewhere, ...] = (
         ),
         r"\b1\b",
     ),
+    Works(44, "merge(…).withSchemaEvolution()", _evolved, ["id", "month", "v", "w"]),
     Told(45, "merge inserts a key that exists", _duplicated, "upsert"),
     Works(46, "merge without execute()", _not_executed, 3),
     Works(
@@ -302,14 +452,17 @@ FIRST_CALLS: tuple[Works | Told | Elsewhere, ...] = (
         lambda d: _optimized(d, lambda t: t.optimize().where("month = 'a'")),
         ("INSERT", 2),
     ),
+    Works(48, "table.vacuum(168), table.vacuum(0)", lambda d: [d.table.vacuum(h).files for h in (168, 0)], [0, 0]),
     *(
         Told(49, f"table.{name}({value!r})", run, r"history\(\)|instant")
         for name, value, run in (
             ("restore", 1, lambda d: d.table.restore(1)),
             ("read", 1, lambda d: d.table.read(as_of=1)),
-            ("read", 0, lambda d: d.table.read(as_of=0)),
-            ("read", "", lambda d: d.table.read(as_of="")),
         )
+    ),
+    *(
+        Told(50, f"table.read({value!r})", lambda d, value=value: d.table.read(as_of=value), r"history\(\)|instant")
+        for value in (0, "")
     ),
     Told(
         49,
@@ -345,6 +498,8 @@ FIRST_CALLS: tuple[Works | Told | Elsewhere, ...] = (
         lambda d: LakeTable.for_path(d.spark, d.path, options={"lock.provider": "zoo://h"}),
         "zookeeper",
     ),
+    Works(56, "writeStream.foreachBatch, and what upsert_batch returns", _in_batches, [("UPSERT", 1, 1)]),
+    Elsewhere(56, "writeStream, readStream, the change feed", "tests/spark/first_day/calls.py", "_streamed"),
     Told(57, 'writeStream.outputMode("update")', _updating, "upsert_batch"),
     Works(
         58,
@@ -399,14 +554,55 @@ FIRST_CALLS: tuple[Works | Told | Elsewhere, ...] = (
         lambda d: d.read(**{"hoodie.datasource.read.begin.instanttime": "0"}).count(),
         rf"{OURS}\.changes\(since",
     ),
+    Works(64, '.option("as.of.instant", t)', lambda d: d.read(**{"as.of.instant": soon()}).count(), 3, writes=False),
     Works(
         65, "hoodie.metadata.enable on a read", lambda d: d.read(**{"hoodie.metadata.enable": "true"}).count(), 3, writes=False
     ),
+    *(
+        Works(66, f"spark.sql(CALL {text})", lambda d, text=text: _called(d, text), result)
+        for text, result in (
+            ("run_clustering(path => 'PATH', predicate => \"month = 'a'\", order => 'v')", "run_clustering"),
+            ("system.run_clean(path => 'PATH', hours_retained => 24)", "run_clean"),
+            ("create_savepoint(path => 'PATH', name => 'monday')", "create_savepoint"),
+        )
+    ),
+    Works(66, "CALL show_commits", lambda d: d.spark.sql(f"CALL show_commits(path => '{d.path}')").count(), 1, writes=False),
+    Told(66, "CALL show_commits of a table of no view", lambda d: _called(d, "show_commits(table => 't')"), "path => "),
+    Told(
+        66, "CALL, a wrong argument", lambda d: _called(d, "show_commits(path => 'PATH', limits => 1)"), 'did you mean "limit"'
+    ),
+    Told(66, "CALL rollback_to_instant", lambda d: _called(d, "rollback_to_instant(path => 'PATH')"), r"table\.restore"),
     Told(
         66,
-        "spark.sql(CALL show_commits)",
-        lambda d: d.spark.sql("CALL show_commits(table => 't')"),
-        SQL + "|PROCEDURE",
-        sparks=True,
+        "hudi_table_changes(…)",
+        lambda d: d.spark.sql("SELECT * FROM hudi_table_changes('t', 'latest_state', '0')"),
+        r"\.changes\(since\)",
     ),
+    Works(
+        67,
+        "table.read().select(_hoodie_commit_time)",
+        lambda d: (
+            d.table.read().columns,
+            d.table.read().where("_hoodie_record_key = '1'").select("id", "_hoodie_partition_path").collect(),
+        ),
+        (["id", "month", "v"], [(1, "month=a")]),
+        writes=False,
+    ),
+    Works(
+        67,
+        "SELECT _hoodie_commit_time FROM lakelock.`p`",
+        lambda d: d.spark.sql(f"SELECT DISTINCT _hoodie_commit_time FROM lakelock.`{d.path}`").count(),
+        1,
+        writes=False,
+    ),
+    Works(
+        67,
+        'option("include_meta", "true")',
+        lambda d: d.read(include_meta="true").columns[0],
+        "_hoodie_commit_time",
+        writes=False,
+    ),
+    Works(68, "table.history().show() fits 120 columns", _shown_history, True, writes=False),
+    Works(68, "lakelock history", lambda d: _told_by_the_command(d, "history"), (0, True), writes=False),
+    Works(68, "lakelock commits ls", lambda d: _told_by_the_command(d, "commits", "ls"), (0, True), writes=False),
 )

@@ -44,7 +44,7 @@ def test_each_commit_tells_its_deletes_inserts_and_updates(spark: SparkSession, 
     )  # fmt: skip
     of_second = feed.where(f"_commit_version = {second.completion}")
     assert of_second.count() == 3
-    history = {row["instant"]: row["timestamp"] for row in table.history().collect()}
+    history = {row["instant"]: row["timestamp"] for row in table.history(full=True).collect()}
     assert {row["_commit_timestamp"] for row in of_second.collect()} == {history[second.instant]}
     upto = table.changes(first.instant, until=third.instant, feed="commits")
     assert told(upto) == told(feed.where(f"_commit_version <= {third.completion}"))
@@ -70,7 +70,7 @@ def test_the_net_of_several_commits_has_one_change_for_each_key(spark: SparkSess
             ("update_preimage", 3, "b", 1), ("update_postimage", 3, "b", 3), ("delete", 5, "b", 1),
         ]
     )  # fmt: skip
-    assert {row["_commit_version"] for row in feed.collect()} == {int(table.history(1).collect()[0]["completion"])}
+    assert {row["_commit_version"] for row in feed.collect()} == {int(table.history(1, full=True).collect()[0]["completion"])}
     table.restore(first.instant)
     assert told(table.changes(first.instant, feed="net")) == {}
     assert Counter(tuple(row) for row in table.read().collect()) == before

@@ -143,7 +143,7 @@ def only_readable(table: LakeTable, month: str) -> Iterator[None]:
 
 
 def test_no_operation_with_a_condition_opens_a_file_of_another_partition(spark: SparkSession, table: LakeTable) -> None:
-    begin = table.history().collect()[-1]["completion"]
+    begin = table.history(full=True).collect()[-1]["completion"]
     mine = table.read("month = 1 and day is not null").count()
     one = table.read("month = 1").limit(1).collect()
     with only_readable(table, "1"):

@@ -107,7 +107,7 @@ def test_columns_are_altered(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def test_a_time_is_one_of_the_sessions_zone(spark: SparkSession, table: LakeTable) -> None:
-    then = table.history(1).head()["timestamp"]
+    then = table.history(1, full=True).head()["timestamp"]
     shown = spark.sql(f"SELECT timestamp_micros({int(then.timestamp() * 1_000_000) + 1_000}) + interval 1 second AS t")
     text = shown.selectExpr("date_format(t, 'yyyy-MM-dd HH:mm:ss.SSS')").head()[0]
     sql(spark, "UPDATE goods SET price = 0D")

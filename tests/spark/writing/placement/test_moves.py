@@ -174,7 +174,7 @@ def test_movers_at_once_leave_what_a_replay_in_the_order_of_their_commits_gives(
     model = {1: ("a", 10, 1), 2: ("a", 20, 1), 3: ("b", 30, 1)}
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(write, (1, 2)))
-    commits = [row for row in table.history().orderBy("decision").collect() if row["operation"] == "UPSERT"]
+    commits = [row for row in table.history(full=True).orderBy("decision").collect() if row["operation"] == "UPSERT"]
     assert len(commits) == 6
     for commit in commits:
         model.update({key: tuple(rest) for key, *rest in eval(commit["tag"])})
