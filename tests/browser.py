@@ -9,6 +9,7 @@ import re
 import shutil
 import subprocess
 import tempfile
+from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -40,8 +41,11 @@ def _found() -> str | None:
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
-def seen(page: str, expression: str, folder: Path) -> Any:
-    """What JavaScript's `expression` is once the browser has laid out the page; `page.png` in `folder` is its look."""
+def seen(page: str, expression: str, folder: Path, *, width: int = 1500, dark: bool = False) -> Any:
+    """What JavaScript's `expression` is once the browser has laid out the page; `page.png` in `folder` is its look.
+
+    `width` is that of the window, `dark` what the user prefers.
+    """
     asked = (
         f"<script>const told = document.createElement('pre'); told.id = 'seen-by-the-test';"
         f"told.textContent = JSON.stringify({expression}); document.body.append(told)</script>"
@@ -49,12 +53,13 @@ def seen(page: str, expression: str, folder: Path) -> Any:
     own, copy = folder / "page.html", folder / "asked.html"
     own.write_text(page)
     copy.write_text(page.replace("</body>", f"{asked}</body>"))
-    _run(f"--screenshot={folder / 'page.png'}", own)
-    [answer] = _RESULT.findall(_run("--dump-dom", copy))
+    look = [f"--window-size={width},1200", *(["--blink-settings=preferredColorScheme=0"] if dark else [])]
+    _run(f"--screenshot={folder / 'page.png'}", own, look)
+    [answer] = _RESULT.findall(_run("--dump-dom", copy, look))
     return json.loads(unescape(answer))
 
 
-def _run(what: str, page: Path) -> str:
-    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1500,600"]
+def _run(what: str, page: Path, look: Sequence[str]) -> str:
+    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *look]
     command = [browser(), *quiet, f"--user-data-dir={page.parent / 'profile'}", what, page.as_uri()]
     return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout

@@ -1,12 +1,14 @@
 """The transactions of a table as bars over time: what was committed, rejected and is pending, and who was in whose way.
 
-They are one HTML page that needs nothing else: no script, no network. Every text in it is escaped.
+They are one HTML page that needs nothing else: no script, no network. Every text in it is escaped. Time runs in bands, one
+below the other, each on a scale of its own: a new one begins after a time without any transaction, and where one would be too
+full to read. Places are percentages of the page's width, so it fits any screen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from html import escape
 
 from lakelock.identity import OTHER_ENGINE
@@ -22,7 +24,8 @@ class Bar:
     """One transaction, from its instant to its end; times in milliseconds since 1970 UTC.
 
     `outcome` is `committed`, `rejected` or `pending`. `blocked_by` is the instant of the one that it met, and `rule` says by
-    which rule. `waited_ms` and `locked_ms` are what the lock took at its end.
+    which rule; `why` explains it, in lines by name. `waited_ms` and `locked_ms` are what the lock took at its end. `rows` were
+    inserted, updated and deleted; None where that is not known.
     """
 
     instant: str
@@ -36,6 +39,13 @@ class Bar:
     blocked_by: str = ""
     waited_ms: int = 0
     locked_ms: int = 0
+    rows: int | None = None
+    why: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def label(self) -> str:
+        """What stands on the bar."""
+        return self.operation if self.rows is None else f"{self.operation} {self.rows:,}"
 
 
 def read_bars(coordinator: Coordinator, limit: int) -> tuple[Bar, ...]:
@@ -82,7 +92,7 @@ def _of_commit(entry: HistoryEntry) -> Bar:
     told = f"{rows}, {counted(entry.files, 'file')}"
     return Bar(
         entry.instant, began_ms, ended_ms, "committed", entry.operation, entry.writer or OTHER_ENGINE, told,
-        waited_ms=round((entry.lock_wait_s or 0) * 1000), locked_ms=round((entry.lock_s or 0) * 1000),
+        waited_ms=round((entry.lock_wait_s or 0) * 1000), locked_ms=round((entry.lock_s or 0) * 1000), rows=entry.rows,
     )  # fmt: skip
 
 
@@ -92,94 +102,224 @@ def _of_rejection(found: Rejection) -> Bar:
         found.instant, began_ms, max(began_ms, found.at_ms), "rejected", found.operation, str(found.writer), found.message,
         rule=str(conflict.rule) if conflict is not None else "",
         blocked_by=conflict.other.instant if conflict is not None else "",
+        why=found.explanation.facts() if found.explanation is not None else {"because": found.message},
     )  # fmt: skip
 
 
-WIDTH, LANE, LEFT, RIGHT, TOP, LEAST = 1400, 26, 260, 50, 40, 3
-"""Pixels. `RIGHT` has room for half of the last time, which is written in the middle of its line."""
+MOST_IN_A_BAND, LONG_IDLE, LEAST_IDLE_MS = 24, 0.2, 2_000
+"""A band has at most so many bars, and ends before a time of at least both without any transaction: a part of its span, ms."""
+LANE_PX, NAME_PX, LABEL, LEAST = 26, 20, 15.0, 0.4
+"""Heights in pixels; the room for a bar's label and the least width of a bar, in percent of the width."""
 _STYLE = """
-body{font:14px system-ui,sans-serif;margin:2em;color:#212529}svg{border:1px solid #dee2e6;background:#fff}
-text{font-size:11px;fill:#495057}.committed{fill:#2f9e44}.rejected{fill:#e8590c}.pending{fill:#4dabf7}.waited{fill:#adb5bd}
-.locked{fill:#1b1b1b}.arrow{stroke:#c92a2a;stroke-width:1.5;fill:none;marker-end:url(#head)}.tick{stroke:#e9ecef}
-.key span{display:inline-block;width:12px;height:12px;margin:0 .4em 0 1.2em}
+:root{color-scheme:light dark;--text:#1f2328;--dim:#59636e;--line:#d1d9e0;--page:#fff;--card:#f6f8fa;--committed:#1a7f37;
+--rejected:#bc4c00;--pending:#0969da;--waited:#8c959f;--locked:#1f2328;--arrow:#cf222e}
+@media(prefers-color-scheme:dark){:root{--text:#f0f6fc;--dim:#9198a1;--line:#3d444d;--page:#0d1117;--card:#151b23;
+--committed:#238636;--rejected:#bd561d;--pending:#1f6feb;--waited:#656c76;--locked:#f0f6fc;--arrow:#f85149}}
+*{box-sizing:border-box}body{font:14px/1.4 system-ui,sans-serif;margin:0 auto;padding:1.2em;max-width:1600px;color:var(--text);
+background:var(--page)}h1{font-size:1.3em;margin:0;overflow-wrap:anywhere}p{margin:.4em 0;color:var(--dim)}
+.key span{display:inline-block;margin-right:1.2em}.key i{display:inline-block;width:12px;height:12px;border-radius:2px;
+margin-right:.4em;vertical-align:-1px}.idle{margin:.8em 0;text-align:center}
+section{border:1px solid var(--line);border-radius:6px;margin-top:1em;padding:.6em .8em;background:var(--card)}
+h2{font-size:1em;margin:0}.band{position:relative;margin-top:1.6em}
+.tick{position:absolute;top:0;bottom:0;border-left:1px solid var(--line)}.tick span{position:absolute;top:-1.5em;left:0;
+font-size:11px;color:var(--dim);white-space:nowrap;transform:translateX(-50%)}.tick.first span{transform:none}
+.tick.last span{transform:translateX(-100%)}
+.writer{position:absolute;left:0;right:0;height:20px;font-size:12px;color:var(--dim);overflow:hidden;text-overflow:ellipsis;
+white-space:nowrap}.writer b{color:var(--text)}
+.bar{position:absolute;height:18px;border-radius:3px;overflow:hidden;display:block}.bar i{position:absolute;top:0;bottom:0}
+.committed{background:var(--committed)}.rejected{background:var(--rejected)}.pending{background:var(--pending)}
+.waited{background:var(--waited)}.locked{background:var(--locked)}a.bar:hover{outline:2px solid var(--text)}
+.label{position:absolute;height:18px;font-size:11px;line-height:18px;padding:0 4px;overflow:hidden;text-overflow:ellipsis;
+white-space:nowrap;pointer-events:none}.label.on{color:#fff}
+svg{position:absolute;inset:0;width:100%;height:100%;pointer-events:none}.arrow{stroke:var(--arrow);stroke-width:1.5;fill:none;
+vector-effect:non-scaling-stroke}.hit{position:absolute;width:8px;height:8px;border-radius:50%;background:var(--arrow);
+transform:translate(-50%,-50%);pointer-events:none}
+@media(max-width:600px){.between span{display:none}.label{font-size:10px;padding:0 2px}section{padding:.5em}}
+.why{display:none;border:1px solid var(--rejected);border-radius:6px;margin-top:.8em;padding:.6em .8em;background:var(--page)}
+.why:target{display:block;scroll-margin-top:60vh}.why a{float:right;color:var(--pending)}.why dl{margin:0;display:grid;
+gap:.2em 1em;grid-template-columns:max-content 1fr}
+.why dt{color:var(--dim)}.why dd{margin:0;white-space:pre-line;overflow-wrap:anywhere}
 """
-_KEY = (("committed", "#2f9e44"), ("rejected", "#e8590c"), ("pending", "#4dabf7"), ("waited for the lock", "#adb5bd"),
-        ("held the lock", "#1b1b1b"), ("conflict: from the rejected transaction to the one it met", "#c92a2a"))  # fmt: skip
+_KEY = (("committed", "committed"), ("rejected", "rejected: click for why"), ("pending", "pending"),
+        ("waited", "waited for the lock"), ("locked", "held the lock"), ("arrow", "a rejected one met it"))  # fmt: skip
 
 
 def timeline_page(uri: str, bars: Sequence[Bar]) -> str:
-    """The page. Bars in order of their beginning; hover over one for what it did."""
-    lanes = lanes_of(bars)
-    start_ms = min((bar.began_ms for bar in bars), default=0)
-    span_ms = max(1, max((bar.ended_ms for bar in bars), default=1) - start_ms)
-    height = TOP + LANE * (max(lanes.values(), default=0) + 1) + 20
-
-    def x(ms: float) -> float:
-        return round(LEFT + (WIDTH - LEFT - RIGHT) * (ms - start_ms) / span_ms, 1)
-
-    def middle(bar: Bar) -> float:
-        return TOP + LANE * lanes[bar.instant] + LANE / 2
-
-    drawn = [*_ticks(start_ms, span_ms, height, x), _writers(bars, middle, height)]
-    drawn += [part for bar in bars for part in _bar(bar, x, middle(bar))]
-    by_instant = {bar.instant: bar for bar in bars}
-    for bar in bars:
-        other = by_instant.get(bar.blocked_by)
-        if other is not None:
-            drawn.append(
-                f'<path class="arrow" d="M{x(bar.ended_ms)} {middle(bar)} L{x(other.ended_ms)} {middle(other)}">'
-                f"<title>{escape(bar.rule)}: {escape(bar.instant)} met {escape(other.instant)}</title></path>"
-            )
-    key = "".join(f'<span style="background:{colour}"></span>{escape(text)}' for text, colour in _KEY)
+    """The page. Bars in order of their beginning; hover over one for what it did, click a rejected one for why."""
     counts = ", ".join(f"{sum(bar.outcome == o for bar in bars)} {o}" for o in ("committed", "rejected", "pending"))
+    key = "".join(f'<span><i style="background:var(--{name})"></i>{escape(text)}</span>' for name, text in _KEY)
+    drawn: list[str] = []
+    until_ms = None
+    for band in bands_of(bars):
+        if until_ms is not None and band[0].began_ms - until_ms >= LEAST_IDLE_MS:
+            drawn.append(f'<p class="idle">{_length(band[0].began_ms - until_ms)} without a transaction</p>')
+        until_ms = max(bar.ended_ms for bar in band)
+        drawn.append(_Band.of(band).html())
     return (
         f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"/><title>{escape(uri)}</title>'
-        f"<style>{_STYLE}</style></head>"
+        f'<meta name="viewport" content="width=device-width,initial-scale=1"/><style>{_STYLE}</style></head>'
         f'<body><h1>Transactions of {escape(uri)}</h1><p>{counts}. Times in UTC.</p><p class="key">{key}</p>'
-        f'<svg width="{WIDTH}" height="{height}" xmlns="http://www.w3.org/2000/svg"><defs><marker id="head" viewBox="0 0 8 8" '
-        'refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path d="M0 0 L8 4 L0 8 z" fill="#c92a2a"/></marker>'
-        f"</defs>{''.join(drawn)}</svg></body></html>\n"
+        f"{''.join(drawn)}</body></html>\n"
     )
 
 
-def _ticks(start_ms: int, span_ms: int, height: int, x: Callable[[float], float]) -> list[str]:
-    found = []
-    for part in range(7):
-        at_ms = start_ms + span_ms * part // 6
-        told, place = format_instant(at_ms), x(at_ms)
-        text = f"{told[8:10]}:{told[10:12]}:{told[12:14]}.{told[14:]}"
-        found.append(f'<line class="tick" x1="{place}" y1="{TOP - 8}" x2="{place}" y2="{height}"/>')
-        found.append(f'<text x="{place}" y="{TOP - 14}" text-anchor="middle">{text}</text>')
+def bands_of(bars: Sequence[Bar]) -> list[list[Bar]]:
+    """The bars in order, parted where nothing happened for long, or where a band is full and no bar goes on."""
+    found: list[list[Bar]] = []
+    until_ms = 0
+    for bar in bars:
+        band = found[-1] if found else []
+        idle_ms = bar.began_ms - until_ms
+        long = idle_ms >= LEAST_IDLE_MS and bool(band) and idle_ms >= LONG_IDLE * (until_ms - band[0].began_ms)
+        full = len(band) >= MOST_IN_A_BAND and (idle_ms >= 0 or len(band) >= 2 * MOST_IN_A_BAND)
+        if not band or long or full:
+            found.append([])
+            until_ms = bar.ended_ms
+        found[-1].append(bar)
+        until_ms = max(until_ms, bar.ended_ms)
     return found
 
 
-def _writers(bars: Sequence[Bar], middle: Callable[[Bar], float], height: int) -> str:
-    """The names, in a column that cuts off what would run under the bars; hover over one for the whole name."""
-    first: dict[str, Bar] = {}
-    for bar in bars:
-        known = first.get(bar.writer)
-        if known is None or middle(bar) < middle(known):
-            first[bar.writer] = bar
-    names = (
-        f'<text class="writer" x="8" y="{middle(bar) + 4}">{escape(writer)}<title>{escape(writer)}</title></text>'
-        for writer, bar in first.items()
-    )
-    return f'<svg width="{LEFT - 10}" height="{height}">{"".join(names)}</svg>'
+@dataclass(frozen=True)
+class _Band:
+    """Some bars on one scale: `x` gives percentages of the width, `tops` the pixels from the top of each bar."""
+
+    bars: Sequence[Bar]
+    start_ms: int
+    span_ms: int
+    tops: Mapping[str, int]
+    names: Mapping[str, int]
+    height: int
+
+    @classmethod
+    def of(cls, bars: Sequence[Bar]) -> _Band:
+        start_ms = bars[0].began_ms
+        span_ms = max(1, max(bar.ended_ms for bar in bars) - start_ms)
+        room_ms = round(span_ms * LABEL / 100)
+        lanes = lanes_of([_with_room(bar, start_ms + span_ms, room_ms) for bar in bars])
+        names: dict[str, int] = {}
+        tops: dict[str, int] = {}
+        top = 0
+        for writer in sorted(
+            {bar.writer for bar in bars}, key=lambda name: min(lanes[b.instant] for b in bars if b.writer == name)
+        ):
+            mine = {bar.instant: lanes[bar.instant] for bar in bars if bar.writer == writer}
+            first, last = min(mine.values()), max(mine.values())
+            names[writer] = top
+            tops |= {instant: top + NAME_PX + LANE_PX * (lane - first) for instant, lane in mine.items()}
+            top += NAME_PX + LANE_PX * (last - first + 1)
+        return cls(bars, start_ms, span_ms, tops, names, top)
+
+    def x(self, ms: float) -> float:
+        return round(100 * (min(max(ms, self.start_ms), self.start_ms + self.span_ms) - self.start_ms) / self.span_ms, 2)
+
+    def html(self) -> str:
+        last_ms = self.start_ms + self.span_ms
+        span = f"{_moment(self.start_ms)} to {_clock(last_ms, exact=False)}, {_length(self.span_ms)}"
+        told = f"{span}, {counted(len(self.bars), 'transaction')}"
+        parts = [*self._ticks(), *self._writers(), self._arrows(), *(part for bar in self.bars for part in self._bar(bar))]
+        return (
+            f'<section><h2>{told}</h2><div class="band" style="height:{self.height}px">{"".join(parts)}</div>'
+            f"{''.join(_why(bar) for bar in self.bars if bar.why)}</section>"
+        )
+
+    def _ticks(self) -> list[str]:
+        kinds = {0: "tick first", 1: "tick between", 3: "tick between", 4: "tick last"}
+        exact = self.span_ms < 8_000
+        return [
+            f'<div class="{kinds.get(part, "tick")}" style="left:{25 * part}%">'
+            f"<span>{_clock(self.start_ms + self.span_ms * part // 4, exact=exact)}</span></div>"
+            for part in range(5)
+        ]
+
+    def _writers(self) -> list[str]:
+        found = []
+        for writer, top in self.names.items():
+            job, opening, rest = writer.rpartition(" (")
+            name = f"<b>{escape(job)}</b>{escape(opening + rest)}" if job else f"<b>{escape(writer)}</b>"
+            found.append(f'<div class="writer" style="top:{top}px" title="{escape(writer)}">{name}</div>')
+        return found
+
+    def _bar(self, bar: Bar) -> list[str]:
+        left, right, top = self.x(bar.began_ms), self.x(bar.ended_ms), self.tops[bar.instant]
+        wide = round(max(LEAST, right - left), 2)
+        left = min(left, round(100 - wide, 2))
+        title = f"{bar.operation} {bar.instant} ({bar.outcome}) by {bar.writer or 'a writer'}: {bar.told}"
+        inside = "".join(_end(kind, bar, ms, end) for kind, ms, end in _lock_of(bar) if ms)
+        link = f' href="#{escape(bar.instant)}"' if bar.why else ""
+        tag = "a" if bar.why else "div"
+        place = f"left:{left}%;width:{wide}%;top:{top}px"
+        return [
+            f'<{tag} class="bar {bar.outcome}"{link} style="{place}" title="{escape(title)}">{inside}</{tag}>',
+            _label(bar, left, wide, top),
+        ]
+
+    def _arrows(self) -> str:
+        here = {bar.instant: bar for bar in self.bars}
+        lines, hits = [], []
+        for bar in self.bars:
+            other = here.get(bar.blocked_by)
+            if other is None:
+                continue
+            ends = [(self.x(each.ended_ms), self.tops[each.instant] + 9) for each in (bar, other)]
+            (x0, y0), (x1, y1) = ends
+            told = f"{escape(bar.rule)}: {escape(bar.instant)} met {escape(other.instant)}"
+            lines.append(f'<path class="arrow" d="M{x0} {y0} L{x1} {y1}"><title>{told}</title></path>')
+            hits.append(f'<div class="hit" style="left:{x1}%;top:{y1}px"></div>')
+        box = f'viewBox="0 0 100 {self.height}" preserveAspectRatio="none"'
+        return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{"".join(lines)}</svg>{"".join(hits)}' if lines else ""
 
 
-def _bar(bar: Bar, x: Callable[[float], float], middle: float) -> list[str]:
-    top, tall = middle - LANE / 2 + 4, LANE - 8
+def _with_room(bar: Bar, last_ms: int, room_ms: int) -> Bar:
+    """The bar with the room that its label needs beside it: behind it, or before it at the end of the band."""
+    if bar.ended_ms - bar.began_ms >= room_ms:
+        return bar
+    if bar.ended_ms + room_ms <= last_ms:
+        return replace(bar, ended_ms=bar.ended_ms + room_ms)
+    return replace(bar, began_ms=bar.began_ms - room_ms, ended_ms=last_ms)
 
-    def rectangle(kind: str, from_ms: float, to_ms: float, least: float) -> str:
-        left = x(max(bar.began_ms, from_ms))
-        wide = round(max(least, x(to_ms) - left), 1)
-        return f'<rect class="{kind}" x="{left}" y="{top}" width="{wide}" height="{tall}" rx="2"/>'
 
-    title = f"{bar.operation} {bar.instant} ({bar.outcome}) by {bar.writer or 'a writer'}: {bar.told}"
-    parts = [f"<g><title>{escape(title)}</title>", rectangle(bar.outcome, bar.began_ms, bar.ended_ms, LEAST)]
-    locked_from_ms = bar.ended_ms - bar.locked_ms
-    if bar.waited_ms:
-        parts.append(rectangle("waited", locked_from_ms - bar.waited_ms, locked_from_ms, 0))
-    if bar.locked_ms:
-        parts.append(rectangle("locked", locked_from_ms, bar.ended_ms, 0))
-    return [*parts, "</g>"]
+def _label(bar: Bar, left: float, wide: float, top: int) -> str:
+    if wide >= LABEL:
+        place, kind = f"left:{left}%;width:{wide}%", "label on"
+    elif left + wide + LABEL <= 100:
+        place, kind = f"left:{round(left + wide, 2)}%;width:{LABEL}%", "label"
+    else:
+        place, kind = f"right:{round(100 - left, 2)}%;width:{LABEL}%;text-align:right", "label"
+    return f'<span class="{kind}" style="{place};top:{top}px">{escape(bar.label)}</span>'
+
+
+def _lock_of(bar: Bar) -> tuple[tuple[str, int, int], ...]:
+    return (("waited", bar.waited_ms, bar.locked_ms), ("locked", bar.locked_ms, 0))
+
+
+def _end(kind: str, bar: Bar, ms: int, before_end_ms: int) -> str:
+    """A part of the bar at its end, in percent of the bar."""
+    whole = max(1, bar.ended_ms - bar.began_ms)
+    right, wide = 100 * before_end_ms / whole, min(100.0, 100 * ms / whole)
+    return f'<i class="{kind}" style="right:{right:.2f}%;width:{wide:.2f}%"></i>'
+
+
+def _why(bar: Bar) -> str:
+    rows = "".join(f"<dt>{escape(name)}</dt><dd>{escape(text)}</dd>" for name, text in bar.why.items())
+    return f'<div class="why" id="{escape(bar.instant)}"><a href="#">close</a><dl>{rows}</dl></div>'
+
+
+def _moment(ms: int) -> str:
+    told = format_instant(ms)
+    return f"{told[:4]}-{told[4:6]}-{told[6:8]} {_clock(ms, exact=False)}"
+
+
+def _clock(ms: int, *, exact: bool) -> str:
+    told = format_instant(ms)
+    return f"{told[8:10]}:{told[10:12]}:{told[12:14]}{f'.{told[14:]}' if exact else ''}"
+
+
+def _length(ms: int) -> str:
+    """A time for people, of two units at most."""
+    if ms < 60_000:
+        return f"{ms / 1000:.1f} s"
+    minutes, days = ms // 60_000, ms // 86_400_000
+    if minutes < 60:
+        return f"{minutes} min {ms // 1000 % 60} s"
+    return f"{minutes // 60} h {minutes % 60} min" if days < 2 else f"{days} d {minutes // 60 % 24} h"

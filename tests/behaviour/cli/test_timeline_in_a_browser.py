@@ -2,94 +2,141 @@
 
 from __future__ import annotations
 
+import random
+from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.browser import seen
 
-from lakelock.admin.timeline_page import Bar, in_order, timeline_page
+from lakelock.admin.timeline_page import Bar, bands_of, in_order, timeline_page
+from lakelock.table.instants import format_instant
 
 pytestmark = pytest.mark.waits
 
 HOSTILE = 'Ann </title><script>document.title = "taken"</script>&amp; Bob'
-ASKED = """{
-    boxes: [...document.querySelectorAll("rect")].map(each => {
+ASKED = """(() => {
+    const box = each => {
         const {left, right, top, bottom} = each.getBoundingClientRect()
-        return {kind: each.getAttribute("class"), colour: getComputedStyle(each).fill, left, right, top, bottom}
-    }),
-    arrows: [...document.querySelectorAll("path.arrow")].map(each => {
-        const from = each.getPointAtLength(0), to = each.getPointAtLength(each.getTotalLength())
-        return [from.x, from.y, to.x, to.y]
-    }),
-    frame: document.querySelector("svg").getBoundingClientRect(),
-    writers: [...document.querySelectorAll("text.writer")].map(each => each.firstChild.textContent),
-    seen_of_writers: [...document.querySelectorAll("text.writer")].map(each => {
-        const {left, right, top, bottom} = each.getBoundingClientRect(), middle = (top + bottom) / 2
-        const own = x => document.elementFromPoint(x, middle) === each
-        return [...Array(600).keys()].map(x => left + x).filter(own).length
-    }),
-    times: [...document.querySelectorAll("text[text-anchor]")].map(each => {
-        const {left, right} = each.getBoundingClientRect()
-        return [left, right]
-    }),
-    title: document.title,
-    scripts: document.querySelectorAll("script").length,
-    asked_for: performance.getEntriesByType("resource").length,
-}"""
+        return {kind: each.className, text: each.textContent, left, right, top, bottom,
+                colour: getComputedStyle(each).backgroundColor}
+    }
+    const all = what => [...document.querySelectorAll(what)].map(box)
+    const why = document.querySelector(".why"), shown = () => why && getComputedStyle(why).display !== "none"
+    const before = shown()
+    document.querySelector("a.bar.rejected")?.click()
+    return {
+        bars: all(".bar"), parts: all(".bar i"), labels: all(".label"), bands: all(".band"), ticks: all(".tick span"),
+        writers: all(".writer"), hits: all(".hit"), idle: all(".idle"), page: getComputedStyle(document.body).backgroundColor,
+        arrows: [...document.querySelectorAll("path.arrow")].map(each => each.getAttribute("d")),
+        width: document.documentElement.scrollWidth, window: window.innerWidth, opened: [before, shown()],
+        why: why?.textContent ?? "", title: document.title, scripts: document.querySelectorAll("script").length,
+        asked_for: performance.getEntriesByType("resource").length,
+    }
+})()"""
 
 
 def bar(number: int, began_ms: int, ended_ms: int, outcome: str = "committed", writer: str = "ingest", **more: Any) -> Bar:
     return Bar(f"2026010100000{number}000", began_ms, ended_ms, outcome, "UPSERT", writer, "3 inserted", **more)
 
 
+BARS = in_order([
+    bar(1, 0, 4000, waited_ms=1000, locked_ms=500, rows=1234),
+    bar(2, 1000, 2000, writer=HOSTILE),
+    bar(3, 2000, 8000, "rejected", "correction", rule="file-group", blocked_by="20260101000001000", why={"helps": "again"}),
+    bar(4, 8500, 10000, "pending"),
+    bar(5, 3_600_000, 3_601_000),
+])  # fmt: skip
+
+
+def crowd() -> tuple[Bar, ...]:
+    """300 commits of 8 writers, with rejections and hours without any between them."""
+    chosen, bars, now_ms = random.Random(5), list[Bar](), 1_763_712_000_000
+    free_ms = dict.fromkeys((f"orders-job-{n} (etl@node-{n}, pid {4000 + n})" for n in range(8)), 0)
+    for number in range(300):
+        writer = chosen.choice(sorted(free_ms))
+        now_ms += chosen.randint(100, 3000) + (3_600_000 if number % 40 == 39 else 0)
+        began_ms = max(now_ms, free_ms[writer])
+        free_ms[writer] = began_ms + chosen.choice([150, 900, 9000])
+        instant, operation = format_instant(began_ms + number), chosen.choice(["INSERT", "UPSERT", "INSERT_OVERWRITE_TABLE"])
+        bars.append(Bar(instant, began_ms, free_ms[writer], "committed", operation, writer, "told", rows=12 ** (number % 7)))
+        if number % 10 == 9:
+            lost = format_instant(began_ms + 1000 + number)
+            told = {"why": {"helps": "run it again " * 40}, "blocked_by": instant, "rule": "file-group"}
+            bars.append(Bar(lost, began_ms, free_ms[writer], "rejected", "UPSERT", "other", "told", **told))
+    return in_order(bars)
+
+
 @pytest.fixture(scope="module")
 def shown(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """A commit that took the lock, one of another writer, one that was rejected because of the first, and one that runs."""
-    bars = in_order([
-        bar(1, 0, 4000, waited_ms=1000, locked_ms=500),
-        bar(2, 1000, 2000, writer=HOSTILE),
-        bar(3, 2000, 8000, "rejected", "correction", rule="file-group", blocked_by="20260101000001000"),
-        bar(4, 9000, 10000, "pending"),
-    ])  # fmt: skip
-    found: dict[str, Any] = seen(timeline_page("s3://lake/trips", bars), ASKED, tmp_path_factory.mktemp("page"))
+    """A commit that took the lock, one of another writer, one rejected because of the first, one that runs, one later."""
+    found: dict[str, Any] = seen(timeline_page("s3://lake/trips", BARS), ASKED, tmp_path_factory.mktemp("page"))
     return found
 
 
-def boxes(shown: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    return [box for box in shown["boxes"] if box["kind"] == kind]
+def of(shown: dict[str, Any], what: str, kind: str = "") -> list[dict[str, Any]]:
+    return [box for box in shown[what] if kind in box["kind"].split() or not kind]
 
 
-def test_each_transaction_is_a_bar_as_long_as_it_took_within_the_frame(shown: dict[str, Any]) -> None:
-    first, second = boxes(shown, "committed")
-    [rejected], [pending] = boxes(shown, "rejected"), boxes(shown, "pending")
-    assert first["right"] - first["left"] == pytest.approx(4 * (second["right"] - second["left"]), abs=1)
-    assert rejected["left"] == pytest.approx(second["right"], abs=1) and pending["left"] > rejected["right"]
-    frame = shown["frame"]
-    assert all(frame["left"] <= box["left"] and box["right"] <= frame["right"] for box in shown["boxes"])
-    assert all(frame["top"] <= box["top"] and box["bottom"] <= frame["bottom"] for box in shown["boxes"])
+def apart(one: dict[str, Any], other: dict[str, Any]) -> bool:
+    sideways = one["right"] <= other["left"] + 1 or other["right"] <= one["left"] + 1
+    return sideways or one["bottom"] <= other["top"] + 1 or other["bottom"] <= one["top"] + 1
 
 
-def test_the_times_are_whole_and_a_long_name_ends_before_the_bars(shown: dict[str, Any]) -> None:
-    frame = shown["frame"]
-    assert all(frame["left"] < left and right < frame["right"] for left, right in shown["times"])
-    _, long, _ = shown["seen_of_writers"]
-    assert 200 < long <= min(box["left"] for box in shown["boxes"]) - frame["left"]
+def test_each_transaction_is_a_bar_as_long_as_it_took_within_its_band(shown: dict[str, Any]) -> None:
+    first, second, _ = of(shown, "bars", "committed")
+    [rejected], [pending], band = of(shown, "bars", "rejected"), of(shown, "bars", "pending"), shown["bands"][0]
+    assert first["right"] - first["left"] == pytest.approx(4 * (second["right"] - second["left"]), abs=2)
+    assert rejected["left"] == pytest.approx(second["right"], abs=2) and pending["left"] > rejected["right"]
+    assert all(band["left"] <= box["left"] and box["right"] <= band["right"] + 1 for box in shown["bars"])
+    assert [label["text"] for label in shown["labels"]][:2] == ["UPSERT 1,234", "UPSERT"]
+
+
+def test_an_hour_without_a_transaction_is_folded(shown: dict[str, Any]) -> None:
+    assert len(shown["bands"]) == 2 and [each["text"] for each in shown["idle"]] == ["59 min 50 s without a transaction"]
 
 
 def test_waiting_for_the_lock_and_holding_it_are_the_end_of_the_bar_in_colours_of_their_own(shown: dict[str, Any]) -> None:
-    [waited], [locked], first = boxes(shown, "waited"), boxes(shown, "locked"), boxes(shown, "committed")[0]
+    [waited], [locked], first = of(shown, "parts", "waited"), of(shown, "parts", "locked"), of(shown, "bars", "committed")[0]
     assert (waited["right"], locked["right"]) == (pytest.approx(locked["left"], abs=1), pytest.approx(first["right"], abs=1))
-    colours = {box["kind"]: box["colour"] for box in shown["boxes"]}
-    assert len(set(colours.values())) == len(colours) == 5 and "rgb(0, 0, 0)" not in colours.values()
+    colours = {box["kind"]: box["colour"] for box in (*shown["bars"], *shown["parts"])}
+    assert len(set(colours.values())) == len(colours) == 5
 
 
 def test_the_arrow_leads_from_the_end_of_the_rejected_bar_to_the_end_of_the_one_that_it_met(shown: dict[str, Any]) -> None:
-    [arrow], frame = shown["arrows"], shown["frame"]
-    for (x, y), box in ((arrow[:2], boxes(shown, "rejected")[0]), (arrow[2:], boxes(shown, "committed")[0])):
-        assert x + frame["left"] == pytest.approx(box["right"], abs=2)
-        assert box["top"] < y + frame["top"] < box["bottom"]
+    [arrow], [hit], band = shown["arrows"], shown["hits"], shown["bands"][0]
+    [rejected], met = of(shown, "bars", "rejected"), of(shown, "bars", "committed")[0]
+    x, y = map(float, arrow.split(" L")[0].removeprefix("M").split())
+    assert band["left"] + x / 100 * (band["right"] - band["left"]) == pytest.approx(rejected["right"], abs=2)
+    assert rejected["top"] < band["top"] + y < rejected["bottom"]
+    assert (hit["left"] + hit["right"]) / 2 == pytest.approx(met["right"], abs=2)
+    assert met["top"] < (hit["top"] + hit["bottom"]) / 2 < met["bottom"]
+
+
+def test_a_click_on_a_rejected_bar_opens_why(shown: dict[str, Any]) -> None:
+    assert shown["opened"] == [False, True] and "again" in shown["why"]
 
 
 def test_a_name_that_looks_like_a_script_is_text_and_the_page_asks_the_network_for_nothing(shown: dict[str, Any]) -> None:
-    assert HOSTILE in shown["writers"]
+    assert HOSTILE in [each["text"] for each in shown["writers"]]
     assert (shown["title"], shown["scripts"], shown["asked_for"]) == ("s3://lake/trips", 1, 0), "the one script is the test's"
+
+
+@pytest.mark.parametrize("width", [1400, 390])
+def test_300_commits_of_8_writers_fit_the_screen_and_no_text_or_bar_lies_on_another(tmp_path: Path, width: int) -> None:
+    found = seen(timeline_page("s3://lake/orders", crowd()), ASKED, tmp_path, width=width)
+    assert found["width"] <= found["window"] == width and (tmp_path / "page.png").stat().st_size > 0
+    assert len(found["bars"]) == 330 and len(found["bands"]) == len(bands_of(crowd()))
+    found["ticks"] = [each for each in found["ticks"] if each["right"] > each["left"]]
+    edges = [each for what in ("bars", "labels", "ticks", "writers") for each in found[what]]
+    assert all(each["left"] >= 0 and each["right"] <= width for each in edges)
+    for kind in ("bars", "ticks"):
+        assert all(apart(*two) for two in combinations(found[kind], 2)), kind
+    labels = [each for each in found["labels"] if "on" not in each["kind"].split()]
+    assert all(apart(label, box) for label in labels for box in found["bars"])
+
+
+def test_a_screen_at_night_gets_a_dark_page(tmp_path: Path) -> None:
+    dark = seen(timeline_page("s3://lake/trips", BARS), ASKED, tmp_path, dark=True)
+    assert dark["page"] == "rgb(13, 17, 23)"
