@@ -62,9 +62,22 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing(table: Path) -> No
     assert told.code == 0
     for text in (f"would set {METADATA}=", f"would set {ZONE}=UTC", "would delete the metadata table", "proven to be in UTC"):
         assert text in told.out
-    assert all(option in told.out for option in java_options(read_properties(LocalStorage(str(table)))))
+    assert all(option in told.out for option in java_options(read_properties(LocalStorage(str(table))), Settings()))
     assert files(table) == before and (table / ".hoodie/hoodie.properties").read_bytes() == properties
     assert (table / ".hoodie/metadata").exists()
+
+
+def test_the_file_for_java_names_the_lock_and_is_one_that_a_writer_here_reads(table: Path, tmp_path: Path) -> None:
+    file, zookeeper = tmp_path / "java.properties", "zookeeper://zk:2181/locks/orders"
+    told = run("adopt", str(table), "--dry-run", "--java-properties", str(file))
+    assert told.code == 0 and str(file) in told.out
+    assert (
+        "hoodie.write.lock.provider=org.apache.hudi.client.transaction.lock.StorageBasedLockProvider" in told.out.splitlines()
+    )
+    assert Settings.resolve(file=str(file)).settings.lock.provider == "storage:"
+    assert java_options(read_properties(LocalStorage(str(table))), Settings.resolve({"lock.provider": zookeeper}).settings)[
+        -2
+    ] == ("hoodie.write.lock.zookeeper.lock_key=orders")
 
 
 def test_an_adopted_table_is_written_and_only_its_properties_and_metadata_changed(table: Path) -> None:

@@ -17,6 +17,8 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.parsing import JsonObject
+from lakelock.settings import Settings
+from lakelock.settings.java_writers import java_lock
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable
@@ -35,12 +37,13 @@ _JAVA_OPTIONS = (
     "hoodie.client.heartbeat.interval_in_ms=60000",
     "hoodie.client.heartbeat.tolerable.misses=2",
     "hoodie.rollback.avoid.duplicate.plan=true",
+    "hoodie.write.num.retries.on.conflict.failures=3",
 )
 
 
-def java_options(properties: TableProperties) -> tuple[str, ...]:
-    """What every Java writer of a shared table needs, besides the lock."""
-    return (*_JAVA_OPTIONS, f"hoodie.write.table.version={properties.version}")
+def java_options(properties: TableProperties, settings: Settings) -> tuple[str, ...]:
+    """What every Java writer of a shared table needs, as lines of its properties file; the lock last, if Java has it."""
+    return (*_JAVA_OPTIONS, f"hoodie.write.table.version={properties.version}", *java_lock(settings))
 
 
 @dataclass(frozen=True)

@@ -6,19 +6,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
+from lakelock.admin.adopt import java_options
 from lakelock.admin.manual_changes import AuditRecord, Migration, audited, migrate, plan_migration, read_audit
 from lakelock.admin.shown_locks import COMMIT, DATA, DEAD, RESERVATION, ExplainedLock, LockRow, explained_locks, shown_locks
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened, resolved
 from lakelock.cli.output import Output, iso, reporting
 from lakelock.data_locks.base import FIRST_TOKEN
-from lakelock.errors import CorruptTableError, LockError, SettingsError
+from lakelock.errors import CorruptTableError, InputError, LockError, SettingsError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.recorded_lock import compare_locks, recorded_provider
 from lakelock.occ.targets import resources_of
@@ -29,6 +31,10 @@ from lakelock.texts import counted
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the audit record.", show_default=False)]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+JavaPropertiesOption = Annotated[
+    Path | None,
+    typer.Option("--java-properties", help="Write what Java Hudi's writers need to this file.", show_default=False),
+]
 
 
 def break_lock(
@@ -170,6 +176,7 @@ def migrate_lock(
         bool, typer.Option("--dry-run", help="Only say what would be done and which writers are in the way.")
     ] = False,
     reason: ReasonOption = "",
+    java_properties: JavaPropertiesOption = None,
     yes: YesOption = False,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -178,7 +185,8 @@ def migrate_lock(
     """Move the table to another lock, while no writer is live. Use the settings that the writers have had until now.
 
     Both locks are held while the record changes. A writer that still has the old setting is refused from then on, at its
-    next begin or commit. Java Hudi writers ignore the record: change their settings yourself.
+    next begin or commit. Java Hudi writers ignore the record: give them the properties that it prints, or writes with
+    --java-properties to a file.
     """
     with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
         commit_lock(coordinator)
@@ -193,7 +201,10 @@ def migrate_lock(
             done = plan if dry_run or not plan.needed else migrate(coordinator, new, reason=reason)
         finally:
             new.close()
-        out.show({**asdict(done), "dry_run": dry_run}, lambda o: _print_migration(o, done, dry_run=dry_run))
+        java = java_options(coordinator.properties, changed)
+        values = {**asdict(done), "dry_run": dry_run, "java_options": java}
+        out.show(values, lambda o: _print_migration(o, done, dry_run=dry_run))
+        tell_java(out, java, done.to, java_properties)
         if dry_run and done.needed and done.live:
             raise LockError(
                 f"the table is still used by {counted(len(done.live), 'writer')}",
@@ -210,7 +221,28 @@ def _print_migration(out: Output, done: Migration, *, dry_run: bool) -> None:
     for name in done.live:
         out.line(f"in the way: {name}")
     if done.done:
-        out.line("now set lock.provider in every writer, including Java Hudi writers, which ignore the record")
+        out.line("now set lock.provider in every writer")
+
+
+def tell_java(out: Output, java: Sequence[str], lock: str, file: Path | None) -> None:
+    """Print the properties for Java's writers, ready to paste, or write them to a file."""
+    has_lock = any(line.startswith("hoodie.write.lock.provider=") for line in java)
+    told = (
+        "Java writers need these properties"
+        if has_lock
+        else f"Java Hudi has no lock such as {lock}: it cannot write this table"
+    )
+    if file is not None and has_lock:
+        try:
+            file.write_text("".join(f"{line}\n" for line in java), encoding="utf-8")
+        except OSError as error:
+            raise InputError(f"cannot write {file}: {error.strerror or error}", hint="name a file in a folder") from error
+        told = f"{told}, which are in {file} now"
+    if out.as_json:
+        return
+    out.line(told + (":" if has_lock else ""))
+    for line in java if has_lock else ():
+        out.line(line)
 
 
 def commit_lock(coordinator: Coordinator) -> LockProvider:

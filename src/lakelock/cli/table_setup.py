@@ -19,7 +19,7 @@ from lakelock.admin.adopt import Adoption, adopt, java_options, plan_adoption, u
 from lakelock.admin.executor_archive import ExecutorArchive, default_name, write_archive
 from lakelock.admin.manual_changes import refuse_live
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, location_of, opened, resolved
-from lakelock.cli.locks import ReasonOption, YesOption, commit_lock
+from lakelock.cli.locks import JavaPropertiesOption, ReasonOption, YesOption, commit_lock, tell_java
 from lakelock.cli.output import Output, reporting
 from lakelock.errors import SettingsError
 from lakelock.occ.publish import has_table
@@ -39,6 +39,7 @@ def adopt_table(
     ] = False,
     undoing: Annotated[bool, typer.Option("--undo", help="Take it back, as long as nothing was committed since.")] = False,
     reason: ReasonOption = "",
+    java_properties: JavaPropertiesOption = None,
     yes: YesOption = False,
     config: ConfigOption = None,
     settings: SetOption = None,
@@ -46,10 +47,11 @@ def adopt_table(
 ) -> None:
     """Make a table of Java Hudi's defaults writable: drop its metadata table, and set its zone to UTC if its instants prove it.
 
-    Stop all writers first. Rows and instants stay as they are. From then on each Java writer needs the options that it prints.
+    Stop all writers first. Rows and instants stay as they are. From then on each Java writer needs the properties that it
+    prints, the lock among them; --java-properties writes them to a file.
     """
     with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
-        lock, java = commit_lock(coordinator).identity, list(java_options(coordinator.properties))
+        lock, java = commit_lock(coordinator).identity, java_options(coordinator.properties, coordinator.table.settings)
         if undoing:
             changed = undo(coordinator, reason=reason)
             out.show({"table": coordinator.table.storage.uri, "changes": changed}, lambda o: o.line(_UNDONE))
@@ -62,7 +64,8 @@ def adopt_table(
             typer.confirm(f"Change {plan.table}?", abort=True, err=True)
         done = plan if dry_run or not plan.needed else adopt(coordinator, assume_utc=assume_utc, reason=reason)
         values = {**asdict(done), "dry_run": dry_run, "java_options": java, "lock": lock}
-        out.show(values, lambda o: _print_adoption(o, Next(path, config, settings), done, lock, java))
+        out.show(values, lambda o: _print_adoption(o, Next(path, config, settings), done))
+        tell_java(out, java, lock, java_properties)
         if dry_run and done.needed:
             refuse_live(coordinator.table, done.live)
 
@@ -70,16 +73,13 @@ def adopt_table(
 _UNDONE = "undone: the zone is what it was; the next Java writer with hoodie.metadata.enable=true builds its metadata table"
 
 
-def _print_adoption(out: Output, then: Next, done: Adoption, lock: str, java: list[str]) -> None:
+def _print_adoption(out: Output, then: Next, done: Adoption) -> None:
     if not done.needed:
         out.line("nothing to do: lakelock writes this table as it is")
         return
     _print_plan(out, done)
     if done.done:
         out.line(f"done; `{then.command('adopt', '--undo')}` takes it back until the first commit")
-    out.line(f"Java writers need these options from then on, and the lock {lock} in hoodie.write.lock.*:")
-    for option in java:
-        out.line(f"  {option}")
 
 
 def _print_plan(out: Output, plan: Adoption) -> None:
