@@ -45,6 +45,7 @@ from lakelock.occ.request import WriteRequest
 from lakelock.occ.reservations import OwnReservation, Turn, reserve
 from lakelock.occ.targets import resources_of
 from lakelock.occ.transaction import Redo, Transaction
+from lakelock.progress import shown
 from lakelock.retry import Backoff
 from lakelock.storage import Stored
 from lakelock.table import layout
@@ -275,7 +276,14 @@ class _Attempts(ABC, Generic[R]):
 
 
 def _repeated(attempts: _Attempts[R]) -> R:
-    """The result of the first attempt that is not rejected. The last error when attempts run out."""
+    """The result of the first attempt that is not rejected. The last error when attempts run out. A terminal shows it."""
+    table = attempts.table
+    with shown(attempts.operation, table.runtime, table.events, wanted=table.settings.write.progress):
+        return _tried(attempts)
+
+
+def _tried(attempts: _Attempts[R]) -> R:
+    """The same, shown or not."""
     table, operation = attempts.table, attempts.operation
     policy = table.settings.retry
     waits = Backoff(policy.attempts, policy.first_wait_s, policy.longest_wait_s).waits(table.runtime)
@@ -351,7 +359,7 @@ class _AttemptsOnOne(_Attempts[Committed]):
         # Only the first attempt is sure to begin the new group.
         request = self._request if number == 1 else replace(self._request, new_group=None)
         with self._coordinator.begin(request) as tx:
-            self._tx = tx
+            self._tx, tx.retries = tx, number - 1
             self._aside.offer(tx)
             self._turns.begun(tx)
             tx.keep_within(self._targets)

@@ -1,4 +1,4 @@
-"""The Spark jobs of one write: named in the Spark UI, shown on a terminal, cancelled together, failing with one readable error.
+"""The Spark jobs of one write: named in the Spark UI, cancelled together, failing with one readable error.
 
 Job tags rather than job groups: a streaming query keeps its own group, so that stopping the query still stops our jobs.
 """
@@ -6,15 +6,13 @@ Job tags rather than job groups: a streaming query keeps its own group, so that 
 from __future__ import annotations
 
 import base64
-import os
 import pickle
 import re
 import shlex
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
-from dataclasses import dataclass
-from typing import Any, TextIO
+from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark import SparkContext
@@ -22,85 +20,8 @@ from pyspark.sql import SparkSession
 
 from lakelock.clock import Runtime
 from lakelock.errors import LakelockError, WriteFailed
+from lakelock.progress import Progress, Tasks
 from lakelock.spark_plugin.spark_session import why_gone
-from lakelock.texts import counted
-
-SHOWN_AFTER_S = 1.0
-"""How long a transaction has gone on before it has a line."""
-_COLUMNS = 80
-
-
-@dataclass(frozen=True)
-class Tasks:
-    """The newest stage that is running: its number, and how many of its tasks are done."""
-
-    stage: int
-    done: int
-    total: int
-
-
-@dataclass(frozen=True)
-class Step:
-    """What a write is doing: `UPSERT 2026…: rewriting 12 file groups`, and how many rows it has for it, 0 if unknown."""
-
-    text: str
-    rows: int = 0
-
-
-class ProgressLine:
-    """The line of one step of a transaction that began `began_s` ago. Anything that cannot be shown is left out."""
-
-    def __init__(self, stream: TextIO, step: Step, runtime: Runtime, began_s: float) -> None:
-        self._stream, self._step, self._runtime = stream, step, runtime
-        self._began_s = runtime.monotonic_s() - began_s
-        self._stage, self._stage_s = -1, 0.0
-        self._shown = False
-
-    def show(self, tasks: Tasks | None) -> None:
-        """Draw the line anew, once the transaction has gone on for a while."""
-        now_s = self._runtime.monotonic_s()
-        if tasks is not None and tasks.stage != self._stage:
-            self._stage, self._stage_s = tasks.stage, now_s
-        if now_s - self._began_s < SHOWN_AFTER_S:
-            return
-        self._draw(line(self._step, tasks, now_s - self._began_s, now_s - self._stage_s))
-        self._shown = True
-
-    def clear(self) -> None:
-        """Take the line away, so that nothing is left of it."""
-        if self._shown:
-            self._draw("")
-            self._shown = False
-
-    def _draw(self, text: str) -> None:
-        with suppress(OSError, ValueError):  # the terminal is gone, or the stream is closed
-            width = _width(self._stream)
-            self._stream.write(f"\r{text[: width - 1]:<{width - 1}}\r")
-            self._stream.flush()
-
-
-def line(step: Step, tasks: Tasks | None, took_s: float, stage_s: float) -> str:
-    """The text, what changes first, for a narrow terminal: `stage_s` is how long the stage of these tasks has been seen."""
-    told = [f"{took_s:.0f} s"]
-    if tasks is not None and tasks.total:
-        told.append(f"{tasks.done} of {counted(tasks.total, 'task')}")
-        if tasks.done:
-            told.append(f"about {stage_s * (tasks.total - tasks.done) / tasks.done:.0f} s left")
-    rows = f", {counted(step.rows, 'row')}" if step.rows else ""
-    return f"lakelock: {', '.join(told)}: {step.text}{rows}"
-
-
-@contextmanager
-def progress_line(step: Step, runtime: Runtime, began_s: float, *, wanted: bool) -> Iterator[ProgressLine | None]:
-    """A line on standard error, cleared at the end; None unless it is `wanted` and standard error is a terminal."""
-    if not (wanted and _is_terminal(sys.stderr)):
-        yield None
-        return
-    shown = ProgressLine(sys.stderr, step, runtime, began_s)
-    try:
-        yield shown
-    finally:
-        shown.clear()
 
 
 def tasks_of(context: SparkContext, tag: str) -> Tasks | None:
@@ -117,20 +38,6 @@ def tasks_of(context: SparkContext, tag: str) -> Tasks | None:
     return None
 
 
-def _is_terminal(stream: object) -> bool:
-    try:
-        return bool(stream.isatty())  # type: ignore[attr-defined]
-    except (AttributeError, ValueError):
-        return False
-
-
-def _width(stream: TextIO) -> int:
-    try:
-        return os.get_terminal_size(stream.fileno()).columns or _COLUMNS
-    except (OSError, ValueError):
-        return _COLUMNS
-
-
 WATCH_INTERVAL_S = 0.5
 _TYPED = re.compile(r"\[lakelock-error ([A-Za-z0-9+/=]+)\]")
 _MISSING = re.compile(r"No module named '([\w.]+)'")
@@ -141,10 +48,10 @@ _DESCRIPTION, _INTERRUPT = "spark.job.description", "spark.job.interruptOnCancel
 
 @contextmanager
 def job_group(
-    spark: SparkSession, description: str, runtime: Runtime, check: Callable[[], None], line: ProgressLine | None = None
+    spark: SparkSession, description: str, runtime: Runtime, check: Callable[[], None], progress: Progress | None = None
 ) -> Iterator[None]:
     """Run Spark jobs as one cancellable group. `check` is called repeatedly; an error that it raises cancels them at once.
-    A `line` is drawn as often.
+    `progress` is told as often how far they are.
 
     Raises the error of `check`, the typed error of a task, or `WriteFailed` with the cause in one line. Where Spark
     itself is gone, Spark's own error passes: only the owner of the transaction can say what became of it.
@@ -164,8 +71,8 @@ def job_group(
             causes.append(error)
             with _ignoring_spark():
                 context.cancelJobsWithTag(tag)
-        if line is not None:
-            line.show(tasks_of(context, tag))
+        if progress is not None:
+            progress.tasks(tasks_of(context, tag))
 
     watcher = runtime.every(WATCH_INTERVAL_S, watch, name="job-watch")
     try:

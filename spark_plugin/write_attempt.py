@@ -25,11 +25,12 @@ from lakelock.engine.file_tasks import EarlierFiles, Files, Target, copy_file
 from lakelock.occ.committed import Phase
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
+from lakelock.progress import current
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.lookup_stages import FileKeys, KeysByPartition, rows_changed
 from lakelock.spark_plugin.reading import read_files
-from lakelock.spark_plugin.spark_jobs import Step, job_group, progress_line
+from lakelock.spark_plugin.spark_jobs import job_group
 from lakelock.spark_plugin.spark_session import KeptFrames, arrow_schema, parallelism, spark_schema
 from lakelock.spark_plugin.table_definition import with_generated
 from lakelock.spark_plugin.write_stages import REPORT, REPORT_SCHEMA, REPORTS_ONLY, received, reporting, this_task, while_wanted
@@ -176,12 +177,10 @@ class Attempt:
             if check is not None:
                 check()
 
-        step, wanted = Step(description, rows), self.settings.progress
-        with (
-            self.tx.phase(phase, what),
-            progress_line(step, self.runtime, self.tx.took_s(), wanted=wanted) as line,
-            job_group(self.spark, description, self.runtime, ensure_wanted, line),
-        ):
+        progress = current()
+        if progress is not None:
+            progress.step(what, rows)
+        with self.tx.phase(phase, what), job_group(self.spark, description, self.runtime, ensure_wanted, progress):
             yield
 
     def collected(self, frame: DataFrame) -> list[object]:

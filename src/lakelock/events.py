@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from lakelock.str_enum import StrEnum
@@ -99,7 +100,16 @@ class Events:
     """Sends each event to the log and to the listeners, in order; one that raises is reported, and the others still run."""
 
     def __init__(self, listeners: tuple[Listener, ...] = ()) -> None:
-        self._listeners = (log_event, *listeners)
+        self._listeners: tuple[Listener, ...] = (log_event, *listeners)
+
+    @contextmanager
+    def also(self, listener: Listener) -> Iterator[None]:
+        """Send each event to one more listener during the block."""
+        self._listeners = (*self._listeners, listener)
+        try:
+            yield
+        finally:
+            self._listeners = tuple(each for each in self._listeners if each is not listener)
 
     def emit(self, event: Event) -> None:
         for listener in self._listeners:

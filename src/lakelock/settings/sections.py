@@ -272,7 +272,10 @@ class WriteSettings(Section):
         "Commit small inserts of several writers, processes or threads, together while they meet at the lock: one commit, one "
         "file for each partition. history() names the members",
     )
-    progress: bool = setting(True, "Show the progress of a long write by Spark in one line where standard error is a terminal")
+    progress: bool = setting(
+        True,
+        "Show the progress of a long write on a terminal or in a notebook; LAKELOCK_PROGRESS=0 hides it, too",
+    )
     duplicates: Literal["error", "any"] = setting(
         "error", "Rows of one key with an equal ordering value in one upsert: an error, or take any one of them"
     )

@@ -1,0 +1,77 @@
+"""A long write shows on a terminal what it does and whom it waits for; a short one, and one elsewhere, shows nothing."""
+
+from __future__ import annotations
+
+import io
+import select
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import redirect_stderr
+from pathlib import Path
+
+import pytest
+from tests.api import Coordinator, StorageLocation, SystemRuntime
+from tests.terminal import BOUND_S, seen_until, terminal
+
+import lakelock
+from lakelock.events import Event, EventKind, Events
+from lakelock.progress import Doing, Tasks, current, shown, text_of
+
+pytestmark = pytest.mark.waits
+
+
+def test_a_write_that_waits_for_a_lock_says_whose_it_is_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    lakelock.create(path, schema="id bigint", key="id").close()
+    other = Coordinator.open(StorageLocation.of(path), application="orders-backfill")
+    table = lakelock.open(path, settings={"lock.wait_s": 60}, application="orders-stream")
+    with terminal() as screen, ThreadPoolExecutor(1) as pool:
+        with other.table.locked(operation="TEST"):
+            written = pool.submit(table.insert, [{"id": 1}])
+            told = seen_until(screen, "waiting for the lock of job orders-backfill, 2 s")
+        assert written.result(BOUND_S).rows_inserted == 1
+        assert "lakelock: INSERT " in told and "\x1b[2K" in seen_until(screen, "\x1b[2K")
+
+
+def test_a_short_write_shows_nothing(tmp_path: Path) -> None:
+    table = lakelock.create(str(tmp_path / "t"), schema="id bigint", key="id")
+    with terminal() as screen:
+        table.insert([{"id": 1}])
+        assert not select.select([screen], [], [], 0)[0]
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_it_is_shown_where_it_is_wanted_and_there_is_a_terminal(monkeypatch: pytest.MonkeyPatch, wanted: bool) -> None:
+    def is_shown() -> bool:
+        with shown("UPSERT", SystemRuntime(), Events(), wanted=wanted):
+            return current() is not None
+
+    with terminal():
+        assert is_shown() == wanted
+        for off in ("0", "false", "OFF"):
+            monkeypatch.setenv("LAKELOCK_PROGRESS", off)
+            assert not is_shown()
+        monkeypatch.delenv("LAKELOCK_PROGRESS")
+    with redirect_stderr(io.StringIO()):
+        assert not is_shown()
+    assert current() is None
+
+
+@pytest.mark.parametrize(
+    ("doing", "text"),
+    [
+        (Doing("rewriting 3 file groups", 9, 1_200_000), "rewriting 3 file groups, 1,200,000 rows"),
+        (Doing("rewriting 3 file groups", 9, tasks=Tasks(7, 0, 12)), "rewriting 3 file groups, 0 of 12 tasks"),
+        (Doing("writing", 9, 10, Tasks(7, 4, 12)), "writing, 4 of 12 tasks, 10 rows, about 10 s left"),
+        (Doing("waiting for the lock of job a", 9, waits=True), "waiting for the lock of job a, 5 s"),
+    ],
+)
+def test_the_line_has_what_is_known(doing: Doing, text: str) -> None:
+    assert doing.line("UPSERT", 31.2, 14.2) == f"lakelock: UPSERT 31 s: {text}"
+
+
+def test_events_say_what_a_write_does() -> None:
+    held = Event(EventKind.WAITING_FOR_LOCK, "t", facts={"holder": "orders-backfill (etl@node-1, pid 3)"})
+    again = Event(EventKind.RETRY, "t", facts={"attempt": 1, "of": 5, "cause": "both rewrite month=1"})
+    assert text_of(held) == "waiting for the lock of job orders-backfill"
+    assert text_of(again) == "trying again after attempt 1 of 5: both rewrite month=1"
+    assert text_of(Event(EventKind.CHECKPOINTED, "t")) is None
