@@ -289,6 +289,8 @@ class CommitSummary:
     """The transaction over several tables that it is part of."""
     members: tuple[Member, ...] = ()
     """The inserts of which it is made, if it is a group commit."""
+    ran_on: str = ""
+    """Where a write by Spark has run."""
 
     @property
     def touched(self) -> frozenset[FileGroupId]:
@@ -354,6 +356,7 @@ class CommitSummary:
             repaired=frozenset(filter(None, extra.get(keys.REPAIRED, "").split(","))),
             schema_json=extra.get(keys.SCHEMA, ""),
             tag=extra.get(keys.TAG, ""),
+            ran_on=extra.get(keys.RAN_ON, ""),
             write_id=extra.get(keys.WRITE_ID, ""),
             cost=CommitCost.from_extra(extra),
             recorded=extra.get(STATISTICS, ""),

@@ -104,6 +104,8 @@ class HistoryEntry:
 
     `job` is the writer's name without the rest of its identity; `retries` counts the attempts that others had rejected before.
 
+    `ran_on`: where a write by Spark has run, "driver" (few rows) or "executors"; else empty.
+
     `transaction`: the id of the transaction over several tables that it is part of, which is the same in each; else empty.
 
     Its cost counts up to its decision: seconds in all, seconds until it had the lock, and, of the time under the lock,
@@ -134,6 +136,7 @@ class HistoryEntry:
     phases: Mapping[str, float] = field(default_factory=dict)
     retries: int | None = None
     job: str = ""
+    ran_on: str = ""
     members: tuple[HistoryMember, ...] = ()
     """The inserts of which it is made, if several writers were committed together; `writer` and `tag` name the first."""
 
@@ -188,6 +191,7 @@ def entry_of(instant: Instant, other: CommitSummary) -> HistoryEntry:
         files_kept=rows.files_kept,
         transaction=other.transaction.id if other.transaction is not None else "",
         members=tuple(map(HistoryMember.of, other.members)) if len(other.members) > 1 else (),
+        ran_on=other.ran_on,
         **asdict(other.cost),
     )
 

@@ -20,7 +20,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from lakelock.engine.file_tasks import Target, rewrite_group, write_new_files
 from lakelock.errors import SchemaError
@@ -30,25 +29,20 @@ from lakelock.occ.footprint import BucketsRead
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.deleting import POSITIONS, AtPositions, Selection
 from lakelock.spark_plugin.lookup_stages import CHUNK_ROWS, chunked, chunks
-from lakelock.spark_plugin.spark_session import spark_schema
+from lakelock.spark_plugin.stage_rows import Rows
 from lakelock.spark_plugin.write_attempt import Attempt, KeptFiles, Redoing, Staged
 from lakelock.spark_plugin.write_stages import (
     KEYS,
     PARCELS,
-    REPORT,
     REPORT_SCHEMA,
-    REPORTS_ONLY,
     REST,
     ROUTE,
     SLOTS,
     FileTarget,
     Parcels,
     Routes,
-    among,
     family_of,
-    pack_of,
     plan_routes,
-    reporting,
     tasks_for,
     this_task,
     while_wanted,
@@ -161,9 +155,9 @@ def write_buckets(
     rewritten, groups = {n for _, n in work if n < len(files)}, [bucket_group(*bucket) for bucket in sorted(new)]
     if how == "upsert":
         attempt.tx.reads(BucketsRead("the keys of the upsert", [*(files[n].group for n in rewritten), *groups]))
-    rows = placed.where(F.col(REPORT).isNull()).select(ROUTE, KEYS, REST)
+    rows = placed.without_reports().select(ROUTE, KEYS, REST)
     if without is not None:
-        rows = rows.unionByName(without.positions(), allowMissingColumns=True)
+        rows = rows.and_others(without.positions())
     if redoing is None:
         attempt.tx.claim((files[n].group for n in sorted(rewritten)), groups)
         return _written_by_tasks(attempt, rows, plan, work, row_bytes)
@@ -172,24 +166,23 @@ def write_buckets(
     if kept.stats:
         plan = replace(plan, settled=frozenset(kept.new))
         work = _left_over(plan, work, new, kept)
-        rows = rows.where(among({route for _, route in work}, ROUTE)) if work else rows
+        rows = rows.on_routes({route for _, route in work}) if work else rows
     return redoing.note(files, _written_by_tasks(attempt, rows, plan, work, row_bytes) if work else (), kept, targets)
 
 
-def _placed(attempt: Attempt, frame: DataFrame, plan: BucketPlan, *, stays: bool) -> tuple[DataFrame, list[BucketReport]]:
-    """The rows with their routes, persisted, and how many take each. Rows that stay for the next attempt are computed once."""
+def _placed(attempt: Attempt, frame: DataFrame, plan: BucketPlan, *, stays: bool) -> tuple[Rows, list[BucketReport]]:
+    """Rows with their routes, kept, and how many take each. Those that stay for the next attempt are computed once."""
     staged = attempt.memory.staged if stays else None
     if staged is None:
-        placed = frame.mapInArrow(reporting(PARCELS, partial(place_stage, plan)), spark_schema(PARCELS))
+        placed = attempt.rows(frame).through(partial(place_stage, plan), PARCELS)
     else:
-        rows = staged.frame.where(F.col(REPORT).isNull())
-        placed = rows.mapInArrow(reporting(PARCELS, partial(place_again_stage, plan)), spark_schema(PARCELS))
+        placed = staged.rows.without_reports().through(partial(place_again_stage, plan), PARCELS)
     if stays and staged is None:
         attempt.memory.keep(placed)
     else:
         attempt.keep(placed)
-    with attempt.jobs("placing rows in buckets", Phase.SHUFFLE):
-        reports = [report for report in attempt.collected(placed) if isinstance(report, BucketReport)]
+    told = attempt.reports(placed, "placing rows in buckets", Phase.SHUFFLE)
+    reports = [report for report in told if isinstance(report, BucketReport)]
     if stays and staged is None:
         attempt.memory.staged = Staged(placed)
     return placed, reports
@@ -206,12 +199,13 @@ def _left_over(
 
 
 def _written_by_tasks(
-    attempt: Attempt, rows: DataFrame, plan: BucketPlan, work: Mapping[tuple[str, int], int], row_bytes: int
+    attempt: Attempt, rows: Rows, plan: BucketPlan, work: Mapping[tuple[str, int], int], row_bytes: int
 ) -> tuple[WriteStat, ...]:
     routes = _routes(attempt, plan.files, work, row_bytes)
-    packed = rows.repartition(routes.packs, pack_of(routes, ROUTE))
-    stage = reporting(REPORT_SCHEMA, partial(bucket_stage, plan))
-    return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), f"writing buckets for {counted(sum(work.values()), 'row')}")
+    size_bytes = sum(plan.files[number].size_bytes for number in routes.rewritten)
+    packed = rows.gathered(routes, files=len(work), size_bytes=size_bytes)
+    what = f"writing buckets for {counted(sum(work.values()), 'row')}"
+    return attempt.written(packed.through(partial(bucket_stage, plan), REPORT_SCHEMA), what)
 
 
 def _routes(attempt: Attempt, files: tuple[DataFile, ...], work: Mapping[tuple[str, int], int], row_bytes: int) -> Routes:

@@ -58,21 +58,9 @@ from lakelock.spark_plugin.deleting import RowsRead
 from lakelock.spark_plugin.lookup import FoundAnywhere, KeysRead, Tagged, look_up, look_up_anywhere
 from lakelock.spark_plugin.lookup_stages import LookedUpKeys, TagPlan
 from lakelock.spark_plugin.spark_session import arrow_schema, file_place, spark_schema
+from lakelock.spark_plugin.stage_rows import Rows, is_few_bytes
 from lakelock.spark_plugin.write_attempt import Attempt, KeptFiles, Memory, Redoing, Written, column, prepared, prepared_keys
-from lakelock.spark_plugin.write_stages import (
-    PARCELS,
-    REPORT,
-    REPORT_SCHEMA,
-    REPORTS_ONLY,
-    ROUTE,
-    FileTarget,
-    Routes,
-    among,
-    pack_of,
-    plan_routes,
-    reporting,
-    tasks_for,
-)
+from lakelock.spark_plugin.write_stages import PARCELS, REPORT_SCHEMA, FileTarget, Routes, plan_routes, tasks_for
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.index import bucket_group
 from lakelock.table.record_keys import Keyed
@@ -141,24 +129,28 @@ def _rewritten_by_key(
 ) -> tuple[WriteStat, ...]:
     if not work:
         return ()
-    rows, wanted = tagged.frame.drop(REPORT), {route for _, route in work}
+    rows, wanted = tagged.rows, {route for _, route in work}
     if wanted != {route for _, route in tagged.counts}:
-        rows = rows.where(among(wanted, ROUTE))
-    stage = reporting(REPORT_SCHEMA, partial(rewrite_stage, plan))
-    packed = rows.repartition(plan.routes.packs, pack_of(plan.routes, ROUTE))
+        rows = rows.on_routes(wanted)
+    packed = _gathered(rows, plan.routes, plan.files, work)
     what = f"rewriting {counted(len(plan.routes.rewritten), 'file group')}"
-    return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), what, rows=sum(work.values()))
+    return attempt.written(packed.through(partial(rewrite_stage, plan), REPORT_SCHEMA), what, count=sum(work.values()))
 
 
-def require_new_keys(attempt: Attempt, plan: ChangePlan, packed: DataFrame) -> None:
+def _gathered(rows: Rows, routes: Routes, files: Sequence[DataFile], work: Mapping[tuple[str, int], int]) -> Rows:
+    size_bytes = sum(files[number].size_bytes for number in routes.rewritten)
+    new = {partition for partition, route in work if route >= len(files)}
+    return rows.gathered(routes, files=len(routes.rewritten) + len(new - routes.adopted.keys()), size_bytes=size_bytes)
+
+
+def require_new_keys(attempt: Attempt, plan: ChangePlan, packed: Rows) -> None:
     """`DuplicateKeyError` if the table has the key of a new row among the `packed` changes: in the row's partition or, where
     keys are looked up in all partitions, in any. The keys count as read: an insert of one meanwhile is a conflict.
     """
     properties, memory = attempt.properties, Memory(attempt.kept)
     names = {*properties.record_keys, *(() if properties.keys_span_partitions else properties.partition_fields)}
     columns = pa.schema([field for field in plan.carried if field.name in names])
-    keys = packed.where(F.col(REPORT).isNull()).drop(REPORT)
-    keys = keys.mapInArrow(partial(_keys_of_new_rows, plan, columns), spark_schema(columns))
+    keys = packed.without_reports().through(partial(_keys_of_new_rows, plan, columns), columns)
     if properties.keys_span_partitions:
         context = replace(plan.context, properties=properties.unpartitioned())
         anywhere = look_up_anywhere(attempt, keys, TagPlan(context, TableSchema(columns)), memory)
@@ -189,7 +181,7 @@ def _keys_of_new_rows(plan: ChangePlan, columns: pa.Schema, batches: Iterator[pa
         yield from new.filter(plan.inserts.may_be_stored(new)).select(columns.names).to_batches()
 
 
-Changes = Callable[[Sequence[DataFile]], DataFrame]
+Changes = Callable[[Sequence[DataFile]], Rows]
 """The changes to the rows of some files, and the new rows that there are beside all of them."""
 
 
@@ -217,7 +209,7 @@ def write_changes(attempt: Attempt, plan: ChangePlan, read: Sequence[DataFile], 
     return redoing.note(files, written, kept, {})
 
 
-def _with_new_rows(attempt: Attempt, plan: ChangePlan, inserts: NewPlaces, changes: DataFrame) -> tuple[WriteStat, ...]:
+def _with_new_rows(attempt: Attempt, plan: ChangePlan, inserts: NewPlaces, changes: Rows) -> tuple[WriteStat, ...]:
     files, redoing = plan.files, Redoing.of(attempt, plan.context.schema)
     packed, report = _packed(attempt, plan, changes)
     if not report.counts:
@@ -235,7 +227,7 @@ def _with_new_rows(attempt: Attempt, plan: ChangePlan, inserts: NewPlaces, chang
         return redoing.note(files, (), kept, new, joined=joined)
     routes = _routes(attempt, files, work, report.row_bytes)
     if kept.stats:
-        packed = packed.where(among({route for _, route in work}, ROUTE))
+        packed = packed.on_routes({route for _, route in work})
     plan = replace(plan, inserts=replace(inserts, routes=routes, settled=frozenset(kept.new)))
     return redoing.note(files, _rewritten(attempt, plan, packed, routes, work), kept, new, routes.adopted, joined)
 
@@ -257,11 +249,10 @@ def _left_over(
     return left
 
 
-def _packed(attempt: Attempt, plan: ChangePlan, changes: DataFrame) -> tuple[DataFrame, ChangeReport]:
-    packed = changes.mapInArrow(reporting(PARCELS, partial(pack_stage, plan)), spark_schema(PARCELS))
+def _packed(attempt: Attempt, plan: ChangePlan, changes: Rows) -> tuple[Rows, ChangeReport]:
+    packed = changes.through(partial(pack_stage, plan), PARCELS)
     attempt.keep(packed)
-    with attempt.jobs("finding the rows"):
-        reports = [report for report in attempt.collected(packed) if isinstance(report, ChangeReport)]
+    reports = [report for report in attempt.reports(packed, "finding the rows") if isinstance(report, ChangeReport)]
     return packed, sum(reports, ChangeReport())
 
 
@@ -282,12 +273,11 @@ def _targets(attempt: Attempt, files: Sequence[DataFile]) -> list[FileTarget]:
 
 
 def _rewritten(
-    attempt: Attempt, plan: ChangePlan, packed: DataFrame, routes: Routes, counts: Counter[tuple[str, int]]
+    attempt: Attempt, plan: ChangePlan, packed: Rows, routes: Routes, counts: Counter[tuple[str, int]]
 ) -> tuple[WriteStat, ...]:
-    rows = packed.where(F.col(REPORT).isNull()).drop(REPORT).repartition(routes.packs, pack_of(routes, ROUTE))
-    stage = reporting(REPORT_SCHEMA, partial(change_stage, plan))
+    rows = _gathered(packed.without_reports(), routes, plan.files, counts)
     what = f"rewriting {counted(len(routes.rewritten), 'file group')}"
-    return attempt.written(rows.mapInArrow(stage, REPORTS_ONLY), what, rows=counts.total())
+    return attempt.written(rows.through(partial(change_stage, plan), REPORT_SCHEMA), what, count=counts.total())
 
 
 _STORED, _TIE = "_lakelock_stored_", "_lakelock_tie"
@@ -368,7 +358,8 @@ class _Moving:
 
     def _write(self, changes: DataFrame, plan: ChangePlan) -> tuple[WriteStat, ...]:
         # The next attempt takes no file over: a row that moved has values of its old place, where they may be others by then.
-        return write_changes(self._attempt.forgetful(), plan, plan.files, lambda _: changes)
+        rows = self._attempt.rows(changes, little=is_few_bytes(plan.files))
+        return write_changes(self._attempt.forgetful(), plan, plan.files, lambda _: rows)
 
     def _newest(self, frame: DataFrame) -> DataFrame:
         """One row for each key, the newest; of several that are as new, one, or, if that is an error, all."""
@@ -473,14 +464,15 @@ def update_where(attempt: Attempt, values: Assignments, condition: Condition | N
     if not (same_rows and values_are_repeatable(attempt.spark, values, attempt.schema, alias)):
         attempt = attempt.forgetful()
 
-    def changes(some: Sequence[DataFile]) -> DataFrame:
+    def changes(some: Sequence[DataFile]) -> Rows:
         rows = attempt.read(some).alias(alias) if alias else attempt.read(some)
         new, place = fitting_values(rows, values, attempt.schema), file_place(rows)
         chosen = rows if condition is None else rows.where(condition.on(rows))
-        return chosen.select(
+        changed = chosen.select(
             place["file_name"].alias(FILE), place["row_index"].alias(ROW), F.lit(UPDATE).alias(ACTION),
             *[new[name].alias(name) for name in attempt.schema.names if name in new],
         )  # fmt: skip
+        return attempt.rows(changed, little=is_few_bytes(some))
 
     plan = ChangePlan(attempt.context(), tuple(files), tuple(values))
     return Written(write_changes(attempt, plan, plan.files, changes), attempt.schema if attempt.schema != before else None)

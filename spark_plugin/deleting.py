@@ -27,17 +27,15 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.conditions import SHOWN_CHARACTERS, Condition
 from lakelock.spark_plugin.lookup_stages import CHUNK_ROWS, chunks
 from lakelock.spark_plugin.reading import FILE_GONE
-from lakelock.spark_plugin.spark_session import file_place, spark_schema
+from lakelock.spark_plugin.spark_session import file_place
+from lakelock.spark_plugin.stage_rows import Rows, is_few_bytes
 from lakelock.spark_plugin.write_attempt import Attempt, Redoing, Written
 from lakelock.spark_plugin.write_stages import (
     REPORT,
     REPORT_SCHEMA,
-    REPORTS_ONLY,
     ROUTE,
     FileTarget,
-    pack_of,
     plan_routes,
-    reporting,
     this_task,
     while_wanted,
 )
@@ -54,20 +52,20 @@ SELECTED = pa.schema([(ROUTE, pa.int32()), (POSITIONS, pa.binary()), (REPORT, pa
 
 @dataclass(frozen=True)
 class Selection:
-    """The chosen rows of `files`: how many by the number of the file among these, and their positions as a persisted frame."""
+    """The chosen rows of `files`: how many by the number of the file among these, and their positions, which are kept."""
 
     files: tuple[DataFile, ...]
     counts: Mapping[int, int]
-    frame: DataFrame
+    rows: Rows
 
     @property
     def groups(self) -> tuple[FileGroupId, ...]:
         """The file groups that have chosen rows."""
         return tuple(self.files[number].group for number in sorted(self.counts))
 
-    def positions(self) -> DataFrame:
+    def positions(self) -> Rows:
         """Rows of a file number and some positions in that file, as 64-bit numbers."""
-        return self.frame.where(F.col(REPORT).isNull()).drop(REPORT)
+        return self.rows.without_reports()
 
 
 def select_rows(attempt: Attempt, files: Sequence[DataFile], condition: Condition) -> Selection:
@@ -80,12 +78,10 @@ def select_rows(attempt: Attempt, files: Sequence[DataFile], condition: Conditio
         rows = chosen.select(place["file_name"].alias(_FILE), place["row_index"].alias(_ROW))
     else:
         rows = chosen.select(F.lit("").alias(_FILE), F.lit(0).alias(_ROW))
-    stage = reporting(SELECTED, partial(select_stage, numbers))
-    frame = rows.mapInArrow(stage, spark_schema(SELECTED))
-    attempt.keep(frame)
-    with attempt.jobs("finding the rows"):
-        reports = [report for report in attempt.collected(frame) if isinstance(report, Counter)]
-    return Selection(tuple(files), sum(reports, Counter()), frame)
+    found = attempt.rows(rows, little=is_few_bytes(files)).through(partial(select_stage, numbers), SELECTED)
+    attempt.keep(found)
+    reports = [report for report in attempt.reports(found, "finding the rows") if isinstance(report, Counter)]
+    return Selection(tuple(files), sum(reports, Counter()), found)
 
 
 def select_stage(numbers: Mapping[str, int], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | Counter[int]]:
@@ -185,10 +181,10 @@ def remove_rows(attempt: Attempt, selection: Selection) -> tuple[WriteStat, ...]
     targets = [FileTarget(file.partition, file.size_bytes, 0) for file in files]
     routes = plan_routes(counts, targets, tasks=2 * attempt.tasks, target_rows=1, task_rows=10_000_000)
     plan = RemovePlan(attempt.context(), files)
-    stage = reporting(REPORT_SCHEMA, partial(remove_stage, plan))
-    packed = selection.positions().repartition(routes.packs, pack_of(routes, ROUTE))
+    size_bytes = sum(files[number].size_bytes for number in selection.counts)
+    packed = selection.positions().gathered(routes, files=len(counts), size_bytes=size_bytes)
     what = f"rewriting {counted(len(counts), 'file group')}"
-    return attempt.written(packed.mapInArrow(stage, REPORTS_ONLY), what, rows=sum(counts.values()))
+    return attempt.written(packed.through(partial(remove_stage, plan), REPORT_SCHEMA), what, count=sum(counts.values()))
 
 
 @dataclass(frozen=True)

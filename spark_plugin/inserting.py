@@ -26,9 +26,10 @@ from lakelock.spark_plugin.bucketing import FITS, fitting, write_buckets
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.deleting import RowsRead, remove_rows, select_rows
 from lakelock.spark_plugin.spark_session import arrow_schema, rebalanced
+from lakelock.spark_plugin.stage_rows import SparkRows, is_little
 from lakelock.spark_plugin.table_definition import with_generated
 from lakelock.spark_plugin.write_attempt import Attempt, KeptFiles, Redoing, Written, column, prepared
-from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task, while_wanted
+from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, this_task, while_wanted
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.partitions import partition_paths
 from lakelock.table.properties import TableProperties
@@ -64,12 +65,22 @@ def write_rows(attempt: Attempt, frame: DataFrame, context: WriteContext, what: 
 
     REBALANCE lets Spark split a partition that is much bigger than the others, and join small ones.
     """
-    fields = context.properties.partition_fields
+    fields, few = context.properties.partition_fields, attempt.few(frame)
+    if few is not None and is_little(_partitions(few.arrow, context.properties), 0):
+        stage = partial(insert_stage, context, in_order=False)
+        return attempt.written(attempt.in_driver(few.arrow).through(stage, REPORT_SCHEMA), what)
+    if few is not None:
+        frame = few.frame
     if fields:
         columns = [column(name) for name in fields]
         frame = rebalanced(frame, columns).sortWithinPartitions(*columns)
-    stage = reporting(REPORT_SCHEMA, partial(insert_stage, context))
-    return attempt.written(frame.mapInArrow(stage, REPORTS_ONLY), what)
+    return attempt.written(SparkRows(frame).through(partial(insert_stage, context), REPORT_SCHEMA), what)
+
+
+def _partitions(rows: pa.Table, properties: TableProperties) -> int:
+    """How many partitions the rows are in."""
+    fields = properties.partition_fields
+    return rows.select(fields).group_by(fields).aggregate([]).num_rows if fields else 1
 
 
 def insert_stage(

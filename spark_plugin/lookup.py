@@ -6,14 +6,13 @@ The keys that were looked up become a question about the files of other writers:
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame
-from pyspark.sql import functions as F
 
 from lakelock.errors import LakelockError, StorageError
 from lakelock.occ.committed import Phase
@@ -36,7 +35,7 @@ from lakelock.spark_plugin.lookup_stages import (
     tag_stage,
 )
 from lakelock.spark_plugin.spark_jobs import in_task_text
-from lakelock.spark_plugin.spark_session import spark_schema
+from lakelock.spark_plugin.stage_rows import Rows, Stage
 from lakelock.spark_plugin.write_attempt import Attempt, Memory, Staged
 from lakelock.spark_plugin.write_stages import (
     KEYS,
@@ -44,16 +43,11 @@ from lakelock.spark_plugin.write_stages import (
     PARCELS,
     REPORT,
     REPORT_SCHEMA,
-    REPORTS_ONLY,
-    ROUTE,
     SLOTS,
     Batches,
     Parcels,
     Routes,
     family_of,
-    pack_of,
-    received,
-    reporting,
     values_for,
 )
 from lakelock.storage import Storage
@@ -67,16 +61,16 @@ from lakelock.texts import counted
 
 @dataclass(frozen=True)
 class LookedUp:
-    """The key and partition columns of the rows that a write looked up, packed in a persisted frame, and how many they are."""
+    """The key and partition columns of the rows that a write looked up, packed and kept, and how many they are."""
 
-    frame: DataFrame
+    rows: Rows
     parcels: Parcels
     context: WriteContext
     count: int
 
     def keys(self) -> KeysByPartition:
         """The record keys, collected on the driver."""
-        stage = reporting(REPORT_SCHEMA, partial(_keys_stage, self.context, self.parcels))
+        stage = partial(_keys_stage, self.context, self.parcels)
         found: dict[str, list[pa.Array]] = {}
         for report in self._reports(stage):
             assert isinstance(report, tuple)
@@ -85,12 +79,11 @@ class LookedUp:
 
     def first_in(self, files: Sequence[DataFile], *, anywhere: bool = False) -> str | None:
         """The first match, found by the executors; `anywhere` also in files of other partitions than the key's."""
-        search = partial(_search_stage, self.context, self.parcels, tuple(files), anywhere=anywhere)
-        stage = reporting(REPORT_SCHEMA, search)
+        stage = partial(_search_stage, self.context, self.parcels, tuple(files), anywhere=anywhere)
         return next((str(report) for report in self._reports(stage)), None)
 
-    def _reports(self, stage: Callable[[Batches], Batches]) -> list[object]:
-        return received(self.frame.mapInArrow(stage, REPORTS_ONLY).select(REPORT).collect())
+    def _reports(self, stage: Stage) -> list[object]:
+        return self.rows.through(stage, REPORT_SCHEMA).reports()
 
 
 class KeysRead:
@@ -184,7 +177,7 @@ class Tagged:
     """
 
     plan: TagPlan
-    frame: DataFrame
+    rows: Rows
     counts: Mapping[tuple[str, int], int]
     file_rows: Mapping[int, int]
     row_bytes: int
@@ -193,7 +186,7 @@ class Tagged:
     new: Mapping[str, object] = field(default_factory=dict)
 
 
-def look_up(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -> Tagged | None:
+def look_up(attempt: Attempt, frame: DataFrame | Rows, plan: TagPlan, memory: Memory) -> Tagged | None:
     """Find which file holds the key of each row of `frame`; None if it has no row. Its rows are computed once.
 
     What the `memory` has of an earlier attempt is not done again: neither packing the rows, nor looking into the same files.
@@ -203,13 +196,12 @@ def look_up(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -
     if not staged.counts:
         return None
     plan = replace(plan, files=tuple(file for partition in sorted(staged.counts) for file in snapshot.in_partition(partition)))
-    rows, count = staged.frame.where(F.col(REPORT).isNull()), sum(staged.counts.values())
+    rows, count = staged.rows.without_reports(), sum(staged.counts.values())
     if count > lookup_stages.FEW_KEYS:
         return _by_rows(attempt, rows, plan, staged, memory)
     looked_up = LookedUp(rows.select(KEYS), plan.parcels, plan.context, count)
     if staged.keys is None:
-        with attempt.jobs("fetching the keys"):
-            staged.keys = looked_up.keys()
+        staged.keys = _fetched(attempt, looked_up)
     return _by_files(attempt, rows, plan, looked_up, staged, memory)
 
 
@@ -224,7 +216,7 @@ class FoundAnywhere:
     keys: KeysByPartition | None = None
 
 
-def look_up_anywhere(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -> FoundAnywhere | None:
+def look_up_anywhere(attempt: Attempt, frame: DataFrame | Rows, plan: TagPlan, memory: Memory) -> FoundAnywhere | None:
     """Find which files hold the keys of `frame`, in whatever partition; None if it has no row.
 
     The plan's context is that of a table without partitions.
@@ -233,38 +225,44 @@ def look_up_anywhere(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: 
     staged = memory.staged or _packed(attempt, frame, plan, memory)
     if not staged.counts:
         return None
-    rows, count = staged.frame.where(F.col(REPORT).isNull()), sum(staged.counts.values())
+    rows, count = staged.rows.without_reports(), sum(staged.counts.values())
     looked_up = LookedUp(rows.select(KEYS), plan.parcels, plan.context, count)
     if count > lookup_stages.FEW_KEYS:
         return FoundAnywhere(count, files, looked_up)
     if staged.keys is None:
-        with attempt.jobs("fetching the keys"):
-            staged.keys = looked_up.keys()
+        staged.keys = _fetched(attempt, looked_up)
     distinct = in_every_partition({"": staged.keys[""].unique()}, files)
-    found = _looked_into(attempt, replace(plan, files=files), distinct, memory) if files else []
+    found = _looked_into(attempt, replace(plan, files=files), distinct, memory, few=rows.few) if files else []
     holders = tuple(files[number] for number in sorted({each.file for each in found}))
     return FoundAnywhere(count, holders, looked_up, staged.keys)
 
 
-def _packed(attempt: Attempt, frame: DataFrame, plan: TagPlan, memory: Memory) -> Staged:
+def _fetched(attempt: Attempt, looked_up: LookedUp) -> KeysByPartition:
+    if looked_up.rows.few:
+        return looked_up.keys()
+    with attempt.jobs("fetching the keys"):
+        return looked_up.keys()
+
+
+def _packed(attempt: Attempt, frame: DataFrame | Rows, plan: TagPlan, memory: Memory) -> Staged:
     """Compute the rows, once."""
-    packed = frame.mapInArrow(reporting(PARCELS, partial(pack_stage, plan)), spark_schema(PARCELS))
+    packed = attempt.rows(frame).through(partial(pack_stage, plan), PARCELS)
     memory.keep(packed)
-    with attempt.jobs("packing the rows", Phase.SHUFFLE):
-        reports = [report for report in attempt.collected(packed) if isinstance(report, PackReport)]
+    told = attempt.reports(packed, "packing the rows", Phase.SHUFFLE)
+    reports = [report for report in told if isinstance(report, PackReport)]
     counts: Counter[str] = sum((report.counts for report in reports), Counter())
-    told = [report.keys for report in reports if report.keys is not None]
-    keys = joined_keys(*told) if len(told) == len(reports) else None
+    listed = [report.keys for report in reports if report.keys is not None]
+    keys = joined_keys(*listed) if len(listed) == len(reports) else None
     memory.staged = Staged(packed, counts, keys, sum(report.size_bytes for report in reports))
     return memory.staged
 
 
-def _by_files(attempt: Attempt, rows: DataFrame, plan: TagPlan, looked_up: LookedUp, staged: Staged, memory: Memory) -> Tagged:
+def _by_files(attempt: Attempt, rows: Rows, plan: TagPlan, looked_up: LookedUp, staged: Staged, memory: Memory) -> Tagged:
     """Send the keys to the files."""
     assert staged.keys is not None, "the driver has fetched them"
     keys = staged.keys
     distinct = {partition: found.unique() for partition, found in keys.items()}
-    found = _looked_into(attempt, plan, distinct, memory)
+    found = _looked_into(attempt, plan, distinct, memory, few=rows.few)
     holdings: dict[str, list[FileKeys]] = {partition: [] for partition in keys}
     for each in found:
         holdings[plan.files[each.file].partition].append(each)
@@ -280,25 +278,42 @@ def _by_files(attempt: Attempt, rows: DataFrame, plan: TagPlan, looked_up: Looke
         if len(missing):
             new[partition] = missing.tobytes()
     plan = replace(plan, held=held, no_file=LookedUpKeys.of(unheld))
-    tagged = rows.mapInArrow(partial(_rows_of, partial(tag_stage, plan)), spark_schema(PARCELS))
+    tagged = rows.through(partial(_rows_of, partial(tag_stage, plan)), _UNREPORTED)
     return Tagged(plan, tagged, counts, {each.file: each.rows for each in found}, staged.row_bytes, looked_up, distinct, new)
 
 
-def _looked_into(attempt: Attempt, plan: TagPlan, distinct: KeysByPartition, memory: Memory) -> list[FileKeys]:
-    """What the files hold of the keys, each of which may be looked into once in all attempts."""
+_UNREPORTED = pa.schema([field for field in PARCELS if field.name != REPORT])
+
+
+def _looked_into(
+    attempt: Attempt, plan: TagPlan, distinct: KeysByPartition, memory: Memory, *, few: bool
+) -> list[FileKeys]:  # fmt: skip
+    """What the files hold of the keys, each of which may be looked into once in all attempts; of `few` keys in the driver,
+    unless that is much to read."""
     possible = lookup_stages.possible_files(plan.files, distinct, attempt.tx.current().stats_of)
     fresh = [number for number in possible if plan.files[number].key not in memory.held]
     if fresh:
         look = LookPlan(plan.context, distinct, plan.files, lookup_stages.shares(plan.files, fresh, 2 * attempt.tasks))
-        stage = reporting(REPORT_SCHEMA, partial(look_stage, look))
-        numbers = attempt.spark.range(0, len(look.shares), 1, len(look.shares))
         keys = sum(len(each) for each in {id(each): each for each in distinct.values()}.values())
-        with attempt.jobs(f"looking up keys in {counted(len(fresh), 'file')}", rows=keys):
-            found = [each for part in attempt.collected(numbers.mapInArrow(stage, REPORTS_ONLY)) for each in _file_keys(part)]
+        here = few and _is_quick([plan.files[number] for number in fresh], keys, attempt.settings.bloom_fpp)
+        numbers = attempt.numbers(len(look.shares), len(look.shares), in_driver=here)
+        what = f"looking up keys in {counted(len(fresh), 'file')}"
+        told = attempt.reports(numbers.through(partial(look_stage, look), REPORT_SCHEMA), what, count=keys)
+        found = [each for part in told for each in _file_keys(part)]
         memory.held.update(dict.fromkeys((plan.files[number].key for number in fresh), None))
         memory.held.update((plan.files[each.file].key, each) for each in found)
     known = ((number, memory.held[plan.files[number].key]) for number in possible)
     return [replace(held, file=number) for number, held in known if held is not None]
+
+
+LOOK_FILES, LOOK_BYTES = 256, 512 << 20
+"""The most files whose footers the driver reads, and the most bytes of files whose keys it reads."""
+
+
+def _is_quick(files: Sequence[DataFile], keys: int, error_rate: float) -> bool:
+    """Whether the driver looks for so many keys in these files: their filters keep it from most that have none."""
+    read = min(1.0, keys * (1 / len(files) + error_rate))
+    return len(files) <= LOOK_FILES and read * sum(file.size_bytes for file in files) <= LOOK_BYTES
 
 
 def _file_keys(report: object) -> list[FileKeys]:
@@ -306,26 +321,26 @@ def _file_keys(report: object) -> list[FileKeys]:
     return report
 
 
-def _rows_of(stage: Callable[[Batches], Iterator[object]], batches: Batches) -> Batches:
+def _rows_of(stage: Stage, batches: Batches) -> Batches:
     """A stage without its reports: they are not collected, so any error in it is raised."""
     try:
-        yield from (item for item in stage(batches) if isinstance(item, pa.RecordBatch))
+        yield from (item.select(_UNREPORTED.names) for item in stage(batches) if isinstance(item, pa.RecordBatch))
     except LakelockError as error:
         raise RuntimeError(in_task_text(error)) from error
 
 
-def _by_rows(attempt: Attempt, rows: DataFrame, plan: TagPlan, staged: Staged, memory: Memory) -> Tagged:
+def _by_rows(attempt: Attempt, rows: Rows, plan: TagPlan, staged: Staged, memory: Memory) -> Tagged:
     """Gather the rows of each partition in as few tasks as can hold them, and look into its files from there."""
-    together = rows.repartition((packs := _packs(staged.counts)).packs, pack_of(packs, ROUTE))
-    tagged = together.mapInArrow(reporting(PARCELS, partial(tag_stage, plan)), spark_schema(PARCELS))
+    together = rows.gathered(_packs(staged.counts), files=0, size_bytes=0)
+    tagged = together.through(partial(tag_stage, plan), PARCELS)
     attempt.keep(tagged)
-    with attempt.jobs("looking up keys", rows=sum(staged.counts.values())):
-        reports = [report for report in attempt.collected(tagged) if isinstance(report, TagReport)]
+    told = attempt.reports(tagged, "looking up keys", count=sum(staged.counts.values()))
+    reports = [report for report in told if isinstance(report, TagReport)]
     if memory is not attempt.memory or not attempt.tx.redo.keeps_files:
         memory.unstage()  # the tagged rows are all that the rest of the write needs
     routes: Counter[tuple[str, int]] = sum((report.counts for report in reports), Counter())
     file_rows = {number: count for report in reports for number, count in report.file_rows.items()}
-    frame = tagged.where(F.col(REPORT).isNull())
+    frame = tagged.without_reports()
     looked_up = LookedUp(frame.select(KEYS), plan.parcels, plan.context, sum(staged.counts.values()))
     in_partition: dict[str, frozenset[str]] = {
         partition: frozenset(file.key for file in attempt.tx.current().in_partition(partition)) for partition in staged.counts

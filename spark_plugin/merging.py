@@ -13,7 +13,9 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import Column, DataFrame, SparkSession, Window
 from pyspark.sql import functions as F
 
@@ -45,7 +47,7 @@ from lakelock.spark_plugin.changing import write_changes
 from lakelock.spark_plugin.conditions import Condition, condition_text, is_repeatable
 from lakelock.spark_plugin.deleting import RowsRead
 from lakelock.spark_plugin.lookup import KeysRead, look_up
-from lakelock.spark_plugin.lookup_stages import LookedUpKeys, TagPlan
+from lakelock.spark_plugin.lookup_stages import KeysByPartition, LookedUpKeys, TagPlan
 from lakelock.spark_plugin.merge_builder import (
     Clause,
     MergeCondition,
@@ -56,9 +58,11 @@ from lakelock.spark_plugin.merge_builder import (
     require_sensible,
     source_column,
 )
-from lakelock.spark_plugin.spark_session import file_place, spark_schema
+from lakelock.spark_plugin.spark_session import file_place, local_frame, spark_schema
+from lakelock.spark_plugin.stage_rows import Rows, SparkRows, is_few_bytes, is_little
 from lakelock.spark_plugin.table_definition import computed, with_generated
 from lakelock.spark_plugin.write_attempt import Attempt, Written, column
+from lakelock.table.base_files import BaseFile
 from lakelock.table.column_types import OWN_PREFIX, refuse_own_name
 from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import require_key
@@ -179,13 +183,13 @@ class MergePlan:
             return self
         return MergePlan.of(self.spec, schema, properties, known, self.source)
 
-    def changes(self, stored: DataFrame) -> DataFrame:
-        """The changes to stored rows, which come with their places, and the new rows."""
+    def changes(self, stored: DataFrame, *, few: bool = False) -> DataFrame:
+        """The changes to stored rows, which come with their places, and the new rows; both sides may be in the plan, as few."""
         spec = self.spec
         inserts, unmatched = spec.has(When.NOT_MATCHED), spec.has(When.NOT_MATCHED_BY_SOURCE)
         how = {(True, True): "full", (True, False): "left", (False, True): "right", (False, False): "inner"}[inserts, unmatched]
         # Without the hint Spark may collect the stored rows on the driver, to send all of them to every task.
-        right = stored.alias(spec.target_alias).hint("merge")
+        right = stored.alias(spec.target_alias) if few else stored.alias(spec.target_alias).hint("merge")
         joined = self.source.alias(spec.source_alias).join(right, as_column(spec.on), how)
         is_stored, is_given = F.col(FILE).isNotNull(), F.col(HERE).isNotNull()
         kinds = {
@@ -378,7 +382,11 @@ def _without_equated(
 
 def merge(attempt: Attempt, plan: MergePlan) -> Written:
     """Run a merge. The source is computed once, for all attempts."""
-    attempt.memory.keep(plan.source)
+    memory = attempt.memory
+    if isinstance(memory.plan, MergePlan):
+        plan = memory.plan
+    else:
+        memory.plan = plan = replace(plan, source=_source(attempt, plan))
     plan = plan.now(attempt.schema, attempt.properties, partial(attempt.known, attempt.tx))
     spec, attempt = plan.spec, attempt.growing(plan.schema)
     after = plan.schema if plan.schema != plan.before else None
@@ -398,7 +406,42 @@ def merge(attempt: Attempt, plan: MergePlan) -> Written:
     misfit = f"when_matched_update_all would give a stored row another value of {', '.join(plan.compared)}"
     once = not may_match_often(spec.clauses)
     changes = ChangePlan(attempt.context(), files, plan.changed, places, once=once, misfit=misfit)
-    return Written(write_changes(attempt, changes, read, lambda some: plan.changes(_stored(attempt, some))), after)
+    return Written(write_changes(attempt, changes, read, partial(_changes, attempt, plan)), after)
+
+
+def _source(attempt: Attempt, plan: MergePlan) -> DataFrame:
+    """The rows of the source, in the plan if they are few."""
+    few = attempt.few(plan.source)
+    if few is not None:
+        return few.frame
+    attempt.memory.keep(SparkRows(plan.source))
+    return plan.source
+
+
+def _changes(attempt: Attempt, plan: MergePlan, files: Sequence[DataFile]) -> Rows:
+    """Where few keys were looked up, only the stored rows with such a key are read from the files, and here."""
+    staged, size_bytes = attempt.memory.staged, sum(file.size_bytes for file in files)
+    by_key = plan.keys is not None and not plan.spec.has(When.NOT_MATCHED_BY_SOURCE)
+    if by_key and staged is not None and staged.rows.few and staged.keys is not None and is_little(len(files), size_bytes):
+        return attempt.rows(plan.changes(_with_keys(attempt, files, staged.keys), few=True), little=True)
+    is_few = plan.source._jdf.queryExecution().analyzed().nodeName() == "LocalRelation"
+    return attempt.rows(plan.changes(_stored(attempt, files)), little=is_few and is_few_bytes(files))
+
+
+def _with_keys(attempt: Attempt, files: Sequence[DataFile], keys: KeysByPartition) -> DataFrame:
+    """The rows of these files that have one of the keys, and their places."""
+    schema = pa.schema([*attempt.schema.arrow, (FILE, pa.string()), (ROW, pa.int64())])
+    found = [schema.empty_table()]
+    for file in files:
+        with BaseFile(attempt.storage.open_input(file.key, size_bytes=file.size_bytes), file.key) as base:
+            wanted = keys[file.partition]
+            stored = pa.chunked_array([chunk for part in base.key_batches() for chunk in part.chunks], pa.string())
+            places = np.flatnonzero(pc.is_in(stored, wanted).to_numpy())
+            if len(places):
+                rows = pa.concat_tables(base.rows_at(places, attempt.schema))
+                named = [*rows.columns, pa.repeat(file.name, len(places)), pa.array(places, pa.int64())]
+                found.append(pa.table(named, schema=schema))
+    return local_frame(attempt.spark, pa.concat_tables(found), spark_schema(schema))
 
 
 def _joinable(attempt: Attempt) -> tuple[DataFile, ...]:

@@ -16,9 +16,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
-from importlib.resources import files as resources
 from typing import Any
-from weakref import WeakKeyDictionary, WeakSet
+from weakref import WeakSet
 
 import pyarrow as pa
 from py4j.protocol import Py4JError
@@ -34,6 +33,7 @@ from lakelock.spark_plugin.spark_session import (
     condition_of,
     java_class,
     local_frame,
+    own_class,
     require_running,
     scala_object,
     spark_schema,
@@ -55,11 +55,8 @@ AS_STORED = {
 A file whose footer names the Spark that wrote it, as those of Java Hudi's row writers do, also tells the calendar of its dates,
 and Spark goes by that. No other writer of Hudi's files uses the calendar of before 1582.
 """
-_CLASSES = ("SnapshotFiles", "ParquetReader")
 _told_slow: WeakSet[Any] = WeakSet()
 """The JVMs whose slow reads were told."""
-_compiled: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
-"""An object of each compiled class, by its name, for each JVM that this process has talked to."""
 
 
 @dataclass(frozen=True)
@@ -100,7 +97,7 @@ class _Relation:
         rows = pa.Table.from_pylist(list(by.values.values()), by.columns)
         plan = local_frame(self._spark, rows, spark_schema(by.columns))._jdf.queryExecution().analyzed()
         local = plan.collectLeaves().head()
-        found = self._ours("SnapshotFiles").partitions(self._root, "\0".join(by.values), local.data())
+        found = own_class(self._spark, "SnapshotFiles").partitions(self._root, "\0".join(by.values), local.data())
         spec = self._source("PartitionSpec")(self._java(columns), self._python.toSeq(found))
         return self._frame(columns, spec, {})
 
@@ -116,14 +113,14 @@ class _Relation:
             self._session, roots, given, option.apply(columns), self._listed(), option.apply(spec), none
         )
         relation = self._source("HadoopFsRelation")(
-            index, self._java(partition_columns), columns, none, self._ours("ParquetReader"), given, self._session
+            index, self._java(partition_columns), columns, none, own_class(self._spark, "ParquetReader"), given, self._session
         )
         return DataFrame(self._session.baseRelationToDataFrame(relation), self._spark)
 
     def _listed(self) -> Any:
         files = self._files
         times = {instant: _written_at_ms(instant) for instant in {file.instant for file in files}}
-        return self._ours("SnapshotFiles").of(
+        return own_class(self._spark, "SnapshotFiles").of(
             self._root,
             "\0".join(file.key for file in files),
             "\0".join(str(file.size_bytes) for file in files),
@@ -142,21 +139,6 @@ class _Relation:
 
     def _java(self, schema: StructType) -> Any:
         return self._session.parseDataType(schema.json())
-
-    def _ours(self, name: str) -> Any:
-        gateway: Any = self._spark.sparkContext._gateway
-        if gateway not in _compiled:
-            _compiled[gateway] = {each: self._made(each, gateway) for each in _CLASSES}
-        return _compiled[gateway][name]
-
-    def _made(self, name: str, gateway: Any) -> Any:
-        compiler = java_class(self._spark, "org.codehaus.janino.SimpleCompiler")()
-        thread = java_class(self._spark, "java.lang.Thread").currentThread()
-        compiler.setParentClassLoader(thread.getContextClassLoader())
-        compiler.cook((resources("lakelock.spark_plugin") / f"{name}.java").read_text())
-        found = compiler.getClassLoader().loadClass(f"lakelock.{name}")
-        no_types, nothing = (gateway.new_array(java_class(self._spark, f"java.lang.{name}"), 0) for name in ("Class", "Object"))
-        return found.getConstructor(no_types).newInstance(nothing)
 
 
 def _written_at_ms(instant: str) -> int:

@@ -12,7 +12,9 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, wraps
+from importlib.resources import files as resources
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
+from weakref import WeakKeyDictionary
 
 import pyarrow as pa
 from py4j.java_gateway import JavaPackage
@@ -51,6 +53,25 @@ def java_class(spark: SparkSession, name: str) -> Any:
 def scala_object(spark: SparkSession, name: str) -> Any:
     """A Scala object by its name; `MissingClass` where there is none."""
     return getattr(java_class(spark, f"{name}$"), "MODULE$")
+
+
+_compiled: WeakKeyDictionary[Any, dict[str, Any]] = WeakKeyDictionary()
+"""An object of each compiled class, by its name, for each JVM that this process has talked to."""
+
+
+def own_class(spark: SparkSession, name: str) -> Any:
+    """An object of a Java class of this package, which the compiler of Spark's generated code compiles once for each JVM."""
+    gateway: Any = spark.sparkContext._gateway
+    known = _compiled.setdefault(gateway, {})
+    if name not in known:
+        compiler = java_class(spark, "org.codehaus.janino.SimpleCompiler")()
+        thread = java_class(spark, "java.lang.Thread").currentThread()
+        compiler.setParentClassLoader(thread.getContextClassLoader())
+        compiler.cook((resources("lakelock.spark_plugin") / f"{name}.java").read_text())
+        found = compiler.getClassLoader().loadClass(f"lakelock.{name}")
+        no_types, nothing = (gateway.new_array(java_class(spark, f"java.lang.{kind}"), 0) for kind in ("Class", "Object"))
+        known[name] = found.getConstructor(no_types).newInstance(nothing)
+    return known[name]
 
 
 _NULL_STRUCTS = "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing"
@@ -96,6 +117,12 @@ def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> Data
         jvm.ArrowIteratorServer,
     )
     return DataFrame(jvm.PythonSQLUtils.toDataFrame(batches, schema.json(), spark._jsparkSession), spark)
+
+
+def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
+    """The frame of a plan."""
+    of = "org.apache.spark.sql.Dataset" if is_older(spark) else "org.apache.spark.sql.classic.Dataset"
+    return DataFrame(scala_object(spark, of).ofRows(spark._jsparkSession, plan), spark)
 
 
 def rebalanced(frame: DataFrame, columns: Sequence[Column]) -> DataFrame:

@@ -37,8 +37,9 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.arguments import delta_arguments, instant_of, names
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.spark_session import file_place, needs_spark, outcome_told, require_running, spark_schema
+from lakelock.spark_plugin.stage_rows import SparkRows
 from lakelock.spark_plugin.write_attempt import Attempt, column
-from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, REPORTS_ONLY, reporting, this_task, values_for, while_wanted
+from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, this_task, values_for, while_wanted
 from lakelock.storage import Storage
 from lakelock.table.base_files import CONSTANT, BaseFile
 from lakelock.table.commit_metadata import WriteStat
@@ -143,12 +144,11 @@ def join_files(
     what = f"joining {counted(sum(len(join.sources) for join in joins), 'file')}"
     plan = JoinPlan(attempt.context(), tuple(joins))
     if not sort_by:
-        numbers = attempt.spark.range(0, len(joins), 1, len(joins))
-        frame = numbers.mapInArrow(reporting(REPORT_SCHEMA, partial(join_stage, plan)), REPORTS_ONLY)
-        return attempt.written(frame, what, check=check)
+        numbers = attempt.numbers(len(joins), len(joins), in_driver=False)
+        return attempt.written(numbers.through(partial(join_stage, plan), REPORT_SCHEMA), what, check=check)
     plan = replace(plan, rows=_stored_rows(attempt, joins))
-    stage = reporting(REPORT_SCHEMA, partial(sorted_stage, plan))
-    stats = attempt.written(_in_order(attempt, joins, sort_by).mapInArrow(stage, REPORTS_ONLY), what, check=check)
+    rows = SparkRows(_in_order(attempt, joins, sort_by))
+    stats = attempt.written(rows.through(partial(sorted_stage, plan), REPORT_SCHEMA), what, check=check)
     ensure_all_written(sum(plan.rows), stats)
     return stats
 
@@ -250,9 +250,9 @@ def copy_slices(attempt: Attempt, copies: Sequence[Copy]) -> tuple[WriteStat, ..
     if not copies:
         return ()
     plan = CopyPlan(attempt.context(), tuple(copies))
-    numbers = attempt.spark.range(0, len(copies), 1, min(len(copies), MOST_TASKS))
-    stage = reporting(REPORT_SCHEMA, partial(copy_stage, plan))
-    return attempt.written(numbers.mapInArrow(stage, REPORTS_ONLY), f"restoring {counted(len(copies), 'file group')}")
+    numbers = attempt.numbers(len(copies), min(len(copies), MOST_TASKS), in_driver=False)
+    what = f"restoring {counted(len(copies), 'file group')}"
+    return attempt.written(numbers.through(partial(copy_stage, plan), REPORT_SCHEMA), what)
 
 
 def copy_stage(plan: CopyPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:

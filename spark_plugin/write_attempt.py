@@ -22,6 +22,9 @@ from pyspark.sql import functions as F
 
 from lakelock.clock import Runtime
 from lakelock.engine.file_tasks import EarlierFiles, Files, Target, copy_file
+from lakelock.errors import LakelockError
+from lakelock.occ import commit_keys as keys
+from lakelock.occ.commit_keys import DRIVER, EXECUTORS
 from lakelock.occ.committed import Phase
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
@@ -30,11 +33,13 @@ from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.lookup_stages import FileKeys, KeysByPartition, rows_changed
 from lakelock.spark_plugin.reading import read_files
-from lakelock.spark_plugin.spark_jobs import job_group
+from lakelock.spark_plugin.spark_jobs import job_group, readable
 from lakelock.spark_plugin.spark_session import KeptFrames, arrow_schema, parallelism, spark_schema
+from lakelock.spark_plugin.stage_rows import DriverRows, FewRows, Rows, SparkRows, few_rows, is_little
 from lakelock.spark_plugin.table_definition import with_generated
-from lakelock.spark_plugin.write_stages import REPORT, REPORT_SCHEMA, REPORTS_ONLY, received, reporting, this_task, while_wanted
+from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, this_task, while_wanted
 from lakelock.storage import Storage
+from lakelock.storage.location import StorageLocation
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.index import bucket_of, bucket_of_group
 from lakelock.table.layout import FileGroupId
@@ -47,14 +52,27 @@ from lakelock.table.snapshot import DataFile
 from lakelock.texts import counted
 
 
+@dataclass(frozen=True)
+class _OpenHere(StorageLocation):
+    """The location of a storage that is open in this process; a task elsewhere opens its own."""
+
+    storage: Storage = field(compare=False, kw_only=True)
+
+    def open(self, *, within_s: float | None = None, holds_table: bool = False) -> Storage:
+        return self.storage
+
+    def __reduce__(self) -> tuple[type[StorageLocation], tuple[object, ...]]:
+        return StorageLocation, (self.uri, self.options)
+
+
 @dataclass
 class Staged:
-    """The rows of a call, complete: a persisted frame of parcels, how many are in each partition, and their size in memory.
+    """The rows of a call, complete: parcels that are kept, how many rows are in each partition, and their size in memory.
 
     `keys` are those of the rows, in a fixed order, unless they are too many for the driver.
     """
 
-    frame: DataFrame
+    rows: Rows
     counts: Mapping[str, int] = field(default_factory=dict)
     keys: KeysByPartition | None = None
     size_bytes: int = 0
@@ -75,24 +93,26 @@ class Memory(EarlierFiles):
         self.held: dict[str, FileKeys | None] = {}
         """By the key of a file that was looked into: which of the staged keys it holds, if any."""
         self._rows: DataFrame | None = None
+        self.plan: object = None
+        """The plan of a merge with the rows of its source, which are computed once, whatever the table becomes."""
         self.matched: dict[str, bool] = {}
         """By the key of a file that was looked into: whether the call changes rows of it."""
 
-    def keep(self, frame: DataFrame) -> None:
-        """Persist a frame until the call has ended."""
-        self._frames.keep(frame)
+    def keep(self, rows: Rows) -> None:
+        """Keep rows until the call has ended."""
+        rows.keep(self._frames)
 
     def kept_rows(self, compute: Callable[[], DataFrame]) -> DataFrame:
         """The rows that the call brought, as the first attempt has computed them."""
         if self._rows is None:
             self._rows = compute()
-            self.keep(self._rows)
+            self._frames.keep(self._rows)
         return self._rows
 
     def unstage(self) -> None:
         """Let the rows go."""
         if self.staged is not None:
-            self._frames.drop(self.staged.frame)
+            self.staged.rows.drop(self._frames)
             self.staged = None
 
     def forget(self) -> None:
@@ -157,9 +177,10 @@ class Attempt:
         return self.earlier.schema or self.tx.schema
 
     def context(self, schema: TableSchema | None = None) -> WriteContext:
-        """What tasks need; with this write's own settings."""
+        """What tasks need; with this write's own settings. Tasks in this process take the storage that is open here."""
         context = self.tx.write_context(schema or self.schema)
-        return replace(context, settings=replace(context.settings, write=self.settings))
+        here = _OpenHere(context.location.uri, context.location.options, storage=self.storage)
+        return replace(context, settings=replace(context.settings, write=self.settings), location=here)
 
     @contextmanager
     def jobs(
@@ -170,6 +191,12 @@ class Attempt:
         `check` is called as well, and raises to cancel them. On a terminal a line shows how far they are; `rows`, if known, are
         those that they handle.
         """
+        self.tx.extra[keys.RAN_ON] = EXECUTORS
+        with self._jobs(what, phase, rows, check):
+            yield
+
+    @contextmanager
+    def _jobs(self, what: str, phase: Phase, rows: int, check: Callable[[], None] | None = None) -> Iterator[None]:
         description = f"{self.tx.operation.lower()} {self.tx.instant}: {what}"
 
         def ensure_wanted() -> None:
@@ -183,16 +210,62 @@ class Attempt:
         with self.tx.phase(phase, what), job_group(self.spark, description, self.runtime, ensure_wanted, progress):
             yield
 
-    def collected(self, frame: DataFrame) -> list[object]:
-        """The reports in a frame."""
-        return received(frame.select(REPORT).where(F.col(REPORT).isNotNull()).collect())
+    def rows(self, frame: DataFrame | Rows, *, little: bool | None = None) -> Rows:
+        """The rows of a frame: in the driver if they are few, otherwise on the executors. `little` is as for `few`."""
+        if not isinstance(frame, DataFrame):
+            return frame
+        few = self.few(frame, little=little)
+        return SparkRows(frame) if few is None else self.in_driver(few.arrow)
+
+    def few(self, frame: DataFrame, *, little: bool | None = None) -> FewRows | None:
+        """The rows of a frame, computed once, if they are few. `little`: whether it is little work to see that, if known."""
+        most = self.settings.driver_rows
+        if not most or little is False:
+            return None
+        return few_rows(frame, most, partial(self._jobs, "computing the rows", Phase.LOOK_UP, 0), little=bool(little))
+
+    def in_driver(self, rows: pa.Table) -> Rows:
+        """Rows that are in this process."""
+        return DriverRows.of(self.spark, rows)
+
+    def numbers(self, count: int, tasks: int, *, in_driver: bool) -> Rows:
+        """A row for each number below `count`, for a stage that is told what the numbers mean."""
+        if in_driver:
+            return self.in_driver(pa.table({"id": pa.array(range(count), pa.int64())}))
+        return SparkRows(self.spark.range(0, count, 1, tasks))
+
+    def reports(
+        self,
+        rows: Rows,
+        what: str,
+        phase: Phase = Phase.LOOK_UP,
+        *,
+        count: int = 0,
+        check: Callable[[], None] | None = None,
+    ) -> list[object]:
+        """Run a stage and return its reports; `count`, if known, is how many rows it handles."""
+        if not rows.few:
+            with self.jobs(what, phase, rows=count, check=check):
+                return rows.reports()
+        self.tx.check_alive()
+        self.tx.extra.setdefault(keys.RAN_ON, DRIVER)
+        progress = current()
+        if progress is not None:
+            progress.step(what, count)
+        with self.tx.phase(phase, what):
+            try:
+                return rows.reports()
+            except LakelockError:
+                raise
+            except Exception as error:
+                raise readable(error) from error
 
     def written(
-        self, frame: DataFrame, what: str, *, rows: int = 0, check: Callable[[], None] | None = None
+        self, rows: Rows, what: str, *, count: int = 0, check: Callable[[], None] | None = None
     ) -> tuple[WriteStat, ...]:
         """Run a stage that writes files, and return their stats; one file per file group."""
-        with self.jobs(what, Phase.WRITE, rows=rows, check=check):
-            stats = [report for report in self.collected(frame) if isinstance(report, WriteStat)]
+        reports = self.reports(rows, what, Phase.WRITE, count=count, check=check)
+        stats = [report for report in reports if isinstance(report, WriteStat)]
         in_buckets = self.properties.bucket_index is not None
         groups = Counter(bucket_of_group(stat.group) if in_buckets else stat.group for stat in stats)
         twice = [group for group, count in groups.items() if count > 1]
@@ -200,9 +273,9 @@ class Attempt:
             raise rows_changed(f"two tasks wrote the file group {twice[0]}")
         return tuple(stats)
 
-    def keep(self, frame: DataFrame) -> None:
-        """Persist a frame until the transaction has ended: its rows must not change, and its reads may be checked again."""
-        self.kept.keep(frame)
+    def keep(self, rows: Rows) -> None:
+        """Keep rows until the transaction has ended: they must not change, and its reads may be checked again."""
+        rows.keep(self.kept)
 
     def forgetful(self) -> Attempt:
         """This attempt, which takes nothing over and leaves nothing to the next: what it computes would be different there."""
@@ -378,10 +451,10 @@ class Redoing:
         if not files:
             return {}
         attempt, tasks = self.attempt, min(len(files), 2 * self.attempt.tasks)
-        stage = reporting(REPORT_SCHEMA, partial(copy_stage, self.context, tuple(files)))
-        numbers = attempt.spark.range(0, len(files), 1, tasks)
+        few = attempt.settings.driver_rows > 0 and is_little(len(files), sum(file.file_size_bytes or 0 for file in files))
+        numbers = attempt.numbers(len(files), tasks, in_driver=few)
         what = f"keeping {counted(len(files), 'file')} of the attempt before"
-        copies = attempt.written(numbers.mapInArrow(stage, REPORTS_ONLY), what)
+        copies = attempt.written(numbers.through(partial(copy_stage, self.context, tuple(files)), REPORT_SCHEMA), what)
         by_group = {copy.group: copy for copy in copies}
         return {file.path: by_group[file.group] for file in files if file.group in by_group}
 

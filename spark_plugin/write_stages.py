@@ -26,6 +26,8 @@ import pickle
 import sys
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import pairwise
@@ -288,10 +290,26 @@ def received(rows: Iterable[tuple[bytes | bytearray]]) -> list[object]:
 REPORT_SCHEMA = pa.schema([(REPORT, pa.binary())])
 
 
+_task_here: ContextVar[TaskToken | None] = ContextVar("task_here", default=None)
+
+
+@contextmanager
+def task_here(task: TaskToken) -> Iterator[None]:
+    """For stages that run in the driver's process: they are this task."""
+    token = _task_here.set(task)
+    try:
+        yield
+    finally:
+        _task_here.reset(token)
+
+
 def this_task() -> TaskToken:
     """The identity of the running task attempt, for the names of its files."""
     from pyspark import TaskContext
 
+    own = _task_here.get()
+    if own is not None:
+        return own
     context = TaskContext.get()
     if context is None:
         return TaskToken(0, 0, 0)
@@ -421,7 +439,8 @@ def while_wanted(
             kind = MarkerKind.CREATE if stat.is_new_group else MarkerKind.MERGE
             markers.append(layout.marker(context.instant, *layout.split_path(stat.path), kind.value))
         yield stat
-    if not files:
+    # No other attempt replaces a task in the driver, and its transaction ends after it.
+    if not files or _task_here.get() is not None:
         return
     storage, signs = context.location.open(holds_table=True), [*markers, layout.heartbeat(context.instant)]
     found = SystemRuntime().gather(

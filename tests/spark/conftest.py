@@ -13,6 +13,7 @@ pytest.importorskip("pyspark")
 
 from pyspark.sql import SparkSession
 from tests.golden_tables import unpack
+from tests.sizes import in_ci
 from tests.spark.known_classes import remember_classes
 from tests.spark.preloaded_daemon import __name__ as PRELOADED_DAEMON
 from tests.spark.processes import short_lived_jvms
@@ -43,6 +44,24 @@ def spark() -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()
+
+
+DRIVER_ROWS = "spark.lakelock.write.driver_rows"
+
+
+@pytest.fixture
+def on_executors(spark: SparkSession) -> Iterator[None]:
+    """Writes run on executors, however few their rows are."""
+    spark.conf.set(DRIVER_ROWS, "0")
+    yield
+    spark.conf.unset(DRIVER_ROWS)
+
+
+@pytest.fixture(params=["driver", *in_ci("executors")])
+def both_ways(request: pytest.FixtureRequest) -> None:
+    """Writes of few rows run in the driver, as by default, or on executors."""
+    if request.param == "executors":
+        request.getfixturevalue("on_executors")
 
 
 @pytest.fixture

@@ -272,6 +272,13 @@ class WriteSettings(Section):
         "Commit small inserts of several writers, processes or threads, together while they meet at the lock: one commit, one "
         "file for each partition. history() names the members",
     )
+    driver_rows: int = setting(
+        10_000,
+        "A write by Spark of up to this many rows, and 16 MiB, is done in the driver, without tasks; 0 leaves all to executors",
+        unit="rows",
+        at_least=0,
+        at_most=1_000_000,
+    )
     progress: bool = setting(
         True,
         "Show the progress of a long write on a terminal or in a notebook; LAKELOCK_PROGRESS=0 hides it, too",

@@ -18,6 +18,8 @@ from tests.spark.sparks import since_spark_4
 from lakelock.errors import StorageUnavailable, WriteFailed
 from lakelock.spark_plugin import LakeTable, changing, deleting, inserting, lookup
 
+pytestmark = pytest.mark.usefixtures("on_executors")
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 COLUMNS = "id long, p string, v long"

@@ -27,7 +27,7 @@ ONCE = {"retry.attempts": 1}
 DELTA = {**ONCE, "concurrency.profile": "delta", "concurrency.isolation": "Serializable"}
 BLIND_APPENDS_PASS = {**DELTA, "concurrency.isolation": "WriteSerializable"}
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.usefixtures("both_ways")]
 
 
 def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:

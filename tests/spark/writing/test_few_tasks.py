@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from pyspark.sql import SparkSession
+from tests.spark.conftest import DRIVER_ROWS
 from tests.spark.sparks import HAS_DATA_SOURCES
 
 from lakelock.spark_plugin import LakeTable, register, sql
@@ -23,6 +24,7 @@ def defaults(spark: SparkSession) -> Iterator[SparkSession]:
     session = spark.newSession()
     session.conf.unset("spark.sql.shuffle.partitions")
     assert session.conf.get("spark.sql.shuffle.partitions") == "200"
+    session.conf.set(DRIVER_ROWS, "0")
     register(session)
     yield session
     register(spark)

@@ -14,6 +14,8 @@ from tests.sizes import in_ci
 
 from lakelock.spark_plugin import LakeTable, lookup, lookup_stages
 
+pytestmark = pytest.mark.usefixtures("on_executors")
+
 cloudpickle.register_pickle_by_value(sys.modules[__name__])
 
 COLUMNS = "id long, p string, v long"

@@ -20,7 +20,7 @@ from lakelock.spark_plugin import LakeTable, changing
 COLUMNS = "id long, p string, v long, note string"
 ON = "target.id = source.id and target.p = source.p"
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.usefixtures("both_ways")]
 
 
 def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:

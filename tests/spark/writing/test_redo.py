@@ -16,6 +16,8 @@ from tests.sizes import in_ci, long
 
 from lakelock.spark_plugin import LakeTable, WriteResult, lookup_stages
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 COLUMNS = "id string, v long, month string"
 MONTHS = [str(number) for number in range(1, 6)]
 CLAIMS_NOTHING: dict[str, object] = {"concurrency.early_conflict_detection": False}

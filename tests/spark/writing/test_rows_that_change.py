@@ -17,7 +17,7 @@ from lakelock.spark_plugin.spark_session import KeptFrames
 
 COLUMNS = "id long, p string, v long"
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.usefixtures("on_executors")]
 
 
 @pytest.fixture

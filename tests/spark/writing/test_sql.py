@@ -29,7 +29,7 @@ COLUMNS = "id long, p string, v long, note string"
 SOURCE = [(1, "a", 1, "x"), (2, "a", -1, "x"), (3, "b", 3, "gone"), (4, "c", 4, "new"), (5, "c", 5, "skip")]
 ON = "target.id = d.id and target.p = d.p"
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.usefixtures("both_ways")]
 
 
 def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:

@@ -21,7 +21,7 @@ from lakelock.spark_plugin import LakeTable
 COLUMNS = "id long, p string, v long, note string, at timestamp"
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
 
-pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark"), pytest.mark.usefixtures("both_ways")]
 
 
 def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:

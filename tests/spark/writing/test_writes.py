@@ -15,6 +15,8 @@ from tests.spark import without_jobs
 from lakelock.errors import DuplicateKeyError, InputError, SchemaError
 from lakelock.spark_plugin import LakeTable, WriteResult
 
+pytestmark = pytest.mark.usefixtures("both_ways")
+
 COLUMNS = "id long, p string, v long, ts long"
 
 
