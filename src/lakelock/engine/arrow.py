@@ -36,6 +36,7 @@ from lakelock.occ.retry import run, with_retries
 from lakelock.occ.targets import Targets, files_within, resources_of, target_of_expression, within
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.undone import why_missing
+from lakelock.progress import shown
 from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.storage import Storage, is_missing
 from lakelock.table.change_feed import FeedMode, Unit, in_need_of_pairs
@@ -248,7 +249,9 @@ class ArrowEngine:
 
     def _in_group(self, rows: pa.Table, tag: str) -> Committed | None:
         """Insert together with others; None if this insert is to be done by itself, and nothing of it is there."""
-        return GroupInsert(self._coordinator, self._kernels, self._batch_of, rows, tag).run()
+        table = self._coordinator.table
+        with shown("INSERT", table.runtime, table.events, wanted=table.settings.write.progress):
+            return GroupInsert(self._coordinator, self._kernels, self._batch_of, rows, tag).run()
 
     def insert_in(
         self, tx: Transaction, rows: pa.Table, memory: AttemptCache | None = None, end: End | None = None

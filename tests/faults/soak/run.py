@@ -137,7 +137,8 @@ class Soak:
         done, outcomes = self._journals()
         model: Model = {(where, key): value for key, value, where in first_rows()}
         commits = sorted(engine.coordinator.history(limit=1_000_000), key=lambda entry: entry.decision or 0)
-        tags = [entry.tag for entry in commits if entry.tag]
+        # A group commit has the tags of its members.
+        tags = [tag for entry in commits for tag in ([member.tag for member in entry.members] or [entry.tag]) if tag]
         for tag in tags:
             replay(model, done[tag])
         table = engine.read()
