@@ -72,7 +72,7 @@ def main() -> None:
                 each.result()
         page = Path(folder, "timeline.html")
         subprocess.run(["lakelock", "timeline", path, "--html", str(page)], check=True)
-        size = ["--window-size=1400,370", "--force-device-scale-factor=1.25", "--hide-scrollbars"]
+        size = ["--window-size=1400,620", "--force-device-scale-factor=1.25", "--hide-scrollbars"]
         quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", f"--user-data-dir={folder}/profile"]
         subprocess.run([browser(), *quiet, *size, f"--screenshot={PICTURE}", page.as_uri()], check=True, timeout=120)
 
