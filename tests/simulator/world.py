@@ -230,5 +230,5 @@ def _settings(
         upkeep=tending.upkeep,
         checkpoint=CheckpointSettings(every_commits=every_commits),
         listing=ListingSettings(at_once=page_keys),
-        write=WriteSettings(bloom_entries=1, compression="none", missing_columns="keep", group_inserts=groups),
+        write=WriteSettings(bloom_entries=1, compression="none", missing_columns="keep", group_inserts=groups, progress=False),
     )
