@@ -128,7 +128,8 @@ def test_a_writer_killed_when_its_redo_is_decided_leaves_two_instants_of_which_t
 
 @pytest.mark.in_ci
 def test_an_executor_killed_while_it_writes_leaves_no_file(spark, path):
-    with WriterProcess(path, "upsert", UPSERT, options=PATIENT, own_jvm=True, crash_at="marked") as victim:
+    options = {**PATIENT, "write.driver_rows": 0}
+    with WriterProcess(path, "upsert", UPSERT, options=options, own_jvm=True, crash_at="marked") as victim:
         answer = victim.answer()
     assert answer["outcome"] == "write-failed"
     next_writer(spark, path)

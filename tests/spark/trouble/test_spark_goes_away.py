@@ -32,7 +32,14 @@ class DoomedWriter(WriterProcess):
     def __init__(self, table: str, folder: Path, what: str, **order: object):
         self.folder = folder
         folder.mkdir()
-        orders = {"table": table, "folder": str(folder), "what": what, "rows": NEW, "options": PATIENT, **order}
+        orders = {
+            "table": table,
+            "folder": str(folder),
+            "what": what,
+            "rows": NEW,
+            "options": {**PATIENT, "write.driver_rows": 0},
+            **order,
+        }
         self.start([sys.executable, "-m", self.module, json.dumps(orders)])
 
     def wait_for_a_task(self) -> int:

@@ -239,6 +239,7 @@ def test_a_merge_that_has_lost_to_whoever_added_a_column_runs_again_with_it(
     assert [plan.schema.names[3:] for plan in plans] == [[], ["note"]]
 
 
+@pytest.mark.usefixtures("on_executors")
 @pytest.mark.in_ci
 def test_in_buckets_a_merge_by_key_reads_only_the_files_that_hold_keys_of_it(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch

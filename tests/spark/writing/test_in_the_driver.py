@@ -25,7 +25,7 @@ def made(spark: SparkSession, path: str, driver_rows: int = 3, **more: object) -
 
 def ran_on(table: LakeTable) -> list[str]:
     """Where the commits have run, the newest first."""
-    return [row.ran_on for row in table.history().select("ran_on").collect()]
+    return [row.ran_on for row in table.history(full=True).select("ran_on").collect()]
 
 
 def content(table: LakeTable) -> list[tuple[object, ...]]:
@@ -48,7 +48,7 @@ def test_each_kind_of_write_of_few_rows_runs_in_the_driver_with_the_same_rows(
             merge.when_not_matched_insert_all().execute()
             table.update({"v": "v * 2"}, "id = 1")
             table.delete("id = 5")
-            found[driver_rows] = content(table), [row.operation for row in table.history().collect()], ran_on(table)
+            found[driver_rows] = content(table), [row.operation for row in table.history(full=True).collect()], ran_on(table)
     assert found[10][0] == [(1, "a", 22), (3, "b", 31)]
     assert found[0][:2] == found[10][:2]
     assert (set(found[0][2]), set(found[10][2])) == ({"executors"}, {"driver"})
