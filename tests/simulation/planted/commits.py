@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.planted.kinds import FOREIGN, PAGED, SCATTERED, family
+from tests.simulation.planted.kinds import FOREIGN, PAGED, family
 from tests.simulation.planted.planting import Edit, Planted
 
 BUGS_OF_COMMITS = (
@@ -128,15 +128,6 @@ BUGS_OF_COMMITS = (
             ),
         ),
         seed=6,
-    ),
-    Planted(
-        "a listing without order",
-        "a listing without order is taken as it comes, although it leaves out a decision and shows the next one",
-        "storage.objects:of_one_moment",
-        "if len(found) <= page:",
-        "if True:",
-        among=SCATTERED,
-        seed=3576,
     ),
     Planted(
         "boundary before the listing",

@@ -40,7 +40,6 @@ def family(name: str) -> Kind:
 DELTA = Kind("with Delta's rules", lambda scenario: scenario.profile == "delta" and scenario.is_serializable)
 ANY = Kind("", lambda _: True)
 PAGED = Kind("with small pages", lambda scenario: scenario.page_keys < Scenario.page_keys)
-SCATTERED = Kind("with listings without order", lambda scenario: scenario.scattered)
 FOREIGN = Kind("with a foreign writer", lambda scenario: scenario.foreign in ("lazy", "eager"))
 CARELESS = Kind("with a foreign writer without the lock", lambda scenario: scenario.foreign == "careless")
 SILENT_LOCK = Kind("with a silent lock", lambda scenario: scenario.lock is LockKind.SILENT)
