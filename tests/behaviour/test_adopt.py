@@ -13,7 +13,8 @@ from tests.api import ArrowEngine, Coordinator, LocalStorage, Resource, StorageL
 from tests.behaviour.cli.command_line import run
 from tests.golden_tables import unpack
 
-from lakelock.admin.adopt import adopt, java_options, plan_adoption
+from lakelock.admin.adopt import adopt, plan_adoption
+from lakelock.admin.java_writers import java_options
 from lakelock.admin.manual_changes import read_audit
 from lakelock.errors import LockError, TableError
 from lakelock.settings import Settings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from lakelock.admin.java_writers import java_lock
 from lakelock.settings import Settings
 from lakelock.settings.hudi import from_hudi_properties
-from lakelock.settings.java_writers import java_lock
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,6 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.parsing import JsonObject
-from lakelock.settings import Settings
-from lakelock.settings.java_writers import java_lock
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable
@@ -29,21 +27,6 @@ from lakelock.table.timeline import read_timeline
 FORMAT = 1
 NEAREST_UTC_MS = 7 * 60_000
 """Zones differ by quarters of an hour, so a time that is nearer than this to the storage's own is in UTC."""
-_JAVA_OPTIONS = (
-    "hoodie.metadata.enable=false",
-    "hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL",
-    "hoodie.clean.failed.writes.policy=LAZY",
-    "hoodie.write.auto.upgrade=false",
-    "hoodie.client.heartbeat.interval_in_ms=60000",
-    "hoodie.client.heartbeat.tolerable.misses=2",
-    "hoodie.rollback.avoid.duplicate.plan=true",
-    "hoodie.write.num.retries.on.conflict.failures=3",
-)
-
-
-def java_options(properties: TableProperties, settings: Settings) -> tuple[str, ...]:
-    """What every Java writer of a shared table needs, as lines of its properties file; the lock last, if Java has it."""
-    return (*_JAVA_OPTIONS, f"hoodie.write.table.version={properties.version}", *java_lock(settings))
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from typing import Annotated
 
 import typer
 
-from lakelock.admin.adopt import java_options
+from lakelock.admin.java_writers import java_options
 from lakelock.admin.manual_changes import AuditRecord, Migration, audited, migrate, plan_migration, read_audit
 from lakelock.admin.shown_locks import COMMIT, DATA, DEAD, RESERVATION, ExplainedLock, LockRow, explained_locks, shown_locks
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened, resolved
@@ -227,21 +227,18 @@ def _print_migration(out: Output, done: Migration, *, dry_run: bool) -> None:
 def tell_java(out: Output, java: Sequence[str], lock: str, file: Path | None) -> None:
     """Print the properties for Java's writers, ready to paste, or write them to a file."""
     has_lock = any(line.startswith("hoodie.write.lock.provider=") for line in java)
-    told = (
-        "Java writers need these properties"
-        if has_lock
-        else f"Java Hudi has no lock such as {lock}: it cannot write this table"
-    )
     if file is not None and has_lock:
         try:
             file.write_text("".join(f"{line}\n" for line in java), encoding="utf-8")
         except OSError as error:
             raise InputError(f"cannot write {file}: {error.strerror or error}", hint="name a file in a folder") from error
-        told = f"{told}, which are in {file} now"
     if out.as_json:
         return
-    out.line(told + (":" if has_lock else ""))
-    for line in java if has_lock else ():
+    if not has_lock:
+        out.line(f"Java Hudi has no lock such as {lock}: it cannot write this table")
+        return
+    out.line(f"Java writers need these properties{f', which are in {file} now' if file is not None else ''}:")
+    for line in java:
         out.line(line)
 
 

@@ -15,8 +15,9 @@ from typing import Annotated, Literal
 
 import typer
 
-from lakelock.admin.adopt import Adoption, adopt, java_options, plan_adoption, undo
+from lakelock.admin.adopt import Adoption, adopt, plan_adoption, undo
 from lakelock.admin.executor_archive import ExecutorArchive, default_name, write_archive
+from lakelock.admin.java_writers import java_options
 from lakelock.admin.manual_changes import refuse_live
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, location_of, opened, resolved
 from lakelock.cli.locks import JavaPropertiesOption, ReasonOption, YesOption, commit_lock, tell_java

@@ -1,4 +1,4 @@
-"""The settings that Java Hudi's writers need beside lakelock, as lines of their properties file: the lock above all.
+"""What Java Hudi's writers need beside lakelock, as lines of their properties file: the lock above all.
 
 `from_hudi_properties` reads them back, so a lakelock writer can use the same file.
 """
@@ -8,8 +8,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from lakelock.settings.resolver import Settings
+from lakelock.settings import Settings
+from lakelock.table.properties import TableProperties
 
+_JAVA_OPTIONS = (
+    "hoodie.metadata.enable=false",
+    "hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL",
+    "hoodie.clean.failed.writes.policy=LAZY",
+    "hoodie.write.auto.upgrade=false",
+    "hoodie.client.heartbeat.interval_in_ms=60000",
+    "hoodie.client.heartbeat.tolerable.misses=2",
+    "hoodie.rollback.avoid.duplicate.plan=true",
+    "hoodie.write.num.retries.on.conflict.failures=3",
+)
 _LOCK = "hoodie.write.lock."
 _CLASSES = {
     "storage": "org.apache.hudi.client.transaction.lock.StorageBasedLockProvider",
@@ -21,6 +32,11 @@ _IMPLICIT = {
     "zookeeper": "org.apache.hudi.client.transaction.lock.ZookeeperBasedImplicitBasePathLockProvider",
     "dynamodb": "org.apache.hudi.aws.transaction.lock.DynamoDBBasedImplicitPartitionKeyLockProvider",
 }
+
+
+def java_options(properties: TableProperties, settings: Settings) -> tuple[str, ...]:
+    """What every Java writer of a shared table needs, as lines of its properties file; the lock last, if Java has it."""
+    return (*_JAVA_OPTIONS, f"hoodie.write.table.version={properties.version}", *java_lock(settings))
 
 
 def java_lock(settings: Settings) -> tuple[str, ...]:
