@@ -42,7 +42,7 @@ from lakelock.parsing import JsonObject
 from lakelock.settings.sections import PARALLEL_REQUESTS
 from lakelock.storage import Created, Storage, Stored, create
 from lakelock.table import layout
-from lakelock.table.instants import Instant, is_instant_time
+from lakelock.table.instants import Action, Instant, is_instant_time
 
 OUTCOME_FORMAT = 1
 MOST_TABLES = 100
@@ -549,6 +549,25 @@ class DecisionLog:
         if outcome is Created.OURS:
             self._known[decision.number] = decision
         return outcome
+
+    def decide_rollback(self, number: int, about: str, action: Action, writer: WriterIdentity, write_id: str) -> Created:
+        """Decide under this number that an instant, or an offer, is rolled back. `Created.OURS` only if the record counts.
+
+        A number at or below the boundary was used and collected before: a record under it means nothing, and it is `THEIRS`.
+        """
+        record = Decision(
+            number=number,
+            kind=DecisionKind.ROLLBACK,
+            instant=about,
+            action=action.value,
+            write_id=write_id,
+            writer=writer,
+            operation="ROLLBACK",
+        )
+        made = self.decide(record)
+        if made is Created.OURS and self.boundary() >= number:
+            return Created.THEIRS
+        return made
 
     def raise_boundary(self, to: int) -> bool:
         """Move the boundary up to `to` by compare-and-swap; False when another process moved it meanwhile."""

@@ -148,21 +148,10 @@ def settle(table: OpenTable, name: str, since: int) -> Decision | None:
         if not is_finished(view, table.timeline()):
             with table.locked(operation="INSERT"):
                 finish_head(table, table.log.look(), table.timeline())
-        number = view.head + 1
-        record = Decision(
-            number=number,
-            kind=DecisionKind.ROLLBACK,
-            instant=name,
-            action=Action.COMMIT.value,
-            write_id=table.runtime.uuid(),
-            writer=table.writer,
-            operation="ROLLBACK",
-        )
-        made = table.log.decide(record)
+        made = table.log.decide_rollback(view.head + 1, name, Action.COMMIT, table.writer, table.runtime.uuid())
         if made is Created.UNKNOWN:
             raise StorageUnavailable("no answer to the withdrawal of an insert", hint="run it again")
-        # A number at or below the boundary was used and collected before, so this record means nothing.
-        if made is Created.OURS and table.log.boundary() < number:
+        if made is Created.OURS:
             return None
     raise TransactionError(
         f"others took each decision number that was tried to withdraw the insert {name}",
@@ -215,7 +204,7 @@ def oldest_needed(table: OpenTable) -> int | None:
 
 
 def remove_old(table: OpenTable) -> int:
-    """Remove the offers of owners that must be dead, and those that are decided; how many."""
+    """Remove the offers of owners that must be dead; how many."""
     there = waiting(table)
     alive = set(_alive(table, there))
     old = [each.key for each in there if each not in alive]

@@ -176,24 +176,13 @@ def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool) -> Rollba
         if yields and _is_underway(table, timeline, target.instant):
             return RollbackOutcome.LEFT
         finish_head(table, view, timeline)
-        number = view.head + 1
-        record = Decision(
-            number=number,
-            kind=DecisionKind.ROLLBACK,
-            instant=target.instant,
-            action=target.action.value,
-            write_id=table.runtime.uuid(),
-            writer=table.writer,
-            operation="ROLLBACK",
-        )
-        made = table.log.decide(record)
+        made = table.log.decide_rollback(view.head + 1, target.instant, target.action, table.writer, table.runtime.uuid())
         if made is Created.UNKNOWN:
             raise StorageUnavailable(
                 f"it is not known whether the rollback of {target.instant} is decided; nothing was deleted",
                 hint=f"run again when the storage answers: {command('markers', 'reap', table.storage.uri)}",
             )
-        # A number at or below the boundary was used and collected before, so this record means nothing.
-        if made is Created.OURS and table.log.boundary() < number:
+        if made is Created.OURS:
             return RollbackOutcome.ROLLED_BACK
     raise TransactionError(
         f"others took each decision number that was tried for the rollback of {target.instant}",

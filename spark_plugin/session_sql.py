@@ -190,7 +190,8 @@ class _Session:
             case Describe():
                 if not command.history:
                     return table.detail()
-                return table.history(1000 if command.limit is None else command.limit, full=True)
+                limit = () if command.limit is None else (command.limit,)
+                return table.history(*limit, full=True)
             case Vacuum():
                 return self._done("VACUUM", table.vacuum(command.keep_hours, dry_run=command.dry_run))
             case Optimize():

@@ -194,9 +194,9 @@ def get(fields: object, number: int, kind: type, default: Any = None) -> Any:
     return value
 
 
-SHARED_READ, EXCLUSIVE = 1, 3
+EXCLUSIVE = 3
 _TABLE_LEVEL, _UNSET_OPERATION = 2, 5
-ACQUIRED, WAITING, ABORTED, NOT_ACQUIRED = 1, 2, 3, 4
+ACQUIRED, WAITING, ABORTED = 1, 2, 3
 
 _THROWS: Mapping[str, Mapping[int, str]] = {
     "set_ugi": {1: "MetaException"},

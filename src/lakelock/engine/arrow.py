@@ -236,16 +236,17 @@ class ArrowEngine:
             return done
         group = self._only_group(rows)
         request = WriteRequest("INSERT", partition, tag, application, redoes=True, new_group=group)
-        for hurries in (True, False) if joins else (False,):
+
+        def alone(*, hurries: bool) -> Committed:
             work = partial(self._insert_in, rows=rows, memory=AttemptCache(), small=group is not None, hurries=hurries)
-            try:
-                return with_retries(self._coordinator, request, work)
-            except LockTimeout:
-                if not (hurries and self._coordinator.is_crowded):
-                    raise
-            if (done := self._in_group(rows, tag)) is not None:
-                return done
-        raise AssertionError("the last attempt returns or raises")
+            return with_retries(self._coordinator, request, work)
+
+        try:
+            return alone(hurries=joins)
+        except LockTimeout:
+            if not (joins and self._coordinator.is_crowded):
+                raise
+        return self._in_group(rows, tag) or alone(hurries=False)
 
     def _in_group(self, rows: pa.Table, tag: str) -> Committed | None:
         """Insert together with others; None if this insert is to be done by itself, and nothing of it is there."""

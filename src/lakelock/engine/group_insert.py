@@ -158,9 +158,8 @@ class GroupInsert:
                 return found if found.kind is DecisionKind.COMMIT else None
             rank = self._rank(offer, view, there)
             if view.boundary > offer.since or rank is None:
-                return settle(
-                    table, name, offer.since
-                )  # a part of the log is collected, or the offer was removed: only the table tells
+                # A part of the log is collected, or the offer was removed: only the table tells.
+                return settle(table, name, offer.since)
             if view.head > newest:
                 newest, changed_s = view.head, now_s
             if now_s >= until_s:

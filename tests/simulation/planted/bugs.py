@@ -59,9 +59,9 @@ _OTHERS = (
     Planted(
         "rollback of a collected number",
         "a rollback counts although its number had been used and collected",
-        "occ.rollback:_decide",
-        "if made is Created.OURS and table.log.boundary() < number:",
-        "if made is Created.OURS:",
+        "occ.log:DecisionLog.decide_rollback",
+        "if made is Created.OURS and self.boundary() >= number:",
+        "if False:",
         among=family("blind_reapers"),
         seed=20759,
     ),

@@ -30,7 +30,7 @@ BUGS_OF_OFFERS = (
         "a withdrawal is not decided",
         "whoever gives an insert up only looks whether it is committed",
         "occ.offers:settle",
-        "made = table.log.decide(record)",
+        "made = table.log.decide_rollback(view.head + 1, name, Action.COMMIT, table.writer, table.runtime.uuid())",
         "return None",
         within=100,
         among=GATHERING,
