@@ -12,7 +12,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -54,6 +54,27 @@ Condition: TypeAlias = str | pc.Expression
 Values: TypeAlias = Mapping[str, object]
 """Columns and their new values: a text is SQL, `"price * 2"`, so a literal text is `"'open'"`; other Python values are literals
 (None is null), and a pyarrow expression is computed from the old row."""
+
+
+_INSTEAD: Mapping[str, str] = {
+    **dict.fromkeys(("to_arrow", "to_pyarrow_table", "to_table", "load", "scan"), "table.read()"),
+    **dict.fromkeys(("to_pandas", "toPandas", "df"), "table.read().to_pandas()"),
+    "to_polars": "polars.from_arrow(table.read())",
+    "to_batches": "table.read_batches()",
+    **dict.fromkeys(("count", "num_rows"), "table.read(columns=table.key).num_rows"),
+    "columns": "table.schema.names",
+    **dict.fromkeys(("show", "head"), "print(table.read().slice(0, 20).to_pandas())"),
+    **dict.fromkeys(("where", "filter"), "table.read(where)"),
+    "select": "table.read(columns=[...])",
+    **dict.fromkeys(("write", "append"), "table.insert(rows), or table.upsert(rows) to replace rows with the same key"),
+    "overwrite": "table.overwrite_partitions(rows)",
+    "merge": "table.upsert(rows); merges by other conditions need Spark: LakeTable.merge",
+    "version": "table.history()[0].instant",
+    "optimize": "lakelock optimize PATH, in a terminal",
+    "restore": "lakelock restore PATH --as-of INSTANT, in a terminal",
+    **dict.fromkeys(("vacuum", "clean", "upkeep"), "nothing: old files go by themselves; lakelock clean PATH does it now"),
+}
+"""Names that tables of other libraries have (deltalake, pyiceberg, data frames), and what to type here."""
 
 
 class Every(Enum):
@@ -293,6 +314,12 @@ class Table:
 
     def __repr__(self) -> str:
         return f"Table({self.path!r})"
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            instead = _INSTEAD.get(name)
+            raise AttributeError(f"Table has no {name!r}" + (f"; next: {instead}" if instead else ""), name=name, obj=self)
 
     def _rows(self, rows: Rows) -> pa.Table:
         return rows_of(rows, self._coordinator.schema())

@@ -334,3 +334,17 @@ def test_a_wrong_call_is_an_error_before_any_work_that_says_what_to_type(
     assert isinstance(caught.value, lakelock.LakelockError)
     assert caught.value.hint or error is DuplicateKeyError
     assert rows(goods) == before and len(goods.history()) == 1
+
+
+def test_names_of_other_libraries_say_what_to_type_and_that_works(goods: lakelock.Table) -> None:
+    for name, rows in {"to_arrow": 2, "to_pandas": 2, "count": 2, "num_rows": 2, "scan": 2, "df": 2, "columns": 4}.items():
+        with pytest.raises(AttributeError, match="next: ") as caught:
+            getattr(goods, name)
+        typed = str(caught.value).partition("next: ")[2]
+        found = eval(typed, {"table": goods})
+        assert (found if isinstance(found, int) else len(found)) == rows, name
+    with pytest.raises(AttributeError, match=r"Table has no 'vacuum'; next: nothing: .*lakelock clean PATH"):
+        goods.vacuum()  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match=r"^Table has no 'frobnicate'$"):
+        goods.frobnicate()  # type: ignore[attr-defined]
+    assert not hasattr(goods, "to_pandas")
