@@ -110,7 +110,7 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
         root = spark_path(spark, path, location.uri)
         definition = Definition.of(
             location,
-            arrow_schema(columns_of(spark, schema)),
+            arrow_schema(columns_of(schema)),
             key=key_of(key),
             partition_by=names(partition_by),
             order_by=order_by,

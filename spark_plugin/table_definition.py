@@ -8,7 +8,7 @@ Processes that plan a read or commit a write through `format("lakelock")` import
 
 from __future__ import annotations
 
-from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ByteType,
@@ -21,6 +21,7 @@ from pyspark.sql.types import (
     StructType,
     TimestampNTZType,
     TimestampType,
+    _parse_datatype_string,
 )
 
 from lakelock.errors import InputError
@@ -29,10 +30,11 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.transforms import DAY_US, HOUR_US, Kind, Transform
 
 
-def columns_of(spark: SparkSession, schema: object) -> StructType:
+def columns_of(schema: object) -> StructType:
     """The columns that a caller gives: a schema, a data frame with them, or the text of a schema, which Spark parses."""
     if isinstance(schema, str):
-        return spark.createDataFrame([], schema).schema
+        # Not `createDataFrame`: for `char` and `varchar` that is an internal error of Spark's.
+        schema = _parse_datatype_string(schema)
     found = schema.schema if isinstance(schema, DataFrame) else schema
     if not isinstance(found, StructType):
         raise InputError(

@@ -29,7 +29,7 @@ from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import BucketsRead, ReadKind
 from lakelock.occ.optimize import Optimized, optimize
-from lakelock.occ.reading import QueryType, ReadView
+from lakelock.occ.reading import QueryType, ReadView, ensure_in_order, ensure_not_future
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.restore import Repaired, repair, restore
 from lakelock.occ.retry import run, with_retries
@@ -526,7 +526,7 @@ class ArrowEngine:
 
     def shown(self, as_of: str | None = None, query_type: QueryType = "snapshot") -> ReadView:
         """What a read of the table now, or as of then, shows."""
-        return self._coordinator.shown(None if as_of is None else self._moment(as_of), query_type)
+        return self._coordinator.shown(None if as_of is None else self._past(as_of, "as_of"), query_type)
 
     def pieces(
         self, shown: ReadView, named: Sequence[Resource] = (), where: pc.Expression | None = None, columns: Sequence[str] = ()
@@ -567,6 +567,11 @@ class ArrowEngine:
         """The instant time that a text means; `InputError` for one that means none."""
         return as_of_time(text, self._coordinator.properties.timezone)
 
+    def _past(self, text: str, name: str) -> str:
+        """The same; `InputError` as well if it is still to come."""
+        coordinator = self._coordinator
+        return ensure_not_future(coordinator.table, coordinator.properties.timezone, self._moment(text), name)
+
     def _read_shown(self, shown: ReadView, named: Sequence[Resource], where: pc.Expression | None) -> pa.Table:
         require_condition(where, shown.schema, self._kernels)
         found = self.read_files(files_within(shown.snapshot, named), shown.schema, where)
@@ -577,8 +582,10 @@ class ArrowEngine:
         """What commits changed that completed after the position `since`, and not after `until`: inserted and deleted rows, and
         updated ones before and after. In mode `net` from the first state to the last; `InputError` if that was cleaned.
         """
-        begin = self._moment(since) if since else since
-        return read_feed(self._coordinator, begin, None if until is None else self._moment(until), mode)
+        begin = self._past(since, "since") if since else since
+        end = None if until is None else self._past(until, "until")
+        ensure_in_order(begin, end)
+        return read_feed(self._coordinator, begin, end, mode)
 
     @contextmanager
     def reading(self, partition: Targets = None, where: pc.Expression | None = None) -> Iterator[pa.Table]:

@@ -64,9 +64,11 @@ def test_a_timestamp_is_the_same_instant_in_every_time_zone(spark: SparkSession,
         spark.conf.set("spark.sql.session.timeZone", zone)
 
 
-@pytest.mark.parametrize("kind", ["map<int,string>", "interval day", "void", "variant"])
+@pytest.mark.parametrize("kind", ["map<int,string>", "interval day", "void", "variant", "char(3)", "varchar(3)"])
 def test_a_type_that_a_table_cannot_hold_is_refused_before_anything_is_made(spark: SparkSession, path: str, kind: str) -> None:
-    schema = spark.sql("select 1 id").withColumn("x", F.lit(None) if kind == "void" else F.expr(f"cast(null as {kind})"))
+    schema: DataFrame | str = f"id bigint, x {kind}"  # a frame has no column of char or varchar: Spark makes them strings
+    if "char" not in kind:
+        schema = spark.sql("select 1 id").withColumn("x", F.lit(None) if kind == "void" else F.expr(f"cast(null as {kind})"))
     with pytest.raises(SchemaError, match="x|type"):
         LakeTable.create(spark, path, schema=schema, key="id")
     assert not Path(path).exists() or not any(Path(path).iterdir())
