@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -54,12 +53,13 @@ def seen(page: str, expression: str, folder: Path, *, width: int = 1500, dark: b
     own.write_text(page)
     copy.write_text(page.replace("</body>", f"{asked}</body>"))
     look = [f"--window-size={width},1200", *(["--blink-settings=preferredColorScheme=0"] if dark else [])]
-    _run(f"--screenshot={folder / 'page.png'}", own, look)
-    [answer] = _RESULT.findall(_run("--dump-dom", copy, look))
+    look_at(own, folder, f"--screenshot={folder / 'page.png'}", *look)
+    [answer] = _RESULT.findall(look_at(copy, folder, "--dump-dom", *look))
     return json.loads(unescape(answer))
 
 
-def _run(what: str, page: Path, look: Sequence[str]) -> str:
-    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", *look]
-    command = [browser(), *quiet, f"--user-data-dir={page.parent / 'profile'}", what, page.as_uri()]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+def look_at(page: Path, folder: Path, *options: str) -> str:
+    """What the browser prints with these options once the page has run for a while; its profile is in `folder`."""
+    quiet = ["--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--virtual-time-budget=8000"]
+    command = [browser(), *quiet, *options, f"--user-data-dir={folder / 'profile'}", page.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=180, check=True).stdout
