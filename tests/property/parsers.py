@@ -67,6 +67,7 @@ from lakelock.table.layout_one import commits_in
 from lakelock.table.log_files import BlockHeader, BlockKind, blocks_of
 from lakelock.table.log_rows import add_block
 from lakelock.table.metadata_records import FILES, RecordSchema, files_in, files_records, joined
+from lakelock.table.metadata_stats import ColumnStats, StatsIndex, ValueType, column_stats_records, stats_in
 from lakelock.table.row_versions import ByCommitTime, ByEventTime
 from lakelock.table.service_metadata import (
     CleanedUntil,
@@ -171,16 +172,22 @@ def _metadata_schema() -> RecordSchema:
 
 
 _METADATA = _metadata_schema()
+_COLUMNS = pa.schema([("a", pa.int64()), ("b", pa.string())])
 
 
 def _metadata_record(data: bytes) -> None:
     record = _METADATA.decoded(data, "a record")
     assert _METADATA.decoded(_METADATA.encoded(record), "a record") == record or "nan" in repr(record)
-    assert files_in(joined(FILES, record, record), "a record") == files_in(record, "a record")
+    if record["type"] in (3, 6):
+        stats_in(record)
+    else:
+        assert files_in(joined(FILES, record, record), "a record") == files_in(record, "a record")
 
 
 def _metadata_records() -> Iterable[bytes]:
     yield from map(_METADATA.encoded, files_records({"p=1": {"a": 1, "b": 2}}, {"": ["c"]}).values())
+    stats = {"c": ColumnStats(ValueType(10, 5, 2), -500, 700, 3, 1), "d": ColumnStats(ValueType(7), "a", "b", 3)}
+    yield from map(_METADATA.encoded, column_stats_records("p=1", "a", stats, 2).values())
 
 
 def _old_archive(data: bytes) -> None:
@@ -372,6 +379,8 @@ PARSERS: dict[str, Parser] = {
         Parser("log-file", _log_file, (*_TORN, SchemaError, TableError), tuple(_logs())),
         Parser("hfile", _hfile, _TORN, tuple(_hfiles())),
         Parser("metadata-record", _metadata_record, _TORN, tuple(_metadata_records())),
+        Parser("column-statistics", lambda data: StatsIndex.parse(data, "index.json").of(_COLUMNS), _TORN, (
+            b'{"indexDefinitions": {"column_stats": {"sourceFields": ["a", "b"], "version": "V2"}}}',)),
         Parser("old-archive", _old_archive, _TORN, tuple(_old_archives())),
         Parser("base-file", base_files.read, _TORN, tuple(map(base_files.sample, ("zstd", "none")))),
         Parser("recorded-lock", _stored(layout.LOCK_IDENTITY, recorded_provider), (StorageError, TableError), (
