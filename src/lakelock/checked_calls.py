@@ -32,6 +32,8 @@ _HINTS: Mapping[str, str] = {
     "on": 'give a condition, "target.id = source.id", or the columns to be equal, "id" or ["id", "day"]',
     "query_type": "use snapshot, or read_optimized for base files only (merge-on-read); changes(since) gives changed rows",
     "tag": "give a text for the history, or leave it out",
+    "options": 'settings of lakelock are given by their names here: options={"lock.wait_s": 5}',
+    "settings": 'settings of lakelock are given by their names: settings={"lock.wait_s": 5}',
 }
 """What to type, by the name of the parameter."""
 _ELSEWHERE: Mapping[str, str] = {
@@ -43,6 +45,8 @@ _ELSEWHERE: Mapping[str, str] = {
     "startingTimestamp": "since",
     "endingVersion": "until",
     "endingTimestamp": "until",
+    "settings": "options",
+    "options": "settings",
 }
 """Names of parameters that others have, and ours."""
 _WORDS: Mapping[type, str] = {

@@ -304,6 +304,7 @@ def test_settings_come_from_the_call_and_from_a_file(tmp_path: Path) -> None:
         (lambda t: t.read(version=3), InputError, "no argument 'version'"),
         (lambda t: t.read(as_of=0), InputError, "as_of is 0"),
         (lambda t: t.read(as_of="soon"), InputError, "neither an instant time"),
+        (lambda t: lakelock.open(t.path, options={"lock.wait_s": 5}), InputError, "settings={"),
         (lambda t: t.read(as_of="2999-01-01"), InputError, "as_of is 29990101000000000, which is still to come"),
         (lambda t: t.changes("2999-01-01"), InputError, "since is 29990101000000000, which is still to come"),
         (lambda t: t.changes("2020-01-02", until="2020-01-01"), InputError, "is before since"),
