@@ -12,14 +12,15 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from html import escape
+from typing import TYPE_CHECKING, Any, Protocol
 
 from lakelock.clock import Runtime
 from lakelock.events import Event, EventKind, Events
 from lakelock.texts import counted
 
 if TYPE_CHECKING:
-    from rich.progress import Progress as Bar
+    from IPython.display import DisplayHandle
 
 SHOWN_AFTER_S = 2.0
 """How long a write has gone on before it is shown."""
@@ -95,7 +96,7 @@ class Progress:
         self._operation, self._runtime = operation, runtime
         self._began_s = runtime.monotonic_s()
         self._doing = Doing("beginning", self._began_s)
-        self._bar: Bar | None = None
+        self._screen: Screen | None = None
 
     def tell(self, event: Event) -> None:
         """An event of the table; those of no operation are those of its locks."""
@@ -119,34 +120,70 @@ class Progress:
         now_s, doing = self._runtime.monotonic_s(), self._doing
         if now_s - self._began_s < SHOWN_AFTER_S:
             return
-        bar = self._bar = self._bar or _opened()
-        tasks = doing.tasks
-        bar.update(
-            bar.task_ids[0],
-            description=doing.line(self._operation, now_s - self._began_s, now_s),
-            total=tasks.total if tasks is not None and tasks.total else None,
-            completed=tasks.done if tasks is not None else 0,
-            refresh=True,
-        )
+        if self._screen is None:
+            self._screen = Notebook() if _in_notebook() else Terminal()
+        self._screen.show(doing.line(self._operation, now_s - self._began_s, now_s), doing.tasks)
 
     def close(self) -> None:
         """Take it away, so that nothing is left of it."""
-        if self._bar is not None:
-            self._bar.stop()
+        if self._screen is not None:
+            self._screen.close()
 
 
-def _opened() -> Bar:
-    from rich.console import Console
-    from rich.progress import BarColumn, TextColumn
-    from rich.progress import Progress as Bar
-    from rich.table import Column
+class Screen(Protocol):
+    """Where one write is shown: a line, and a bar where its tasks are known."""
 
-    text = TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis", ratio=1))
-    console = Console(stderr=True, highlight=False)
-    bar = Bar(text, BarColumn(bar_width=16), console=console, transient=True, auto_refresh=False, expand=True)
-    bar.add_task("", total=None)
-    bar.start()
-    return bar
+    def show(self, line: str, tasks: Tasks | None) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Terminal:
+    """The last line of the terminal, while the write runs. Without tasks to count there is no bar: the line needs the room."""
+
+    def __init__(self) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, TextColumn
+        from rich.progress import Progress as Bar
+        from rich.table import Column
+
+        whole = Column(no_wrap=True, overflow="ellipsis", ratio=1)
+        self._line = TextColumn("{task.description}", markup=False, table_column=whole)
+        self._gauge = BarColumn(bar_width=16)
+        console = Console(stderr=True, highlight=False)
+        self._bar = Bar(self._line, console=console, transient=True, auto_refresh=False, expand=True)
+        self._task = self._bar.add_task("", total=None)
+        self._bar.start()
+
+    def show(self, line: str, tasks: Tasks | None) -> None:
+        total, done = (tasks.total or None, tasks.done) if tasks is not None else (None, 0)
+        self._bar.columns = (self._line, self._gauge) if total else (self._line,)
+        self._bar.update(self._task, description=line, total=total, completed=done, refresh=True)
+
+    def close(self) -> None:
+        self._bar.stop()
+
+
+class Notebook:
+    """An output of the cell, which IPython updates. For the same, rich wants ipywidgets, and shows a warning without them."""
+
+    def __init__(self) -> None:
+        self._handle: DisplayHandle | None = None
+
+    def show(self, line: str, tasks: Tasks | None) -> None:
+        known = f' max="{tasks.total}" value="{tasks.done}"' if tasks is not None and tasks.total else ""
+        self._put({"text/plain": line, "text/html": f"<progress{known}></progress> {escape(line)}"})
+
+    def close(self) -> None:
+        self._put({"text/plain": "", "text/html": ""})
+
+    def _put(self, shown: dict[str, Any]) -> None:
+        if self._handle is not None:
+            self._handle.update(shown, raw=True)  # type: ignore[no-untyped-call]
+        else:
+            from IPython.display import display
+
+            self._handle = display(shown, raw=True, display_id=True)  # type: ignore[no-untyped-call]
 
 
 _current: ContextVar[Progress | None] = ContextVar("lakelock_progress", default=None)
@@ -180,6 +217,12 @@ def _has_screen(environment: Mapping[str, str]) -> bool:
     if environment.get(VARIABLE, "").strip().lower() in _OFF:
         return False
     try:
-        return sys.stderr.isatty() or "ipykernel" in sys.modules
+        return sys.stderr.isatty() or _in_notebook()
     except (AttributeError, ValueError):
         return False
+
+
+def _in_notebook() -> bool:
+    """Whether this is the process of a kernel of Jupyter, which shows more than text."""
+    ipython = sys.modules.get("IPython")
+    return ipython is not None and hasattr(ipython.get_ipython(), "kernel")

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import io
 import select
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr
 from pathlib import Path
 
 import pytest
+from IPython.core.displaypub import DisplayPublisher
+from IPython.core.interactiveshell import InteractiveShell
 from tests.api import Coordinator, StorageLocation, SystemRuntime
 from tests.terminal import BOUND_S, seen_until, terminal
+from tests.waiting import eventually
 
 import lakelock
 from lakelock.events import Event, EventKind, Events
-from lakelock.progress import Doing, Tasks, current, shown, text_of
+from lakelock.progress import Doing, Notebook, Tasks, current, shown, text_of
 
 pytestmark = pytest.mark.waits
 
@@ -24,7 +28,7 @@ def test_a_write_that_waits_for_a_lock_says_whose_it_is_and_leaves_nothing_behin
     lakelock.create(path, schema="id bigint", key="id").close()
     other = Coordinator.open(StorageLocation.of(path), application="orders-backfill")
     table = lakelock.open(path, settings={"lock.wait_s": 60}, application="orders-stream")
-    with terminal() as screen, ThreadPoolExecutor(1) as pool:
+    with terminal(columns=80) as screen, ThreadPoolExecutor(1) as pool:
         with other.table.locked(operation="TEST"):
             written = pool.submit(table.insert, [{"id": 1}])
             told = seen_until(screen, "waiting for the lock of job orders-backfill, 2 s")
@@ -37,6 +41,47 @@ def test_a_short_write_shows_nothing(tmp_path: Path) -> None:
     with terminal() as screen:
         table.insert([{"id": 1}])
         assert not select.select([screen], [], [], 0)[0]
+
+
+@pytest.fixture
+def cell() -> Iterator[list[tuple[dict[str, str], bool]]]:
+    """What is shown below a cell of a notebook, and whether it takes the place of what was shown before."""
+    seen: list[tuple[dict[str, str], bool]] = []
+
+    class Shown(DisplayPublisher):  # type: ignore[misc]
+        def publish(self, data: dict[str, str], *_: object, update: bool = False, **__: object) -> None:
+            seen.append((data, update))
+
+    class Shell(InteractiveShell):  # type: ignore[misc]
+        kernel = "as in a kernel of Jupyter"
+
+    shell = Shell.instance(display_pub_class=Shown)
+    yield seen
+    shell.history_manager.end_session()
+    Shell.clear_instance()
+
+
+def test_a_notebook_shows_one_line_below_the_cell_and_empties_it(
+    cell: list[tuple[dict[str, str], bool]], tmp_path: Path
+) -> None:
+    path = str(tmp_path / "t")
+    lakelock.create(path, schema="id bigint", key="id").close()
+    other = Coordinator.open(StorageLocation.of(path), application="a<b")
+    table = lakelock.open(path, settings={"lock.wait_s": 60})
+    with redirect_stderr(io.StringIO()), ThreadPoolExecutor(1) as pool:
+        with other.table.locked(operation="TEST"):
+            written = pool.submit(table.insert, [{"id": 1}])
+            eventually(lambda: any("waiting for the lock" in data["text/plain"] for data, _ in cell))
+        assert written.result(BOUND_S).rows_inserted == 1
+    assert [update for _, update in cell] == [False, *[True] * (len(cell) - 1)]
+    assert any(data["text/html"].startswith("<progress></progress> lakelock: INSERT ") for data, _ in cell)
+    assert any("of job a&lt;b" in data["text/html"] for data, _ in cell)
+    assert cell[-1][0] == {"text/plain": "", "text/html": ""}
+
+
+def test_a_notebook_has_a_bar_of_the_tasks(cell: list[tuple[dict[str, str], bool]]) -> None:
+    Notebook().show("writing", Tasks(7, 3, 12))
+    assert cell == [({"text/plain": "writing", "text/html": '<progress max="12" value="3"></progress> writing'}, False)]
 
 
 @pytest.mark.parametrize("wanted", [True, False])
