@@ -14,15 +14,16 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import count
 from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark import SparkContext, serializers
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -246,21 +247,26 @@ def few_rows(
     """
     spark = frame.sparkSession
     try:
-        ours, query = own_class(spark, "FewRows"), frame._jdf.queryExecution()
-        cost = _Cost.of(query.optimizedPlan(), most_rows, little=little)
+        ours, computed = own_class(spark, "FewRows"), frame
+        plan = _with_values(spark, ours, frame._jdf.queryExecution().analyzed())
+        if plan.nodeName() != "LocalRelation":
+            computed = frame_of(spark, plan)
+            plan = computed._jdf.queryExecution().optimizedPlan()
+        cost = _Cost.of(plan, most_rows, little=little)
         if cost is None or cost.rows > most_rows:
             return None
-        if not cost.local:
-            query = _limited(frame, most_rows + 1, at_once=cost.partitions <= parallelism(spark))
+        rows = ours.held(plan) if cost.local else None
+        query = None if cost.local else _limited(computed, most_rows + 1, at_once=cost.partitions <= parallelism(spark))
     except (Py4JError, PySparkException):  # this Spark's inside is another, or its plan fails, as it will on the executors
         return None
-    try:
-        with nullcontext() if cost.local else running():
-            rows = ours.of(query)
-    except (PySparkException, Py4JJavaError) as error:
-        if "spark.driver.maxResultSize" in str(error):
-            return None
-        raise
+    if rows is None:
+        try:
+            with running():
+                rows = ours.of(query)
+        except (PySparkException, Py4JJavaError) as error:
+            if "spark.driver.maxResultSize" in str(error):
+                return None
+            raise
     if len(rows) > most_rows:
         return None
     try:
@@ -269,6 +275,30 @@ def few_rows(
         return None
     table = arrow_schema(frame.schema).empty_table() if stream is None else pa.ipc.open_stream(bytes(stream)).read_all()
     return FewRows(frame, rows, table) if table.nbytes <= FEW_BYTES else None
+
+
+def _with_values(spark: SparkSession, ours: Any, plan: Any) -> Any:
+    """The plan of a frame that Python made of values, with these in it: Spark would get them by a job with Python workers.
+
+    Other plans as they are.
+    """
+    if plan.nodeName() == "LocalRelation":
+        return plan
+    sent = ours.sent(plan, FEW_BYTES)
+    if sent is None:
+        return plan
+    context: Any = spark.sparkContext
+    size = max(1, min(sent[1] // sent[3], context._batchSize or 1024))
+    return sent[0] if bytes(sent[2]) == _passing_on(size) else plan
+
+
+@cache
+def _passing_on(size: int) -> bytes:
+    """What `createDataFrame` has Python workers call on values that it has sent in batches of this size: the identity."""
+    context, pickling = SparkContext._active_spark_context, serializers  # type: Any, Any
+    sent = pickling.BatchedSerializer(context._unbatched_serializer, size)
+    passed = pickling.AutoBatchedSerializer(pickling.CPickleSerializer())
+    return bytes(pickling.CloudPickleSerializer().dumps((context.emptyRDD()._pickled().func, None, sent, passed)))
 
 
 def _limited(frame: DataFrame, most: int, *, at_once: bool) -> Any:

@@ -341,8 +341,10 @@ def prepared_keys(attempt: Attempt, df: DataFrame, *, partition: bool = True) ->
 
 def _named(df: DataFrame, names: Sequence[str]) -> DataFrame:
     """Those of these columns that the frame has, in whatever case, under these names."""
+    if df.columns == list(names):
+        return df
     there = {name: spelled(name, df.columns) for name in names}
-    return df.select(*[column(given).alias(name) for name, given in there.items() if given is not None])
+    return df.selectExpr(*[f"{quoted(given)} AS {quoted(name)}" for name, given in there.items() if given is not None])
 
 
 def _only(schema: TableSchema, names: Sequence[str]) -> TableSchema:
@@ -351,7 +353,12 @@ def _only(schema: TableSchema, names: Sequence[str]) -> TableSchema:
 
 def column(name: str) -> Column:
     """The column of exactly this name, whatever characters the name has."""
-    return F.col("`" + name.replace("`", "``") + "`")
+    return F.col(quoted(name))
+
+
+def quoted(name: str) -> str:
+    """The name as SQL has it, whatever characters it has."""
+    return "`" + name.replace("`", "``") + "`"
 
 
 Write = Callable[[Attempt], Written]

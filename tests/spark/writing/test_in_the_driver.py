@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
+from decimal import Decimal
+
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -89,6 +92,48 @@ def test_rows_that_are_few_are_computed_once(spark: SparkSession, path: str) -> 
         source = spark.createDataFrame(spark.sparkContext.parallelize(range(3), 2).map(counted), COLUMNS)
         table.merge(source, ["id", "p"]).when_matched_update_all().when_not_matched_insert_all().execute()
         assert (ran_on(table), computed.value, len(content(table))) == (["driver"], 3, 3)
+
+
+KINDS = "id long, p string, s struct<d: date, t: timestamp>, m map<string, decimal(10, 2)>, b array<binary>, n timestamp_ntz"
+
+
+def test_values_of_python_are_written_without_a_job(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> None:
+    day, moment = dt.date(2026, 11, 29), dt.datetime(2026, 11, 29, 1, 2, 3, 4)
+    some = (1, "a", (day, moment), {"k": Decimal("1.50")}, [b"x", None], moment)
+    values = [some, (2, "b", None, {}, None, None), (3, None, (None, None), None, [], moment)]
+    found = []
+    for driver_rows in (0, 10):
+        path, jobs = str(tmp_path_factory.mktemp("table") / "table"), _Jobs(spark)
+        frame = spark.createDataFrame(values, KINDS)
+        options = {"write.driver_rows": driver_rows}
+        with LakeTable.create(spark, path, schema=frame, key="id", partition_by="p", options=options) as table:
+            table.insert(frame)
+            table.upsert(frame.where("id < 3").withColumn("p", F.upper("p")))
+            table.upsert(spark.createDataFrame(values[:1], KINDS))
+            found.append((content(table), jobs.count() > 0))
+    assert len(found[0][0]) == 5
+    assert found == [(found[0][0], True), (found[0][0], False)]
+
+
+def test_values_that_a_function_of_the_user_changes_are_computed_with_it(spark: SparkSession, path: str) -> None:
+    sent = spark.sparkContext.parallelize([(1, "a", 1), (2, "a", 2)], 2)
+    with made(spark, path) as table:
+        table.insert(spark.createDataFrame(sent, COLUMNS))
+        table.insert(sent.map(lambda row: (row[0] + 10, row[1], row[2])).toDF(COLUMNS))
+        table.insert(sent.flatMap(lambda row: [row, row]).filter(lambda row: row[0] == 2).toDF(COLUMNS))
+        assert content(table) == [(1, "a", 1), (11, "a", 1), (12, "a", 2), (2, "a", 2), (2, "a", 2), (2, "a", 2)]
+        assert set(ran_on(table)) == {"driver"}
+
+
+class _Jobs:
+    """Counts the jobs that the session runs from now on."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._scheduler = spark.sparkContext._jsc.sc().dagScheduler()  # type: ignore[attr-defined]
+        self._before = self._scheduler.numTotalJobs()
+
+    def count(self) -> int:
+        return int(self._scheduler.numTotalJobs() - self._before)
 
 
 def test_few_rows_for_many_files_go_on_to_the_executors(spark: SparkSession, path: str) -> None:
