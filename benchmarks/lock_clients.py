@@ -18,7 +18,7 @@ from tests.servers import S3_OPTIONS
 from lakelock.clock import SystemRuntime
 from lakelock.providers.hive_metastore.client import Calls
 from lakelock.providers.hive_metastore.connection import Address, Wire
-from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.settings.sections import HiveMetastoreSettings
 from lakelock.storage.local import LocalStorage
 
 if TYPE_CHECKING:

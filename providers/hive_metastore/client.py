@@ -27,7 +27,7 @@ from lakelock.providers.hive_metastore.connection import (
     log_in,
     mechanism,
 )
-from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.settings.sections import HiveMetastoreSettings
 
 BOOL, BYTE, DOUBLE, I16, I32, I64, STRING, STRUCT, MAP, SET, LIST = 2, 3, 4, 6, 8, 10, 11, 12, 13, 14, 15
 """Thrift's numbers of the types of fields."""

@@ -21,7 +21,7 @@ from typing import Any, Protocol, cast
 from lakelock.clock import Runtime
 from lakelock.errors import ProviderRefused, SettingsError
 from lakelock.providers.connections import tls_context
-from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.settings.sections import HiveMetastoreSettings
 
 LONGEST_MESSAGE = 16 << 20
 """No answer that a lock needs comes near this; whatever sends a longer one is not a metastore."""

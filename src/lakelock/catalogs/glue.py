@@ -9,7 +9,7 @@ from lakelock.catalogs.base import Column, Entry, TableName, Values
 from lakelock.clock import Runtime
 from lakelock.errors import CatalogError
 from lakelock.providers.connections import aws_client
-from lakelock.settings.catalog import CatalogSettings
+from lakelock.settings.sections import CatalogSettings
 from lakelock.texts import counted
 
 ADDED_AT_ONCE, DROPPED_AT_ONCE = 100, 25

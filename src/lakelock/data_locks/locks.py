@@ -35,7 +35,7 @@ from lakelock.providers.base import (
 )
 from lakelock.providers.taking_back import TakingBack
 from lakelock.settings import Settings
-from lakelock.settings.data_locks import DataLockSettings
+from lakelock.settings.sections import DataLockSettings
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.texts import command

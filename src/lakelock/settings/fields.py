@@ -6,7 +6,7 @@ The same declaration parses text, checks values, explains them and documents the
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
 from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
@@ -179,3 +179,20 @@ def _bad(row: SettingRow, raw: object, where: str, rule: str, suggestion: str = 
     shown = "***" if row.secret else repr(raw)
     example = f"the default is {row.default!r}: {row.doc[:1].lower()}{row.doc[1:]}"
     return SettingsError(f"{_named(row, where)} is {shown} but {rule}{suggestion}", hint=example, key=row.key)
+
+
+@dataclass(frozen=True)
+class Refused:
+    """A value that is understood but cannot be used; an error only if nothing stronger replaces it."""
+
+    why: str
+    hint: str
+
+
+@dataclass(frozen=True)
+class FileSettings:
+    """What a file says: value and the key as it stands in the file, by our key; and remarks on what was left out."""
+
+    path: str
+    values: Mapping[str, tuple[object, str]]
+    warnings: tuple[str, ...] = ()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from lakelock.errors import CorruptTableError, SettingsError
 from lakelock.parsing import parse_java_properties
-from lakelock.settings.given import FileSettings
+from lakelock.settings.fields import FileSettings
 from lakelock.settings.hudi import from_hudi_properties
 
 if sys.version_info >= (3, 11):

@@ -9,9 +9,8 @@ import os
 from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
-from lakelock.settings.given import FileSettings, Refused
+from lakelock.settings.fields import FileSettings, Refused
 from lakelock.settings.hive import HIVE_KEYS
-from lakelock.settings.hudi_index import INDEX_KEYS, index_of
 from lakelock.texts import did_you_mean
 
 _LOCK = "hoodie.write.lock."
@@ -138,10 +137,10 @@ def from_hudi_properties(path: str, properties: Mapping[str, str]) -> FileSettin
         # Java's default. Another region would be another lock.
         values["lock.options.region_name"] = (os.environ.get("AWS_REGION") or "us-east-1", f"{_REGION} as Java has it")
     values |= {key: (properties[key], key) for key in HIVE_KEYS if key in properties}
-    index = index_of(properties)
+    index = _index_of(properties)
     if index is not None:
         values["write.index"] = index
-        used |= {key for key in INDEX_KEYS if key in properties}
+        used |= {key for key in _INDEX_KEYS if key in properties}
     return FileSettings(path, values, (*warnings, *_left_out(path, properties, used, scheme)))
 
 
@@ -314,3 +313,47 @@ _WITHOUT_EFFECT: Mapping[str, str] = {
     "hoodie.write.lock.app_id": "the lock shows the Spark application by itself",
     "hoodie.metadata.enable": "the table itself says whether it has one, and lakelock does not write a table that has",
 }
+
+
+_INDEX_TYPE, _INDEX_ENGINE = "hoodie.index.type", "hoodie.index.bucket.engine"
+_BUCKET_COUNT, _BUCKET_FIELDS = "hoodie.bucket.index.num.buckets", "hoodie.bucket.index.hash.field"
+_INDEX_EXPRESSIONS, _INDEX_RULE = "hoodie.bucket.index.partition.expressions", "hoodie.bucket.index.partition.rule.type"
+_INDEX_MOVES = {
+    "GLOBAL_SIMPLE": "hoodie.simple.index.update.partition.path",
+    "GLOBAL_BLOOM": "hoodie.bloom.index.update.partition.path",
+}
+_INDEX_KEYS = (
+    _INDEX_TYPE,
+    _INDEX_ENGINE,
+    _BUCKET_COUNT,
+    _BUCKET_FIELDS,
+    _INDEX_EXPRESSIONS,
+    _INDEX_RULE,
+    *_INDEX_MOVES.values(),
+)
+_JAVAS_COUNT = "256"
+
+
+def _index_of(properties: Mapping[str, str]) -> tuple[object, str] | None:
+    """The value of `write.index` and the key that it is from; None where the file chooses no index that a table records.
+
+    lakelock uses the same buckets as the Java writer, or moves rows as it does.
+    """
+    said = {key: properties.get(key, "").strip() for key in _INDEX_KEYS}
+    if moves := _INDEX_MOVES.get(said[_INDEX_TYPE].upper()):
+        if said[moves].lower() not in ("", "true"):
+            hint = "lakelock moves such a row to the partition that its new version names, as Hudi does by default"
+            return Refused(f"{moves}={said[moves]} leaves a row in the partition of its first version", hint), moves
+        return "global", _INDEX_TYPE
+    if said[_INDEX_TYPE].upper() != "BUCKET":
+        return None
+    if said[_INDEX_ENGINE].upper() not in ("", "SIMPLE"):
+        hint = f"lakelock writes buckets of {_INDEX_ENGINE}=SIMPLE; it reads the others"
+        return Refused(
+            f"{_INDEX_ENGINE}={said[_INDEX_ENGINE]} moves rows between buckets in ways that lakelock does not follow", hint
+        ), _INDEX_ENGINE
+    if said[_INDEX_EXPRESSIONS]:
+        hint = "lakelock writes tables with the same number of buckets in each partition; it reads the others"
+        return Refused(f"{_INDEX_EXPRESSIONS} gives partitions different numbers of buckets", hint), _INDEX_EXPRESSIONS
+    fields = f":{said[_BUCKET_FIELDS]}" if said[_BUCKET_FIELDS] else ""
+    return f"bucket:{said[_BUCKET_COUNT] or _JAVAS_COUNT}{fields}", _BUCKET_COUNT if said[_BUCKET_COUNT] else _INDEX_TYPE

@@ -9,32 +9,33 @@ from pathlib import Path
 from typing import Any
 
 from lakelock.errors import SettingsError
-from lakelock.settings.catalog import CatalogSettings
-from lakelock.settings.data_locks import DataLockSettings
-from lakelock.settings.fields import LOCK_OPTIONS, SettingRow, parse, section_rows
+from lakelock.settings.fields import LOCK_OPTIONS, Refused, SettingRow, parse, section_rows
 from lakelock.settings.file import read_settings_file
-from lakelock.settings.given import Refused
 from lakelock.settings.hive import HIVE_KEYS, from_hive
-from lakelock.settings.hive_metastore import HiveMetastoreSettings
 from lakelock.settings.hudi import from_hudi_properties
-from lakelock.settings.optimize import OptimizeSettings
 from lakelock.settings.removed import REMOVED
 from lakelock.settings.secrets import MASK, masked
 from lakelock.settings.sections import (
     SECTIONS,
+    ArchiveSettings,
+    CatalogSettings,
     CheckpointSettings,
+    CleanSettings,
     ConcurrencySettings,
+    DataLockSettings,
     DecisionSettings,
     HeartbeatSettings,
+    HiveMetastoreSettings,
     ListingSettings,
     LockSettings,
+    OptimizeSettings,
     RetrySettings,
     StatisticsSettings,
     TransactionSettings,
+    UpkeepSettings,
     WriteSettings,
     settings_reference,
 )
-from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
 from lakelock.texts import nearest
 
 _log = logging.getLogger("lakelock")

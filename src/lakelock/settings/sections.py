@@ -7,16 +7,12 @@ before any work. Things that do work (clock, storage, lock provider) are handed 
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
 from lakelock.errors import SettingsError
-from lakelock.settings.catalog import CatalogSettings
-from lakelock.settings.data_locks import DataLockSettings
 from lakelock.settings.fields import Section, SettingRow, constant, section_rows, setting
-from lakelock.settings.hive_metastore import HiveMetastoreSettings
-from lakelock.settings.optimize import OptimizeSettings
-from lakelock.settings.upkeep import ArchiveSettings, CleanSettings, UpkeepSettings
 
 PARALLEL_REQUESTS = 16
 """The default of `listing.parallel_requests`, for reads without a table's settings at hand."""
@@ -291,6 +287,290 @@ class WriteSettings(Section):
         "Let a merge whose condition does not equate the key insert rows whose key the table has already, as insert does; "
         "otherwise their keys are looked up, and one that is there is an error",
     )
+
+
+@dataclass(frozen=True)
+class DataLockSettings(Section):
+    """Shared and exclusive locks on partitions, held for a whole write, with `concurrency.mode = "PESSIMISTIC"`."""
+
+    section: ClassVar[str] = "data_locks"
+    attempts: int = setting(
+        600,
+        "How many times a request is tried before LockTimeout; 1 means it is granted or refused at once",
+        at_least=1,
+        at_most=1_000_000,
+    )
+    sleep_s: float = setting(
+        1.0, "Pause between two attempts; a service that notifies ends it early", unit="s", at_least=0.01, at_most=3_600
+    )
+    lease_s: float = setting(
+        60.0,
+        "A holder that is silent for this long may be replaced; at least three times renew_s",
+        unit="s",
+        at_least=1,
+        at_most=3_600,
+    )
+    renew_s: float = setting(20.0, "How often a holder renews its lease", unit="s", at_least=0.1, at_most=1_200)
+    escalate_above: int = setting(
+        2_000,
+        "A request for more partitions than this takes one exclusive lock on what they have in common instead",
+        unit="partitions",
+        at_least=1,
+        at_most=100_000,
+    )
+
+    @property
+    def wait_s(self) -> float:
+        """How long a request waits in total."""
+        return (self.attempts - 1) * self.sleep_s
+
+    def check_together(self) -> None:
+        if self.lease_s < 3 * self.renew_s:
+            raise SettingsError(
+                f"data_locks.lease_s ({self.lease_s:g} s) must be at least three times data_locks.renew_s ({self.renew_s:g} s)",
+                hint=f"set data_locks.renew_s to {self.lease_s / 3:.3g} or less, or data_locks.lease_s to {3 * self.renew_s:g}",
+                key="data_locks.lease_s",
+            )
+
+
+@dataclass(frozen=True)
+class CleanSettings(Section):
+    """Which old versions of the data stay readable, with the names that Hudi has for the policies."""
+
+    section: ClassVar[str] = "clean"
+    policy: Literal["KEEP_LATEST_COMMITS", "KEEP_LATEST_BY_HOURS", "KEEP_LATEST_FILE_VERSIONS"] = setting(
+        "KEEP_LATEST_BY_HOURS",
+        "What is kept besides the current rows: by commits, by hours, or a number of files of each file group",
+    )
+    keep_commits: int = setting(
+        10, "Number of commits as of which the table stays readable, for KEEP_LATEST_COMMITS", at_least=1, at_most=1_000_000
+    )
+    keep_hours: float = setting(
+        168.0,
+        "How far back the table stays readable, for KEEP_LATEST_BY_HOURS",
+        unit="hours",
+        at_least=0,
+        at_most=876_000,
+    )
+    keep_versions: int = setting(
+        3, "Files that each file group keeps, for KEEP_LATEST_FILE_VERSIONS", at_least=1, at_most=1_000_000
+    )
+    readers_s: float = setting(
+        3_600.0,
+        "An old file stays for at least this long after the commit that replaced it, for readers that still use it",
+        unit="s",
+        at_least=0,
+        at_most=31_536_000,
+    )
+
+
+@dataclass(frozen=True)
+class ArchiveSettings(Section):
+    """How long the active timeline gets before its oldest instants move to the history."""
+
+    section: ClassVar[str] = "archive"
+    min_commits: int = setting(20, "Commits that stay on the active timeline", at_least=2, at_most=1_000_000)
+    max_commits: int = setting(
+        30, "Commits on the active timeline above which the oldest are archived", at_least=2, at_most=1_000_000
+    )
+    min_age_s: float = setting(
+        600.0,
+        "An instant is archived no sooner than this after it completed, so that no request for it is still in flight",
+        unit="s",
+        at_least=0,
+        at_most=31_536_000,
+    )
+    merge_files: int = constant(
+        10, "Number of files of one level of the history that are merged into one of the next level", at_least=2, at_most=1_000
+    )
+
+    def check_together(self) -> None:
+        if self.min_commits > self.max_commits:
+            raise SettingsError(
+                f"archive.min_commits ({self.min_commits}) is greater than archive.max_commits ({self.max_commits})",
+                hint="lower the first or raise the second",
+                key="archive.min_commits",
+            )
+
+
+@dataclass(frozen=True)
+class UpkeepSettings(Section):
+    """Cleaning, archiving and tidying up, as one run alongside live writers."""
+
+    section: ClassVar[str] = "upkeep"
+    auto: bool = setting(True, "Run upkeep after a commit when it is due; if this is off, run `lakelock upkeep` regularly")
+    every_commits: int = setting(
+        20, "Upkeep is due after each commit whose decision number is a multiple of this", at_least=1, at_most=1_000_000
+    )
+    budget_s: float = setting(
+        10.0, "How long one run begins new work; the next run does the rest", unit="s", at_least=0.1, at_most=86_400
+    )
+
+
+MIB = 1 << 20
+
+
+@dataclass(frozen=True)
+class OptimizeSettings(Section):
+    """Joining small files into bigger ones, with `table.optimize().execute()`."""
+
+    section: ClassVar[str] = "optimize"
+    small_file_bytes: int = setting(
+        64 * MIB, "Files below this size are joined with others of their partition", unit="bytes", at_least=1
+    )
+    target_file_bytes: int = setting(128 * MIB, "Approximate size of the joined files", unit="bytes", at_least=1)
+    commit_bytes: int = setting(
+        4096 * MIB,
+        "One commit of optimize rewrites about this much; a conflicting write undoes no more than that",
+        unit="bytes",
+        at_least=1,
+    )
+
+    def check_together(self) -> None:
+        if self.target_file_bytes < self.small_file_bytes:
+            raise SettingsError(
+                f"optimize.target_file_bytes ({self.target_file_bytes}) is less than optimize.small_file_bytes "
+                f"({self.small_file_bytes}), so joined files would still count as small",
+                hint="raise the first or lower the second",
+                key="optimize.target_file_bytes",
+            )
+
+
+_NEEDED = {"PLAIN": ("user", "password"), "DIGEST": ("delegation_token",), "KERBEROS": ("principal",)}
+_OF_ONE_AUTH = {"PLAIN": ("password",), "DIGEST": ("delegation_token",), "KERBEROS": ("principal", "keytab")}
+
+
+@dataclass(frozen=True)
+class HiveMetastoreSettings(Section):
+    """How a metastore is reached, for `lock.provider = "hive_metastore://..."` and `catalog.type = "hive_metastore"`."""
+
+    section: ClassVar[str] = "hive_metastore"
+    uris: str = setting(
+        "",
+        "Metastores as Hive lists them (thrift://host:port, separated by commas), when lock.provider names no host",
+        in_repr=False,
+    )
+    uri_selection: Literal["random", "sequential"] = setting(
+        "random", "Which metastore of several is tried first: any, or always the first of the list"
+    )
+    connect_rounds: int = constant(3, "How many times all metastores are tried in turn", at_least=1, at_most=100)
+    connect_delay_s: float = constant(1.0, "Pause between two rounds in which no metastore answered", at_least=0, at_most=600)
+    socket_timeout_s: float = setting(
+        10.0, "How long to wait for a connection and for each answer", unit="s", at_least=0.05, at_most=3_600
+    )
+    socket_lifetime_s: float = setting(
+        0.0, "A connection that is older than this is replaced before the next call; 0 keeps it", unit="s", at_least=0
+    )
+    failure_retries: int = constant(
+        1, "How many times a call that may be repeated is sent again, on a new connection", at_least=0, at_most=100
+    )
+    failure_delay_s: float = constant(0.1, "Pause before a call is sent again to the metastore", at_least=0, at_most=600)
+    transport: Literal["buffered", "framed"] = setting(
+        "buffered", "Use framed where the server has hive.metastore.thrift.framed.transport.enabled"
+    )
+    protocol: Literal["binary", "compact"] = setting(
+        "binary", "Use compact where the server has hive.metastore.thrift.compact.protocol.enabled"
+    )
+    set_ugi: bool = constant(True, "Tell the metastore the user's name where auth is NONE")
+    auth: Literal["NONE", "PLAIN", "DIGEST", "KERBEROS"] = setting(
+        "NONE", "How to log in: PLAIN with user and password, DIGEST with a delegation token, KERBEROS with a ticket"
+    )
+    user: str = setting(
+        "", "Name to log in with; empty means the user of this process, with KERBEROS the owner of the ticket or keytab"
+    )
+    password: str = setting("", "Password for auth PLAIN", secret=True, in_repr=False)
+    delegation_token: str = setting(
+        "", "Delegation token of the metastore as Hadoop writes it for URLs, for auth DIGEST", secret=True, in_repr=False
+    )
+    principal: str = setting("", "Kerberos principal of the metastore, such as hive/_HOST@EXAMPLE.ORG")
+    keytab: str = setting("", "Keytab to get Kerberos tickets with; empty uses the tickets that kinit got")
+    tls: bool = setting(False, "Encrypt the connection; the server's certificate and name are checked")
+    tls_ca_file: str = setting("", "Certificates to trust, as a PEM file; empty means those of the system")
+    tls_certificate_file: str = setting("", "Certificate to show to the server, as a PEM file")
+    tls_key_file: str = setting("", "Private key of that certificate, as a PEM file")
+
+    def check_together(self) -> None:
+        missing = [name for name in _NEEDED.get(self.auth, ()) if not getattr(self, name)]
+        if missing:
+            raise SettingsError(
+                f"hive_metastore.auth is {self.auth}, but hive_metastore.{missing[0]} is not set",
+                hint=f"set hive_metastore.{missing[0]}",
+                key=f"hive_metastore.{missing[0]}",
+            )
+        for auth, names in _OF_ONE_AUTH.items():
+            if self.auth != auth:
+                self.refuse_unused(
+                    names,
+                    f"hive_metastore.auth is {self.auth}, which does not use it",
+                    instead=f"set hive_metastore.auth = {auth}",
+                    key="hive_metastore.auth",
+                )
+        if self.auth != "NONE" and self.transport == "framed":
+            raise SettingsError(
+                f"hive_metastore.transport is framed, but with auth {self.auth} the login has its own framing",
+                hint="leave hive_metastore.transport out",
+                key="hive_metastore.transport",
+            )
+        if self.tls_key_file and not self.tls_certificate_file:
+            raise SettingsError(
+                "hive_metastore.tls_key_file is set without its certificate",
+                hint="set hive_metastore.tls_certificate_file",
+                key="hive_metastore.tls_certificate_file",
+            )
+        if not self.tls:
+            self.refuse_unused(
+                ("tls_ca_file", "tls_certificate_file"),
+                "hive_metastore.tls is not: the connection would not be encrypted",
+                instead="set hive_metastore.tls = true",
+                key="hive_metastore.tls",
+            )
+
+
+_NAME_IN_CATALOG = re.compile(r"[A-Za-z0-9_]{1,128}(\.[A-Za-z0-9_]{1,128})?")
+
+
+@dataclass(frozen=True)
+class CatalogSettings(Section):
+    """The catalog in which engines find the table by its name; it is told of each commit."""
+
+    section: ClassVar[str] = "catalog"
+    type: Literal["none", "hive_metastore", "glue"] = setting(
+        "none", "Which catalog is told: a Hive metastore, AWS Glue's data catalog, or none"
+    )
+    table: str = setting(
+        "", "The table's name there, such as sales.orders; sales alone takes the name that the table has itself"
+    )
+    uris: str = setting(
+        "",
+        "Metastores as Hive lists them (thrift://host:port, separated by commas); empty means hive_metastore.uris. The section "
+        "hive_metastore says how to log in",
+        in_repr=False,
+    )
+    timeout_s: float = setting(
+        10.0, "How long telling the catalog may take after a commit; the next commit tells the rest", unit="s", at_least=0.1,
+        at_most=3_600,
+    )  # fmt: skip
+    create_database: bool = setting(True, "Make the database when it is missing")
+    s3_scheme: Literal["auto", "s3", "s3a"] = setting(
+        "auto", "How the catalog spells paths on S3: auto is s3a in a metastore, which has Hadoop's client, and s3 in Glue"
+    )
+    region: str = setting("", "AWS region of Glue; empty means that of the environment or profile, as for the AWS tools")
+    endpoint_url: str = setting("", "Endpoint of Glue to use instead of the region's, for VPC endpoints and for tests")
+    catalog_id: str = setting("", "Account whose Glue catalog is used; empty means the account of the credentials")
+
+    def check_together(self) -> None:
+        if self.table and not _NAME_IN_CATALOG.fullmatch(self.table):
+            raise SettingsError(
+                f"catalog.table is {self.table[:300]!r}, which is not the name of a table in a catalog",
+                hint="write database.table, in letters, digits and _, such as sales.orders",
+                key="catalog.table",
+            )
+        if self.table and self.type == "none":
+            raise SettingsError(
+                f"catalog.table is {self.table}, but catalog.type names no catalog",
+                hint="set catalog.type to hive_metastore or glue",
+                key="catalog.type",
+            )
 
 
 SECTIONS: tuple[type[Section], ...] = (

@@ -18,7 +18,7 @@ from lakelock.data_locks import TABLE, LockRequest, Mode
 from lakelock.data_locks.locks import Wanted, holding_several
 from lakelock.data_locks.operations import locks_of
 from lakelock.errors import InputError, LockTimeout
-from lakelock.settings.data_locks import DataLockSettings
+from lakelock.settings.sections import DataLockSettings
 
 RUNTIME = SystemRuntime()
 P1, P2 = Resource.of("p=1"), Resource.of("p=2")

@@ -28,7 +28,7 @@ from lakelock.data_locks import open_data_locks
 from lakelock.data_locks.locks import Wanted, holding_several
 from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, ProviderUnavailable, StorageUnavailable
 from lakelock.settings import Settings
-from lakelock.settings.data_locks import DataLockSettings
+from lakelock.settings.sections import DataLockSettings
 from lakelock.testing import ManualRuntime
 from lakelock.testing.lock_processes import Worker
 

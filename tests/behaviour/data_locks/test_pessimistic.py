@@ -31,7 +31,7 @@ from tests.waiting import eventually
 from lakelock.conflict import Conflict
 from lakelock.errors import ConflictError, InputError, LockTimeout, ProviderMismatch
 from lakelock.settings import ConcurrencySettings, Settings
-from lakelock.settings.data_locks import DataLockSettings
+from lakelock.settings.sections import DataLockSettings
 
 LOCKED = replace(
     QUICK,

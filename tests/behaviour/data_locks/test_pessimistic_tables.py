@@ -15,7 +15,7 @@ from tests.waiting import eventually
 from lakelock.errors import InputError, LockTimeout
 from lakelock.occ.data_locking import holding_together
 from lakelock.settings import ConcurrencySettings
-from lakelock.settings.data_locks import DataLockSettings
+from lakelock.settings.sections import DataLockSettings
 
 LOCKED = replace(
     QUICK,

@@ -13,7 +13,7 @@ from lakelock.admin.manual_changes import migrate, plan_migration, read_audit
 from lakelock.errors import LeaseLost, LockError, LockTimeout, ProviderMismatch
 from lakelock.occ import recorded_lock
 from lakelock.occ.recorded_lock import recorded_provider
-from lakelock.settings.data_locks import DataLockSettings
+from lakelock.settings.sections import DataLockSettings
 
 OLD = "storage:.hoodie/.locks/table_lock.json"
 ELSEWHERE = replace(QUICK, lock=replace(QUICK.lock, provider="redis://127.0.0.1:1/0"))

@@ -15,7 +15,7 @@ from tests.behaviour.tables import QUICK, SCHEMA, Recorder, leftovers, new_table
 from lakelock.engine.multi_table import snapshot, transaction
 from lakelock.errors import LockTimeout
 from lakelock.settings import ConcurrencySettings, RetrySettings
-from lakelock.settings.data_locks import DataLockSettings
+from lakelock.settings.sections import DataLockSettings
 
 LOCKED = replace(
     QUICK,

@@ -15,7 +15,7 @@ from tests.tuning import settings_of
 
 from lakelock.providers.hive_metastore.client import Calls, LockRow
 from lakelock.providers.hive_metastore.connection import Address, Wire
-from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.settings.sections import HiveMetastoreSettings
 from lakelock.testing.service import LOOPBACK, Service
 
 LEASE_S = 1.5

@@ -16,7 +16,7 @@ from tests.servers.locks.metastore_proxy import MetastoreProxy
 from lakelock.errors import ProviderUnavailable
 from lakelock.providers.hive_metastore.client import Calls, LockRow, MetastoreClient, ServerError
 from lakelock.providers.hive_metastore.connection import Address
-from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.settings.sections import HiveMetastoreSettings
 
 _BREAKS_IT = "it's"
 

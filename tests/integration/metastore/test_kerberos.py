@@ -17,7 +17,7 @@ from tests.waiting import eventually
 from lakelock.errors import LockTimeout, ProviderRefused, ProviderUnavailable
 from lakelock.providers.hive_metastore.client import MetastoreClient
 from lakelock.providers.hive_metastore.connection import Address
-from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.settings.sections import HiveMetastoreSettings
 
 pytestmark = pytest.mark.timeout(600)  # the first time on a machine includes an installation
 _numbers = count(1)

@@ -16,7 +16,7 @@ from lakelock.providers.hive_metastore.client import ACQUIRED, EXCLUSIVE, Calls,
 from lakelock.providers.hive_metastore.connection import Address, DigestMd5, LoginRefused, Wire, WireError, digest_credentials
 from lakelock.providers.hive_metastore.requests import LONGEST_TEXT, Agent, Place, Progress, Watch, holder_of, is_of
 from lakelock.settings import Settings
-from lakelock.settings.hive_metastore import HiveMetastoreSettings
+from lakelock.settings.sections import HiveMetastoreSettings
 
 JAVA_LOCK = (
     "80010001000000046c6f636b000000020c00010f00010c0000000108000100000003080002000000020b0003000000036462310b000400000003"
