@@ -16,6 +16,7 @@ WRITERS ?= 8
 STORE   ?=
 SECONDS ?= 60
 FULL   ?=
+QUICK  ?=
 
 export PYSPARK_PYTHON        := $(abspath $(BIN)/python)
 export PYSPARK_DRIVER_PYTHON := $(PYSPARK_PYTHON)
@@ -31,7 +32,7 @@ SOURCES := pyproject.toml README.md $(shell find $(addsuffix /.,$(FOLDERS)) -nam
 
 RUN_STAGES = $(BIN)/python .ci/run_stages.py --jobs $(JOBS)
 
-.PHONY: help demo test lint types layers classes servers tests coverage interop simulate soak fuzz docs site format java clean
+.PHONY: help demo test lint types layers classes servers tests coverage interop simulate soak bench fuzz docs site format java clean
 .NOTPARALLEL:
 .DEFAULT_GOAL := help
 
@@ -76,6 +77,9 @@ simulate: $(VENV)/.test ## simulated histories with faults, on all cores; SEEDS=
 soak: $(VENV)/.test ## processes of mixed load, killed and paused now and then; MINUTES=30, WRITERS=8
 	$(BIN)/python -m tests.faults.soak.run --minutes $(MINUTES) --writers $(WRITERS)
 
+bench: java $(VENV)/.bench ## all benchmarks beside other tools, into the page; some hours. QUICK=1: five minutes, printed; ARGS="growth locks" for some
+	$(BIN)/python -m benchmarks $(if $(QUICK),--quick) $(ARGS)
+
 fuzz: $(VENV)/.test ## every parser with inputs that atheris makes, each for SECONDS=60; ARGS=decision for one of them
 	$(BIN)/python -m tests.property.fuzz $(ARGS) --seconds $(SECONDS) --corpus .fuzz
 
@@ -109,7 +113,7 @@ $(VENV)/.python:
 	@touch $@
 
 # pip builds in the tree and would pack modules that were deleted since the last build: remove what it left there.
-$(VENV)/.demo $(VENV)/.test: $(VENV)/.%: $(VENV)/.python $(SOURCES)
+$(VENV)/.bench $(VENV)/.demo $(VENV)/.test: $(VENV)/.%: $(VENV)/.python $(SOURCES)
 	rm -rf build src/lakelock.egg-info
 	$(PIP) install --quiet --no-compile ".[$*]"
 	rm -rf build src/lakelock.egg-info

@@ -3,9 +3,9 @@
 `python -m benchmarks.growth [--commits 10000] [--partitions 12] [--delay-ms 20] [--columns 3000] [--json]`. At 10 commits, at
 each power of ten and at the end, the median of 21 commits is taken twice: on this disk, and with each storage request
 `--delay-ms` longer, as on an object store. Commits that run upkeep or write a checkpoint are among them; what these cost is in
-the mean of the last hundred. Retention is short, so that upkeep has something to do. With `pip install deltalake`, delta-rs
-makes the same commits beside it. Target: at the end a commit takes at most 1.3 times as long as at ten. Then one row is
-inserted, updated, read and fed from tables of some and of many columns. Target: at most twice as long for each column.
+the mean of the last hundred. Settings are the defaults. With `pip install deltalake`, delta-rs makes the same commits beside
+it. Target: at the end a commit takes at most 1.3 times as long as at ten. Then one row is inserted, updated, read and fed from
+tables of some and of many columns. Target: at most twice as long for each column.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from itertools import count
 from statistics import mean, median
@@ -54,23 +53,13 @@ class Distant(Wrapped):
         return request()
 
 
-def short_retention() -> Settings:
-    """Upkeep that may clean and archive what is no longer needed at once."""
-    defaults = Settings()
-    return replace(
-        defaults,
-        clean=replace(defaults.clean, policy="KEEP_LATEST_COMMITS", readers_s=0.0),
-        archive=replace(defaults.archive, min_age_s=0.0),
-    )
-
-
 def row(number: int, partitions: int) -> pa.Table:
     return pa.table({"id": [number], "part": pa.array([number % partitions], pa.int32()), "value": ["x"]}, schema=SCHEMA)
 
 
 @contextmanager
 def opened(location: StorageLocation, storage: Storage) -> Iterator[ArrowEngine]:
-    with Coordinator.open(location, short_retention(), application="growth", storage=storage) as coordinator:
+    with Coordinator.open(location, Settings(), application="growth", storage=storage) as coordinator:
         yield ArrowEngine(coordinator)
 
 
