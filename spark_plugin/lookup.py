@@ -68,22 +68,10 @@ class LookedUp:
     context: WriteContext
     count: int
 
-    def keys(self) -> KeysByPartition:
-        """The record keys, collected on the driver."""
-        stage = partial(_keys_stage, self.context, self.parcels)
-        found: dict[str, list[pa.Array]] = {}
-        for report in self._reports(stage):
-            assert isinstance(report, tuple)
-            found.setdefault(report[0], []).append(report[1])
-        return {partition: pa.concat_arrays(parts) for partition, parts in found.items()}
-
     def first_in(self, files: Sequence[DataFile], *, anywhere: bool = False) -> str | None:
         """The first match, found by the executors; `anywhere` also in files of other partitions than the key's."""
         stage = partial(_search_stage, self.context, self.parcels, tuple(files), anywhere=anywhere)
-        return next((str(report) for report in self._reports(stage)), None)
-
-    def _reports(self, stage: Stage) -> list[object]:
-        return self.rows.through(stage, REPORT_SCHEMA).reports()
+        return next((str(report) for report in self.rows.through(stage, REPORT_SCHEMA).reports()), None)
 
 
 class KeysRead:
@@ -238,10 +226,13 @@ def look_up_anywhere(attempt: Attempt, frame: DataFrame | Rows, plan: TagPlan, m
 
 
 def _fetched(attempt: Attempt, looked_up: LookedUp) -> KeysByPartition:
-    if looked_up.rows.few:
-        return looked_up.keys()
-    with attempt.jobs("fetching the keys"):
-        return looked_up.keys()
+    """The record keys that were looked up, collected on the driver."""
+    stage = partial(_keys_stage, looked_up.context, looked_up.parcels)
+    found: dict[str, list[pa.Array]] = {}
+    for report in attempt.reports(looked_up.rows.through(stage, REPORT_SCHEMA), "fetching the keys"):
+        assert isinstance(report, tuple)
+        found.setdefault(report[0], []).append(report[1])
+    return {partition: pa.concat_arrays(parts) for partition, parts in found.items()}
 
 
 def _packed(attempt: Attempt, frame: DataFrame | Rows, plan: TagPlan, memory: Memory) -> Staged:
