@@ -18,6 +18,7 @@ from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.io import TableIO
+from lakelock.table.log_files import LogFile
 
 
 @dataclass(frozen=True)
@@ -84,14 +85,19 @@ def find_leftovers(
 
 
 def is_data_file_of(key: str, instant: str) -> bool:
-    """Whether `key` is a place for a base file of this instant, inside the table and outside its metadata."""
+    """Whether `key` is a place for a base file or a log file of this instant, inside the table and outside its metadata."""
     partition, name = layout.split_path(key)
     try:
         layout.checked_partition(partition, key)
         layout.checked_file_name(name, key)
     except CorruptTableError:
         return False
-    return bool(instant) and name.endswith(f"_{instant}.parquet") and not key.startswith("/") and not name.startswith(".")
+    if not instant or key.startswith("/"):
+        return False
+    log = LogFile.parse(key)
+    if log is not None:
+        return log.instant == instant
+    return name.endswith(f"_{instant}.parquet") and not name.startswith(".")
 
 
 def _where(storage: Storage, instant: str, markers: MarkerSet, unreadable: bool, *, ours: bool) -> tuple[str, ...]:

@@ -35,6 +35,7 @@ from lakelock.markers.leftovers import is_data_file_of
 from lakelock.markers.liveness import CLOCK_GRAIN_MS, StorageClock
 from lakelock.occ import commit_keys as keys
 from lakelock.occ.crash_points import Step, reached
+from lakelock.occ.live_logs import slices_at
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import rollback_plan, rollback_target
 from lakelock.occ.retention import COMMITS, Appearances, Budget
@@ -61,6 +62,7 @@ from lakelock.table.history_files import (
 )
 from lakelock.table.instants import Action, Instant, completes_as, is_instant_time, parse_file_name
 from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files import LogFile
 from lakelock.table.service_metadata import RollbackPlan
 from lakelock.table.snapshot import DataFile
 from lakelock.table.statistics import STATISTICS
@@ -89,6 +91,7 @@ def archivable(
     rolled_back_ms: Mapping[str, int],
     undone: Set[str] = frozenset(),
     covered: Set[str] | None = None,
+    late: Set[str] = frozenset(),
 ) -> Archivable:
     """What may be archived of a timeline. `now_ms` is the storage's time.
 
@@ -96,6 +99,7 @@ def archivable(
     `rolled_back_ms`: when instants were rolled back; for a while their writers may not know.
     `undone`: commits of which another engine has removed files, and which no repair has taken out: the timeline explains them.
     `covered`: the instants that checkpoints of the table's files cover, where there are any: no others may go.
+    `late`: commits of which readers have to know when they completed, to find their log files.
     """
     commits, keep = timeline.commits, settings.archive.min_commits
     if settings.clean.policy == COMMITS:
@@ -125,7 +129,7 @@ def archivable(
         elif shown.completed_ms.get(commit.requested, now_ms) > since_ms:
             held_by = "running transactions" if timeline.pending else "archive.min_age_s and clean.readers_s"
         else:
-            held_by = _holder_of(commit, still_replaced, undone, covered)
+            held_by = _holder_of(commit, still_replaced, undone, covered, late)
         if held_by:
             break
         gone.append(commit)
@@ -134,8 +138,10 @@ def archivable(
     return Archivable(tuple(sorted((*gone, *_services_before(timeline, gone[-1].requested)))), held_by)
 
 
-def _holder_of(commit: Instant, still_replaced: Set[str], undone: Set[str], covered: Set[str] | None) -> str:
+def _holder_of(commit: Instant, still_replaced: Set[str], undone: Set[str], covered: Set[str] | None, late: Set[str]) -> str:
     """Why readers still need this commit on the timeline."""
+    if commit.requested in late:
+        return f"{commit}, whose log files are not compacted yet"
     if commit.requested in undone:
         return f"{commit}, which another engine has undone: lakelock repair"
     if commit.requested in still_replaced:
@@ -383,6 +389,7 @@ def _archivable(table: OpenTable, listed: list[Listed], timeline: Timeline) -> A
         still_replaced=_still_replaced(table, timeline),
         rolled_back_ms=rolled_back_ms(table, timeline, listed),
         undone={each.instant for each in unrepaired(table, timeline)},
+        late=_late_logs(table, timeline),
     )
 
 
@@ -416,8 +423,18 @@ def _still_replaced(table: OpenTable, timeline: Timeline) -> set[str]:
 
 
 def _groups_in(table: OpenTable, folder: str) -> set[FileGroupId]:
-    files = (DataFile.parse(item.key) for item in table.storage.list(folder))
+    files = (DataFile.parse(item.key) or LogFile.parse(item.key) for item in table.storage.list(folder))
     return {file.group for file in files if file is not None}
+
+
+def _late_logs(table: OpenTable, timeline: Timeline) -> set[str]:
+    """Commits of log files that are older than the base file below them. hudi-rs looks for completions on the timeline only,
+    and would take such a file for one of the slice before.
+    """
+    if not table.properties().is_merge_on_read:
+        return set()
+    slices = [file for file in slices_at(table, timeline).files if file.token]
+    return {log.instant for file in slices for log in file.logs if log.instant < file.instant}
 
 
 def _in_history(table: OpenTable, timeline: Timeline, history: History) -> tuple[Instant, ...]:

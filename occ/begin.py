@@ -94,6 +94,12 @@ def begin(
         if shared or any(i.action == Action.ROLLBACK or (i.is_write and i.is_completed) for i in others):
             give_up(table, heartbeat, instant, action, new_group)
             continue
+        # A log file lies on the newest base file that is not younger than its completion. So a base file into which log files
+        # are merged has to be younger than the completion of each.
+        if properties.is_merge_on_read and timeline.newest_completion >= instant:
+            table.observed.time_seen(timeline.newest_completion)
+            give_up(table, heartbeat, instant, action, new_group)
+            continue
         reached(Step.BEGUN)
         table.emit(EventKind.BEGAN, instant, operation, commits=len(timeline.commits), decision=view.head)
         if view.decisions and view.decisions[-1].kind is DecisionKind.PREPARE:

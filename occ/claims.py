@@ -25,7 +25,7 @@ from lakelock.occ.begin import Baseline
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.footprint import SERVICES, CommitSummary, Footprint, Isolation, Level, Read
-from lakelock.occ.foreign import planned_clustering
+from lakelock.occ.foreign import planned_rewrites
 from lakelock.occ.history import commits_since
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.reservations import OthersReservations
@@ -90,7 +90,7 @@ def early_conflict(table: OpenTable, baseline: Baseline, mine: Footprint, refuse
         (conflict_of(refused, mine.party) if refused else None)
         or window_conflict(table, baseline, mine)
         or foreign_conflict(table, baseline, mine)
-        or planned_clustering(table, baseline.timeline, mine)
+        or planned_rewrites(table, baseline.timeline, mine)
     )
 
 

@@ -20,12 +20,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import lru_cache, partial
 
 from lakelock.errors import RESTORE_FILE, CorruptTableError, InputError, StorageError, StorageUnavailable, TransactionError
 from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.crash_points import Step, reached
+from lakelock.occ.live_logs import slices_at
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.retention import (
     COMMITS,
@@ -51,13 +52,14 @@ from lakelock.table.eligibility import check_writable
 from lakelock.table.history_files import HistoryFile
 from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files import LogFile
 from lakelock.table.service_metadata import (
     READABLE_FROM,
     SAVEPOINTS,
     CleanedUntil,
     CleanMetadata,
     CleanPlan,
-    pending_clustering_groups,
+    planned_groups,
 )
 from lakelock.table.snapshot import DataFile, read_replaced
 from lakelock.table.timeline import Timeline
@@ -106,7 +108,7 @@ def scope_of(table: OpenTable, timeline: Timeline, kept: Retention, now_ms: int)
     """Where dead files can be. One read of the note, and one of each commit that the retention has passed since.
 
     `now_ms` is the storage's time, taken before the table is listed. The whole table is listed if nothing is known, if a
-    savepoint or a plan to cluster that kept files is gone, once a day, if the policy counts versions, and where it costs less.
+    savepoint or a service's plan that kept files is gone, once a day, if the policy counts versions, and where it costs less.
     """
     if not kept.limit:
         return NOWHERE
@@ -130,9 +132,9 @@ def _holds(timeline: Timeline) -> frozenset[str]:
 
 
 def protecting(timeline: Timeline) -> Iterator[Instant]:
-    """What protects files from a clean, and may appear meanwhile: savepoints in any state, and plans to cluster."""
+    """What protects files from a clean, and may appear meanwhile: savepoints in any state, and plans to cluster or compact."""
     yield from (i for i in timeline.instants if i.action == Action.SAVEPOINT)
-    yield from timeline.pending_clustering
+    yield from timeline.pending_services
 
 
 def files_of(table: OpenTable, partition: str) -> list[Listed]:
@@ -210,7 +212,7 @@ def asked_retention(
     return replace(settings, **changes)  # type: ignore[arg-type]
 
 
-def ensure_not_needed(table: OpenTable, timeline: Timeline, kept: Retention, files: Collection[DataFile]) -> None:
+def ensure_not_needed(table: OpenTable, timeline: Timeline, kept: Retention, files: Collection[DataFile | LogFile]) -> None:
     """`InputError` that names who needs the files, which the retention alone would delete; nothing if there are none."""
     if not files:
         return
@@ -232,7 +234,7 @@ def _holder(table: OpenTable, timeline: Timeline, kept: Retention, keys: set[str
         if READERS in kept.held_by:
             return who, f"make sure that no reader needs the table as it was, and clean with {READERS}=0; or run again later"
         return who, f"wait until it has ended ({command('commits', 'ls', table.storage.uri)}), and run again"
-    plans = ", ".join(str(plan) for plan in timeline.pending_clustering)
+    plans = ", ".join(str(plan) for plan in timeline.pending_services)
     return f"another engine's plan: {plans}", "let that engine carry it out"
 
 
@@ -340,7 +342,10 @@ def _draft_plan(table: OpenTable, asked: CleanSettings | None) -> _DraftPlan:
     if files:
         replaced = read_replaced(table.io, timeline)
         planned = _planned_groups(table.storage, timeline)
-        found = partial(dead_files, keep_versions=settings.keep_versions, timeline=timeline, files=files, replaced=replaced)
+        live = lru_cache(partial(_live_logs, table, timeline))
+        found = partial(
+            dead_files, keep_versions=settings.keep_versions, timeline=timeline, files=files, replaced=replaced, live_logs=live
+        )
         dead = found(kept, held=saved.keys, held_groups=planned)
         if asked is not None:
             unheld = found(kept.by_policy_alone, held=frozenset(), held_groups=frozenset())
@@ -355,12 +360,17 @@ def _draft_plan(table: OpenTable, asked: CleanSettings | None) -> _DraftPlan:
     return _DraftPlan(plan, dead, kept, frozenset(protecting(timeline)), note)
 
 
+def _live_logs(table: OpenTable, timeline: Timeline) -> frozenset[LogFile]:
+    """The log files on the newest base files, without their sizes."""
+    return frozenset(log._replace(size_bytes=0) for file in slices_at(table, timeline).files for log in file.logs)
+
+
 def _planned_groups(storage: Storage, timeline: Timeline) -> frozenset[FileGroupId]:
     groups: set[FileGroupId] = set()
-    for plan in timeline.pending_clustering:
+    for plan in timeline.pending_services:
         name = replace(plan, state=State.REQUESTED).file_name
         stored = storage.get(layout.timeline(name))
-        groups |= pending_clustering_groups(stored.data, name) if stored is not None else set()
+        groups |= planned_groups(stored.data, name) if stored is not None else set()
     return frozenset(groups)
 
 

@@ -29,7 +29,7 @@ from lakelock.occ.foreign import (
     look_for_first_meeting,
     notice_second_writer,
     planned_cleaning,
-    planned_clustering,
+    planned_rewrites,
 )
 from lakelock.occ.history import commits_since, possibly_archived
 from lakelock.occ.log import Decision, LogView, Reservation, Resolution, decided_for, decided_for_offer, resolve
@@ -272,7 +272,7 @@ class Commit:
         """Raise the first conflict; return the file checks that are still open."""
         table, mine = self._table, self._draft.footprint
         conflict, looks = judge(PROFILES[table.settings.concurrency.profile], mine, others, self._isolation)
-        conflict = conflict or planned_clustering(table, timeline, mine)
+        conflict = conflict or planned_rewrites(table, timeline, mine)
         conflict = conflict or planned_cleaning(table, self._baseline, timeline, mine)
         if conflict is not None:
             raise ConflictError(conflict)

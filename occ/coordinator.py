@@ -238,7 +238,8 @@ class Coordinator(TableServices):
         self.ensure_same_provider(record=request.records_lock)
         settle_index(self.table)
         replaces = operation in OVERWRITES if request.overwrites is None else request.overwrites
-        action = Action.REPLACE_COMMIT if replaces else Action.COMMIT
+        plain = Action.DELTA_COMMIT if self.properties.is_merge_on_read else Action.COMMIT
+        action = Action.REPLACE_COMMIT if replaces else plain
         baseline, heartbeat, announced = begin(self.table, operation, action, new_group)
         try:
             mine = Party(baseline.instant, operation, self.table.writer)

@@ -206,6 +206,7 @@ def check_definition(
 def _differences(given: TableProperties, found: TableProperties, *, name: bool) -> Iterator[str]:
     pairs: list[tuple[str, object, object]] = [
         ("table_version", given.version, found.version),
+        ("table_type", given.type, found.type),
         ("key", given.record_keys, found.record_keys),
         ("partition_by", given.partition_by, found.partition_by),
         ("order_by", given.ordering_field, found.ordering_field),

@@ -16,7 +16,7 @@ from lakelock.storage.location import StorageLocation
 from lakelock.table.column_types import stored_otherwise
 from lakelock.table.eligibility import VERSIONS
 from lakelock.table.index import parsed_index
-from lakelock.table.properties import NEWEST_VERSION, TableProperties
+from lakelock.table.properties import COPY_ON_WRITE, MERGE_ON_READ, NEWEST_VERSION, TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.transforms import partition_columns
 
@@ -42,6 +42,7 @@ class Definition:
         hive_style: bool,
         index: str | None = None,
         table_version: int = NEWEST_VERSION,
+        table_type: str = COPY_ON_WRITE,
     ) -> Definition:
         """The definition, checked: `SchemaError` or `InputError` before anything is written."""
         _require_key_for(key, "order_by, which chooses between rows of one key", order_by)
@@ -51,6 +52,7 @@ class Definition:
                 f"table_version is {table_version!r}; lakelock makes {' and '.join(map(str, VERSIONS))}",
                 hint="8 is for readers and writers of Hudi 1.0, as on EMR 7 and Glue 5.1; all newer ones take 9",
             )
+        table_type = checked_type(table_type, order_by=order_by, index=index)
         columns = TableSchema.from_arrow(given)
         if told := stored_otherwise(given):
             text = f"{'; '.join(told)}. Hudi's schemas have no smaller integer: the columns come back as int"
@@ -71,6 +73,7 @@ class Definition:
             create_schema=columns.to_avro_json(table_name, null_first=False),
             transforms=transforms,
             version=table_version,
+            table_type=table_type,
         )
         return cls(properties.indexed(chosen), columns, name)
 
@@ -93,3 +96,19 @@ class Definition:
 def _require_key_for(key: Sequence[str], what: str, given: str | None) -> None:
     if given and not key:
         raise InputError(f"a table without a key has no {what}", hint='name the columns that identify a row: key=["order_id"]')
+
+
+_SHORT_TYPES = {"COW": COPY_ON_WRITE, "MOR": MERGE_ON_READ}
+
+
+def checked_type(given: str, *, order_by: str | None = None, index: str | None = None) -> str:
+    """The table's type as Hudi spells it; `InputError` for none, and for what a merge-on-read table cannot have."""
+    found = _SHORT_TYPES.get(given.strip().upper(), given.strip().upper())
+    if found not in _SHORT_TYPES.values():
+        raise InputError(f"table_type is {given!r}", hint=f"use {' or '.join(_SHORT_TYPES.values())}")
+    if found == MERGE_ON_READ and (order_by or index == "global"):
+        what = "order_by" if order_by else "index=global"
+        raise InputError(
+            f"lakelock writes no merge-on-read table with {what}", hint=f"leave {what} or table_type={MERGE_ON_READ} out"
+        )
+    return found

@@ -26,6 +26,7 @@ from lakelock.str_enum import StrEnum
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.index import bucket_of_group
 from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files import LogFile
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
@@ -253,9 +254,9 @@ class CommitSummary:
     is_foreign: bool
     """Whether another engine made it: no decision orders it."""
     files: Mapping[FileGroupId, DataFile]
-    """The base files that it wrote, by file group."""
+    """The files that it wrote, by file group: base files, and where it wrote log files only, these as a slice of their own."""
     rewritten: frozenset[FileGroupId]
-    """Existing file groups that got a new file."""
+    """Existing file groups that got a new file: a base file, or a log file."""
     replaced: frozenset[FileGroupId]
     """File groups that are not part of the table any more."""
     written_partitions: frozenset[str]
@@ -291,6 +292,8 @@ class CommitSummary:
     """The inserts of which it is made, if it is a group commit."""
     ran_on: str = ""
     """Where a write by Spark has run."""
+    appended: frozenset[FileGroupId] = frozenset()
+    """Those of the rewritten file groups that got log files only."""
 
     @property
     def touched(self) -> frozenset[FileGroupId]:
@@ -323,7 +326,13 @@ class CommitSummary:
         partitions = frozenset(metadata.write_stats)
         moved = metadata.operation == CLUSTER and bool(metadata.replaced) and not metadata.rewritten_groups
         overwrites = metadata.operation in OVERWRITES
-        files = (DataFile.parse(s.path, s.file_size_bytes or 0) for s in stats if s.path is not None)
+        named = [(s.path, s.file_size_bytes or 0) for s in stats if s.path is not None]
+        files = {file.group: file for file in (DataFile.parse(*each) for each in named) if file is not None}
+        logs = [log for log in (LogFile.parse(*each) for each in named) if log is not None and log.group not in files]
+        appended = frozenset(log.group for log in logs)
+        for group in appended:
+            mine = tuple(sorted(log for log in logs if log.group == group))
+            files[group] = DataFile(*group, "", instant, 0, mine)
         return cls(
             party=Party(
                 instant,
@@ -334,7 +343,8 @@ class CommitSummary:
             decision=decision,
             number=_number_of(extra, keys.DECISION),
             is_foreign=keys.DECISION not in extra,
-            files={file.group: file for file in files if file is not None},
+            files=files,
+            appended=appended,
             rewritten=metadata.rewritten_groups,
             replaced=metadata.replaced_groups,
             written_partitions=partitions,

@@ -34,7 +34,8 @@ from lakelock.occ.rules import pending_service
 from lakelock.table import layout
 from lakelock.table.instants import Instant, State
 from lakelock.table.layout import FileGroupId
-from lakelock.table.service_metadata import partitions_to_clean, pending_clustering_groups
+from lakelock.table.service_metadata import partitions_to_clean
+from lakelock.table.service_metadata import planned_groups as groups_of_plan
 from lakelock.table.timeline import Timeline
 
 READ_AT_MOST = 20
@@ -126,20 +127,20 @@ def late_starters(table: OpenTable, timeline: Timeline, own: str, answered: Cont
     return found
 
 
-def planned_clustering(table: OpenTable, timeline: Timeline, mine: Footprint) -> Conflict | None:
-    """A conflict if a pending clustering plan covers a file group that `mine` rewrites or replaces."""
-    for plan in timeline.pending_clustering:
+def planned_rewrites(table: OpenTable, timeline: Timeline, mine: Footprint) -> Conflict | None:
+    """A conflict if a pending plan to cluster or compact covers a file group that `mine` rewrites or replaces."""
+    for plan in timeline.pending_services:
         name, data = _plan(table, plan)
-        conflict = pending_service(mine, plan.requested, pending_clustering_groups(data, name)) if data is not None else None
+        conflict = pending_service(mine, plan, groups_of_plan(data, name)) if data else None
         if conflict is not None:
             return conflict
     return None
 
 
 def planned_groups(table: OpenTable, timeline: Timeline) -> frozenset[FileGroupId]:
-    """The file groups in pending clustering plans, of any age. One request for each plan."""
-    plans = (_plan(table, plan) for plan in timeline.pending_clustering)
-    return frozenset(group for name, data in plans if data is not None for group in pending_clustering_groups(data, name))
+    """The file groups in pending plans to cluster or compact, of any age. One request for each plan."""
+    plans = (_plan(table, plan) for plan in timeline.pending_services)
+    return frozenset(group for name, data in plans if data for group in groups_of_plan(data, name))
 
 
 def planned_cleaning(table: OpenTable, baseline: Baseline, timeline: Timeline, mine: Footprint) -> Conflict | None:

@@ -31,7 +31,7 @@ HINT = f"{SHARE_THE_LOCK}; then compare the rows of these file groups as of both
 LOOKED_BACK_AT = 20
 """How many of the newest commits a beginning transaction compares."""
 
-_OURS = frozenset({Action.COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK, Action.CLEAN, Action.SAVEPOINT})
+_OURS = frozenset({Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK, Action.CLEAN, Action.SAVEPOINT})
 """What lakelock puts on a timeline. Clustering is another engine's."""
 
 
@@ -61,6 +61,8 @@ def overlaps(commits: Iterable[CommitSummary]) -> list[Overlap]:
             for first in reversed(earlier[group]):
                 if (first.party.completion or "") <= second.party.instant:
                     break
+                if first.is_foreign and second.is_foreign and group in first.appended | second.appended:
+                    continue  # log files lie on whatever base file there is, as where Java compacts while it writes
                 if (first.is_foreign or second.is_foreign) and not _knows(second, first, second.built_on.get(group)):
                     pair = first.party.instant, second.party.instant
                     found.setdefault(pair, (first, second, []))[2].append(group)

@@ -6,7 +6,7 @@ is still to come, nor a range that ends before it begins.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -15,17 +15,16 @@ import pyarrow as pa
 
 from lakelock.data_locks import Resource
 from lakelock.errors import CorruptTableError, InputError, SnapshotTooOld, TableError
+from lakelock.occ.live_logs import logged_slices, slices_as_of, slices_of_version_6
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.retention import hides_what_was_cleaned
 from lakelock.occ.savepoints import all_that_is_kept
 from lakelock.occ.targets import within
 from lakelock.retry import retry_if_overtaken
-from lakelock.table.archive import archived_writes, read_commit
-from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import OLD_VERSION, why_not_merged
-from lakelock.table.instants import Action, time_of
+from lakelock.table.instants import time_of
 from lakelock.table.log_rows import READ_OPTIMIZED
-from lakelock.table.merged_slices import LoggedCommit, LoggedSlice, MergedRows, logs_of, with_logs, with_logs_of_version_6
+from lakelock.table.merged_slices import LoggedSlice, MergedRows
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot, read_snapshot
@@ -87,49 +86,22 @@ def _ensure_all_there(table: OpenTable, snapshot: Snapshot, kept: frozenset[str]
         )
 
 
-LOG_INFIX = b".log."
-"""In the name of each log file, and so in the metadata of each commit that wrote one."""
-
-
 def with_log_files(
     table: OpenTable, properties: TableProperties, shown: ReadView, timeline: Timeline, as_of: str | None = None
 ) -> ReadView:
-    """What is shown, with the log files that a timeline shows; `TableError` if lakelock cannot merge the rows as Hudi does.
-
-    The file index tells. Where it cannot, as of an earlier time, and in version 6, each commit of the timeline is read, and the
-    whole archive where there may be one: nothing else tells of a file group that has log files only.
-    """
+    """What is shown, with the log files that a timeline shows; `TableError` if lakelock cannot merge the rows as Hudi does."""
     refusal = why_not_merged(properties)
     if refusal is not None:
         raise TableError(f"lakelock does not merge the log files of {properties.name}: {refusal}", hint=READ_OPTIMIZED)
     if properties.version == OLD_VERSION:
-        then = timeline if as_of is None else timeline.as_of(as_of)
-        slices = with_logs_of_version_6(shown.snapshot, _commits(table, then))
+        slices = slices_of_version_6(table, shown.snapshot, timeline if as_of is None else timeline.as_of(as_of))
+    elif as_of is None:
+        slices = logged_slices(table, shown.snapshot, timeline)
     else:
-        known = table.index.logs_at(timeline) if as_of is None else None
-        slices = with_logs(shown.snapshot, logs_of(_commits(table, timeline, as_of), as_of) if known is None else known)
+        slices = slices_as_of(table, shown.snapshot, timeline, as_of)
     logged = {slice_.as_file.group for slice_ in slices}
     plain = Snapshot(file for file in shown.snapshot.files if file.group not in logged)
     return replace(shown, snapshot=plain, logged=slices, ordering=properties.ordering_field)
-
-
-def _commits(table: OpenTable, timeline: Timeline, as_of: str | None = None) -> Iterator[LoggedCommit]:
-    """Every visible commit that wrote log files or replaced file groups, those requested after `as_of`, and others."""
-    seen = set()
-    if timeline.has_archive:
-        for _, writes in archived_writes(table.storage):
-            for write in writes:
-                if write.requested not in seen and timeline.is_visible(write.requested):
-                    seen.add(write.requested)
-                    is_later = as_of is not None and write.requested > as_of
-                    if is_later or LOG_INFIX in write.data or write.action == Action.REPLACE_COMMIT:
-                        metadata = CommitMetadata.from_bytes(write.data, write.requested)
-                        yield LoggedCommit(write.requested, write.completion, metadata)
-    commits = [commit for commit in timeline.commits if commit.requested not in seen]
-    reads = [partial(read_commit, table.storage, commit) for commit in commits]
-    found = table.io.gather(reads)
-    for commit, metadata in zip(commits, found, strict=True):
-        yield LoggedCommit(commit.requested, commit.completion or "", metadata)
 
 
 CLOCK_AHEAD_MS = 60_000

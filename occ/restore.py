@@ -33,7 +33,7 @@ from lakelock.occ.undone import Undone, is_undoing, rolled_back_commits, unrepai
 from lakelock.table import layout
 from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.eligibility import check_writable
+from lakelock.table.eligibility import check_writable, require_copy_on_write
 from lakelock.table.index import bucket_of, bucket_of_group
 from lakelock.table.instants import Action, Instant, State, as_of_time, format_instant
 from lakelock.table.layout import FileGroupId
@@ -155,6 +155,7 @@ def restore(coordinator: Coordinator, as_of: str, write: Copying, *, tag: str = 
 
     It reads the whole table: a change that is committed meanwhile makes it start over, and is undone, too.
     """
+    require_copy_on_write(coordinator.properties, "restore")
     _check_columns(coordinator, as_of)
     work = partial(_restored, coordinator, as_of, write)
     return replace(with_retries(coordinator, WriteRequest(_RESTORE_IN_HUDI, tag=tag), work), operation=RESTORE)
@@ -163,6 +164,7 @@ def restore(coordinator: Coordinator, as_of: str, write: Copying, *, tag: str = 
 def preview_restore(coordinator: Coordinator, as_of: str) -> RestorePreview:
     """What `restore` would do without commits in the meantime; errors as there. Reads only, and no rows."""
     check_writable(coordinator.properties)
+    require_copy_on_write(coordinator.properties, "restore")
     _check_columns(coordinator, as_of)
     now, timeline = coordinator.table.shown_now()
     plan = plan_restore(now, *_as_it_was(coordinator.table, timeline, now, as_of), as_of)
@@ -274,6 +276,7 @@ class Repaired:
 
 def repair(coordinator: Coordinator, write: Copying, *, tag: str = "") -> Repaired:
     """Take every undone commit out of the table, in one new commit; `write` writes the older rows again."""
+    require_copy_on_write(coordinator.properties, "repair")
     plans = _remove_plans(coordinator.table)
     if not _to_take_out(coordinator.table, coordinator.table.timeline()):
         return Repaired((), None, plans=plans)

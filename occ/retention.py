@@ -14,8 +14,9 @@ Cleans record it, and reads from before are refused.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
@@ -29,6 +30,7 @@ from lakelock.settings import CleanSettings
 from lakelock.storage import Listed
 from lakelock.table.instants import Action, Instant, State, format_instant, parse_file_name
 from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files import LogFile
 from lakelock.table.service_metadata import CleanMetadata, CleanPlan, read_clean
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
@@ -140,7 +142,7 @@ def _first_unsettled(
 class DeadFiles:
     """Files that may go. `readable_from`: the table is complete without them as of this instant and later."""
 
-    files: tuple[DataFile, ...]
+    files: tuple[DataFile | LogFile, ...]
     readable_from: str
 
     @property
@@ -167,44 +169,71 @@ def dead_files(
     replaced: Mapping[FileGroupId, str],
     held: frozenset[str],
     held_groups: frozenset[FileGroupId],
+    live_logs: Callable[[], Set[LogFile]] = frozenset,
 ) -> DeadFiles:
     """The files that are not needed. `files` were listed after the timeline; `held` are keys that a savepoint keeps.
 
-    Invisible files (of active writers, or of writers that were rolled back) are none of a clean's business.
+    Invisible files (of active writers, or of writers that were rolled back) are none of a clean's business. A log file goes
+    with the base file below it. `live_logs`, asked where there are log files: those on the newest base files, without sizes.
     """
     groups: defaultdict[FileGroupId, list[DataFile]] = defaultdict(list)
+    logs: defaultdict[FileGroupId, list[LogFile]] = defaultdict(list)
     for listed in files:
         file = DataFile.parse(listed.key, listed.size_bytes)
         if file is not None and timeline.is_visible(file.instant):
             groups[file.group].append(file)
-    gone: list[DataFile] = []
+        log = LogFile.parse(listed.key, listed.size_bytes) if file is None else None
+        if log is not None and timeline.is_visible(log.instant):
+            logs[log.group].append(log)
+    live = live_logs() if logs else frozenset()
+    gone: list[DataFile | LogFile] = []
     readable_from = ""
-    for group, slices in groups.items():
+    for group in groups.keys() | logs.keys():
         if group in held_groups:
             continue
-        slices.sort(key=lambda file: file.instant)
-        replacement = replaced.get(group, "")
-        for file, successor in _superseded(retention, keep_versions, slices, replacement, timeline):
-            if file.key not in held:
-                gone.append(file)
+        slices = sorted(groups[group], key=lambda file: file.instant)
+        times, replacement = sorted({file.instant for file in slices}), replaced.get(group, "")
+        ends = _superseded(retention, keep_versions, times, replacement, timeline)
+        found: list[tuple[DataFile | LogFile, str]] = [(f, ends[f.instant]) for f in slices if f.instant in ends]
+        for log in logs[group]:
+            end = _end_of_log(log, times, ends, timeline, is_live=log._replace(size_bytes=0) in live)
+            found += [(log, end)] if end else []
+        for each, successor in found:
+            if each.key not in held:
+                gone.append(each)
                 readable_from = max(readable_from, successor)
-    return DeadFiles(tuple(sorted(gone)), readable_from)
+    return DeadFiles(tuple(sorted(gone, key=lambda file: file.key)), readable_from)
+
+
+_BEFORE_ALL = ""
+"""In place of the instant of a base file: what lies before the oldest one that is left."""
+
+
+def _end_of_log(log: LogFile, times: Sequence[str], ends: Mapping[str, str], timeline: Timeline, *, is_live: bool) -> str:
+    """The instant that replaced the slice of a log file that may go; "" for one that stays.
+
+    It lies on the newest base file that is not younger than its completion. Of an archived one the completion is not known
+    here: it is on the newest base file of all, or goes with the newest of the others.
+    """
+    commit = timeline.write_at(log.instant)
+    if commit is not None:
+        below = bisect_right(times, commit.completion or "")
+        return ends.get(times[below - 1] if below else _BEFORE_ALL, "")
+    return "" if is_live else ends.get(times[-2] if len(times) > 1 else _BEFORE_ALL, "")
 
 
 def _superseded(
-    retention: Retention, keep_versions: int, slices: Sequence[DataFile], replacement: str, timeline: Timeline
-) -> list[tuple[DataFile, str]]:
-    """The files of one group that may go, each with the instant that replaced it."""
-    times = sorted({file.instant for file in slices})
+    retention: Retention, keep_versions: int, times: Sequence[str], replacement: str, timeline: Timeline
+) -> dict[str, str]:
+    """The instants of one group's base files that may go, each with the one that replaced it."""
     by_versions = retention.policy == VERSIONS
     limit = retention.limit
+    older = [_BEFORE_ALL, *times]
     if replacement and timeline.is_visible(replacement) and replacement < limit:
-        ends = {file.instant: replacement for file in slices}
-    else:
-        kept = times[-keep_versions] if by_versions and len(times) >= keep_versions else times[0] if by_versions else "9"
-        # The last file from before the limit stays: the table as of the limit has it.
-        ends = {one: next_ for one, next_ in pairwise(times) if next_ < limit and one < kept}
-    return [(file, ends[file.instant]) for file in slices if file.instant in ends]
+        return dict.fromkeys(older, replacement)
+    kept = times[-keep_versions] if by_versions and len(times) >= keep_versions else _BEFORE_ALL if by_versions else "9"
+    # The last file from before the limit stays: the table as of the limit has it.
+    return {one: next_ for one, next_ in pairwise(older) if next_ < limit and one < kept}
 
 
 _CLEAN_READS = 3

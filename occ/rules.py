@@ -25,6 +25,7 @@ from lakelock.errors import ConflictError, EarlyConflictError, SettingsError
 from lakelock.occ.footprint import SERVICES, CommitSummary, Footprint, Isolation, Level, Read, ReadKind
 from lakelock.settings.sections import ConcurrencySettings
 from lakelock.table.index import bucket_of_group
+from lakelock.table.instants import Action, Instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.schema import TableSchema
@@ -48,7 +49,7 @@ class FileCheck:
     @property
     def identity(self) -> tuple[int, str, tuple[str, ...]]:
         """Equal for equal questions, so that one look serves every later round of the same commit."""
-        return id(self.read), self.other.party.instant, tuple(f.key for f in self.files)
+        return id(self.read), self.other.party.instant, tuple(f.content for f in self.files)
 
     def answer(self, mine: Footprint) -> Conflict | None:
         """Look into the files now."""
@@ -182,18 +183,24 @@ def _named(files: list[DataFile], read: Read) -> tuple[DataFile, ...]:
     return tuple(read.candidates(files, lambda file: None)) if files else ()
 
 
-def pending_service(mine: Footprint, service: str, groups: Iterable[FileGroupId]) -> Conflict | None:
-    """A pending clustering plan, of any age, covers a file group that I rewrite or replace: Java would undo my update."""
+_PLANNED_IN: dict[str, str] = {
+    Action.CLUSTERING: "hoodie.clustering.inline, .schedule.inline and .async.enabled plan it",
+    Action.COMPACTION: "hoodie.compact.inline and hoodie.compact.schedule.inline plan it, and call run_compaction executes it",
+}
+
+
+def pending_service(mine: Footprint, plan: Instant, groups: Iterable[FileGroupId]) -> Conflict | None:
+    """A pending plan, of any age, covers a file group that I rewrite or replace: Java would undo my update."""
     both = mine.touched & frozenset(groups)
     if not both:
         return None
     conflict = Conflict.over(
         ConflictRule.PENDING_TABLE_SERVICE,
         mine.party,
-        Party(service, "clustering (planned)"),
+        Party(plan.requested, f"{plan.action} (planned)"),
         map(str, both),
-        detail="run or roll back the planned clustering first; its execution would silently undo this write. In the other "
-        "engine hoodie.clustering.inline, .schedule.inline and .async.enabled plan it",
+        detail=f"run or roll back the planned {plan.action} first; its execution would silently undo this write"
+        + (f". In the other engine {_PLANNED_IN[plan.action]}" if plan.action in _PLANNED_IN else ""),
     )
     return replace(conflict, retry_helps=False)
 

@@ -16,7 +16,7 @@ from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.retention import ensure_readable
 from lakelock.table import layout
-from lakelock.table.eligibility import check_writable
+from lakelock.table.eligibility import check_writable, require_copy_on_write
 from lakelock.table.instants import Action, Instant, State, is_instant_time, later_than
 from lakelock.table.service_metadata import CleanPlan, SavepointMetadata
 from lakelock.table.snapshot import read_snapshot
@@ -110,7 +110,9 @@ def take_savepoint(table: OpenTable, name: str, as_of: str | None = None) -> Sav
         raise InputError(
             f"{name!r} is not a valid savepoint name", hint="use up to 200 printable characters, with no space at the ends"
         )
-    check_writable(table.properties())
+    properties = table.properties()
+    check_writable(properties)
+    require_copy_on_write(properties, "a savepoint")
     with table.locked(operation="SAVEPOINT"):
         timeline = table.timeline()
         commit = _commit_to_save(table, timeline, name, as_of)

@@ -47,6 +47,7 @@ from lakelock.occ.ending import (
     withdraw,
 )
 from lakelock.occ.footprint import Isolation, Level, Read
+from lakelock.occ.live_logs import slices_at
 from lakelock.occ.log import Decision
 from lakelock.occ.offers import Offer
 from lakelock.occ.open_table import OpenTable
@@ -66,6 +67,7 @@ from lakelock.table.schema import TableSchema
 from lakelock.table.schema_changes import require_same_text
 from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.statistics import FileStatistics
+from lakelock.table.timeline import Timeline
 
 
 @dataclass
@@ -96,6 +98,10 @@ def goes_aside(table: OpenTable, own: OwnDecision, mine: Party, found: Collision
     reached(Step.SET_ASIDE)
     table.emit(EventKind.SET_ASIDE, mine.instant, mine.operation, kept=len(found.kept), collided=len(found.collided))
     return True
+
+
+def _files_at(table: OpenTable, timeline: Timeline) -> Snapshot:
+    return table.index.snapshot_at(timeline)
 
 
 class Work:
@@ -172,7 +178,8 @@ class Work:
     def snapshot(self) -> Snapshot:
         """The file slices that this transaction sees, read at the first call, and partition by partition as they are needed."""
         if self._snapshot is None:
-            snapshot = self._table.index.snapshot_at(self.baseline.timeline)
+            look = slices_at if self.baseline.properties.is_merge_on_read else _files_at
+            snapshot = look(self._table, self.baseline.timeline)
             check_files(self.baseline.properties, snapshot)
             self._snapshot = snapshot
         return self._snapshot

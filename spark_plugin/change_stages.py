@@ -25,9 +25,11 @@ from lakelock.spark_plugin import bucketing
 from lakelock.spark_plugin.bucketing import BucketPlan
 from lakelock.spark_plugin.deleting import AtPositions
 from lakelock.spark_plugin.lookup_stages import CHUNK_ROWS, LookedUpKeys, chunks, rows_by_route, slots_of
+from lakelock.spark_plugin.spark_session import FILE, ROW
 from lakelock.spark_plugin.write_stages import Parcels, Routes, this_task, while_wanted
 from lakelock.table.base_files import BaseFile
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.merged_slices import open_slice
 from lakelock.table.partitions import partition_paths
 from lakelock.table.record_keys import Keyed, dedupe
 from lakelock.table.rewriting import Placed, keys_among
@@ -222,7 +224,7 @@ class NewPlaces:
         return BucketPlan(self.context, self.context.schema, self.files, index, "add", self.settled)
 
 
-FILE, ROW, ACTION = "_lakelock_file", "_lakelock_row", "_lakelock_action"
+ACTION = "_lakelock_action"
 """The columns of a frame of changes before those of the table: the name of a file, a position in it, and what to do."""
 DRAWN = "_lakelock_drawn"
 """Where there may be new rows, the last column: a number that tells the row of the source from all others."""
@@ -422,7 +424,7 @@ def _at_places(plan: ChangePlan, file: DataFile, changes: pa.Table) -> tuple[Pla
 
 def _changed_twice(context: WriteContext, file: DataFile, position: int, count: int) -> DuplicateKeyError:
     start, key = 0, "?"
-    with BaseFile(context.location.open().open_input(file.key), file.key) as base:
+    with BaseFile(open_slice(file, context.location.open(), context.schema), file.key) as base:
         for batch in base.stamped_batches(context.schema, CHUNK_ROWS):
             if position < start + batch.num_rows:
                 key = batch.column(RECORD_KEY)[position - start].as_py()

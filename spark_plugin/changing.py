@@ -40,10 +40,8 @@ from lakelock.spark_plugin.change_stages import (
     ACTION,
     DELETE,
     DRAWN,
-    FILE,
     INSERT,
     PLACE,
-    ROW,
     UPDATE,
     ChangePlan,
     ChangeReport,
@@ -57,7 +55,7 @@ from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.deleting import RowsRead
 from lakelock.spark_plugin.lookup import FoundAnywhere, KeysRead, Tagged, look_up, look_up_anywhere
 from lakelock.spark_plugin.lookup_stages import LookedUpKeys, TagPlan
-from lakelock.spark_plugin.spark_session import arrow_schema, file_place, spark_schema
+from lakelock.spark_plugin.spark_session import FILE, ROW, arrow_schema, spark_schema
 from lakelock.spark_plugin.stage_rows import Rows, is_few_bytes
 from lakelock.spark_plugin.write_attempt import Attempt, KeptFiles, Memory, Redoing, Written, column, prepared, prepared_keys
 from lakelock.spark_plugin.write_stages import PARCELS, REPORT_SCHEMA, FileTarget, Routes, plan_routes, tasks_for
@@ -193,10 +191,10 @@ def write_changes(attempt: Attempt, plan: ChangePlan, read: Sequence[DataFile], 
     redoing = Redoing.of(attempt, plan.context.schema)
     # An attempt before has looked into these, and has either found nothing to change or written what came of it.
     known = {number for number, file in enumerate(files) if redoing.before.made_from(file) is not None}
-    asked = [number for number, file in enumerate(files) if number not in known and matched.get(file.key, True)]
+    asked = [number for number, file in enumerate(files) if number not in known and matched.get(file.content, True)]
     packed, report = _packed(attempt, plan, changes([files[number] for number in asked])) if asked else (None, ChangeReport())
     found = {number for _, number in report.counts}
-    matched.update((files[number].key, number in found) for number in asked)
+    matched.update((files[number].content, number in found) for number in asked)
     if not known | found:
         return ()
     kept = redoing.claimed_and_kept(files, known | found, {})
@@ -402,15 +400,13 @@ class _Moving:
 
     def _stored(self, files: Sequence[DataFile], kept: Sequence[str]) -> DataFrame:
         """The rows of these files and their places: the key, partition and ordering columns, and those that are kept."""
-        properties, stored = self._properties, self._attempt.read(files)
+        properties, stored = self._properties, self._attempt.placed(files)
         ordering = [] if properties.ordering_field is None else [properties.ordering_field]
         names = dict.fromkeys((*properties.record_keys, *properties.partition_fields, *ordering, *kept))
         columns = [column(name).alias(_STORED + name) for name in names]
-        if not files:
-            return stored.select(*columns, F.lit(None).cast("string").alias(FILE), F.lit(None).cast("long").alias(ROW))
-        place = file_place(stored)
+        rows = stored.select(*columns, FILE, ROW)
         # Without the hint Spark may collect the stored rows on the driver, to send all of them to every task.
-        return stored.select(*columns, place["file_name"].alias(FILE), place["row_index"].alias(ROW)).hint("merge")
+        return rows.hint("merge") if files else rows
 
     def _same_key(self) -> Column:
         return _all_equal(self._properties.record_keys)
@@ -465,11 +461,11 @@ def update_where(attempt: Attempt, values: Assignments, condition: Condition | N
         attempt = attempt.forgetful()
 
     def changes(some: Sequence[DataFile]) -> Rows:
-        rows = attempt.read(some).alias(alias) if alias else attempt.read(some)
-        new, place = fitting_values(rows, values, attempt.schema), file_place(rows)
+        rows = attempt.placed(some).alias(alias) if alias else attempt.placed(some)
+        new = fitting_values(rows, values, attempt.schema)
         chosen = rows if condition is None else rows.where(condition.on(rows))
         changed = chosen.select(
-            place["file_name"].alias(FILE), place["row_index"].alias(ROW), F.lit(UPDATE).alias(ACTION),
+            FILE, ROW, F.lit(UPDATE).alias(ACTION),
             *[new[name].alias(name) for name in attempt.schema.names if name in new],
         )  # fmt: skip
         return attempt.rows(changed, little=is_few_bytes(some))

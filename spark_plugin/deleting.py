@@ -27,7 +27,7 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.conditions import SHOWN_CHARACTERS, Condition
 from lakelock.spark_plugin.lookup_stages import CHUNK_ROWS, chunks
 from lakelock.spark_plugin.reading import FILE_GONE
-from lakelock.spark_plugin.spark_session import file_place
+from lakelock.spark_plugin.spark_session import FILE, ROW
 from lakelock.spark_plugin.stage_rows import Rows, is_few_bytes
 from lakelock.spark_plugin.write_attempt import Attempt, Redoing, Written
 from lakelock.spark_plugin.write_stages import (
@@ -46,7 +46,6 @@ from lakelock.table.snapshot import DataFile
 from lakelock.texts import counted
 
 POSITIONS = "_lakelock_positions"
-_FILE, _ROW = "_lakelock_file", "_lakelock_row"
 SELECTED = pa.schema([(ROUTE, pa.int32()), (POSITIONS, pa.binary()), (REPORT, pa.binary())])
 
 
@@ -71,13 +70,8 @@ class Selection:
 def select_rows(attempt: Attempt, files: Sequence[DataFile], condition: Condition) -> Selection:
     """Find the rows of the files that satisfy the condition; null counts as not satisfied."""
     numbers = {file.name: number for number, file in enumerate(files)}
-    rows = attempt.read(files)
-    chosen = rows.where(condition.on(rows))
-    if files:
-        place = file_place(rows)
-        rows = chosen.select(place["file_name"].alias(_FILE), place["row_index"].alias(_ROW))
-    else:
-        rows = chosen.select(F.lit("").alias(_FILE), F.lit(0).alias(_ROW))
+    rows = attempt.placed(files)
+    rows = rows.where(condition.on(rows)).select(FILE, ROW)
     found = attempt.rows(rows, little=is_few_bytes(files)).through(partial(select_stage, numbers), SELECTED)
     attempt.keep(found)
     reports = [report for report in attempt.reports(found, "finding the rows") if isinstance(report, Counter)]
@@ -88,8 +82,8 @@ def select_stage(numbers: Mapping[str, int], batches: Iterator[pa.RecordBatch]) 
     """On an executor: pack the positions of each file into one value per chunk, and report their number."""
     counts: Counter[int] = Counter()
     for rows in chunks(batches, CHUNK_ROWS):
-        names = rows.column(_FILE).combine_chunks().dictionary_encode()
-        codes, positions = np.asarray(names.indices), rows.column(_ROW).to_numpy()
+        names = rows.column(FILE).combine_chunks().dictionary_encode()
+        codes, positions = np.asarray(names.indices), rows.column(ROW).to_numpy()
         routes, packed = [], []
         for code, name in enumerate(names.dictionary.to_pylist()):
             mine = positions[codes == code].astype("<i8")
@@ -160,10 +154,10 @@ def delete_where(attempt: Attempt, condition: Condition) -> Written:
     files = tuple(pruning.files_of(attempt.tx.current()))
     # An attempt before has looked into these, and has either found nothing or written what is left.
     known = {number for number, file in enumerate(files) if redoing.before.made_from(file) is not None}
-    asked = [file for number, file in enumerate(files) if number not in known and matched.get(file.key, True)]
+    asked = [file for number, file in enumerate(files) if number not in known and matched.get(file.content, True)]
     selection = select_rows(attempt, asked, condition)
-    matched.update((file.key, number in selection.counts) for number, file in enumerate(asked))
-    found = known | {number for number, file in enumerate(files) if number not in known and matched[file.key]}
+    matched.update((file.content, number in selection.counts) for number, file in enumerate(asked))
+    found = known | {number for number, file in enumerate(files) if number not in known and matched[file.content]}
     kept = redoing.claimed_and_kept(files, found, {})
     removed = remove_rows(attempt, selection)
     lost = [files[number] for number in sorted(known - kept.files.keys())]

@@ -46,7 +46,7 @@ from lakelock.spark_plugin.table_info import TableFacts
 from lakelock.spark_plugin.table_writes import TableWrites
 from lakelock.storage.location import StorageLocation
 from lakelock.table.partitions import PartitionValues
-from lakelock.table.properties import NEWEST_VERSION
+from lakelock.table.properties import COPY_ON_WRITE, NEWEST_VERSION
 from lakelock.table.pruning import Pruning
 from lakelock.table.schema import META_COLUMNS
 from lakelock.table.snapshot import Snapshot
@@ -81,6 +81,7 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
         hive_style: bool = True,
         index: str | None = None,
         table_version: int = NEWEST_VERSION,
+        table_type: str = COPY_ON_WRITE,
         if_not_exists: bool = False,
         config: str | Path | None = None,
         options: Mapping[str, object] | None = None,
@@ -101,6 +102,8 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
         identifies a row in the whole table, so an upsert looks into every partition, and moves a row to the one that its new
         version names. The index never changes.
         `table_version=8` is for tables that Hudi 1.0 reads and writes, too, as EMR 7 and Glue 5.1 have it.
+        `table_type="MERGE_ON_READ"` is for tables to which Java Hudi appends log files; it goes with neither `order_by` nor
+        `index="global"`.
         `if_not_exists`: an existing table is opened, if its definition is the same and it has these columns.
         """
         require_classic(spark)
@@ -118,6 +121,7 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
             hive_style=hive_style,
             index=index,
             table_version=table_version,
+            table_type=table_type,
         )
         made = definition.make(location, SystemRuntime(), if_not_exists=if_not_exists)
         table = cls._open(spark, root, location, settings, application, listeners)

@@ -54,6 +54,7 @@ from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile
 from lakelock.table.io import TableIO
 from lakelock.table.key_search import LocatedKeys, held
+from lakelock.table.merged_slices import open_slice
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.snapshot import DataFile
 from lakelock.texts import counted
@@ -130,7 +131,7 @@ def first_held(keys: KeysByPartition, files: Iterable[DataFile], io: TableIO) ->
 
 
 def _held_in(keys: pa.Array, file: DataFile, storage: Storage) -> str | None:
-    with BaseFile(storage.open_input(file.key), file.key) as base:
+    with BaseFile(open_slice(file, storage), file.key) as base:
         found = np.flatnonzero(held(keys, base))
     if not len(found):
         return None
@@ -282,7 +283,7 @@ def _looked_into(
     """What the files hold of the keys, each of which may be looked into once in all attempts; of `few` keys in the driver,
     unless that is much to read."""
     possible = lookup_stages.possible_files(plan.files, distinct, attempt.tx.current().stats_of)
-    fresh = [number for number in possible if plan.files[number].key not in memory.held]
+    fresh = [number for number in possible if plan.files[number].content not in memory.held]
     if fresh:
         look = LookPlan(plan.context, distinct, plan.files, lookup_stages.shares(plan.files, fresh, 2 * attempt.tasks))
         keys = sum(len(each) for each in {id(each): each for each in distinct.values()}.values())
@@ -291,9 +292,9 @@ def _looked_into(
         what = f"looking up keys in {counted(len(fresh), 'file')}"
         told = attempt.reports(numbers.through(partial(look_stage, look), REPORT_SCHEMA), what, count=keys)
         found = [each for part in told for each in _file_keys(part)]
-        memory.held.update(dict.fromkeys((plan.files[number].key for number in fresh), None))
-        memory.held.update((plan.files[each.file].key, each) for each in found)
-    known = ((number, memory.held[plan.files[number].key]) for number in possible)
+        memory.held.update(dict.fromkeys((plan.files[number].content for number in fresh), None))
+        memory.held.update((plan.files[each.file].content, each) for each in found)
+    known = ((number, memory.held[plan.files[number].content]) for number in possible)
     return [replace(held, file=number) for number, held in known if held is not None]
 
 
@@ -334,7 +335,8 @@ def _by_rows(attempt: Attempt, rows: Rows, plan: TagPlan, staged: Staged, memory
     frame = tagged.without_reports()
     looked_up = LookedUp(frame.select(KEYS), plan.parcels, plan.context, sum(staged.counts.values()))
     in_partition: dict[str, frozenset[str]] = {
-        partition: frozenset(file.key for file in attempt.tx.current().in_partition(partition)) for partition in staged.counts
+        partition: frozenset(file.content for file in attempt.tx.current().in_partition(partition))
+        for partition in staged.counts
     }
     new = {partition: in_partition[partition] for partition, route in routes if route >= len(plan.files)}
     return Tagged(plan, frame, routes, file_rows, staged.row_bytes, looked_up, new=new)

@@ -34,10 +34,8 @@ from lakelock.spark_plugin.change_stages import (
     ACTION,
     DELETE,
     DRAWN,
-    FILE,
     INSERT,
     MISFIT,
-    ROW,
     TWIN,
     UPDATE,
     ChangePlan,
@@ -58,12 +56,13 @@ from lakelock.spark_plugin.merge_builder import (
     require_sensible,
     source_column,
 )
-from lakelock.spark_plugin.spark_session import file_place, local_frame, spark_schema
+from lakelock.spark_plugin.spark_session import FILE, ROW, local_frame, spark_schema
 from lakelock.spark_plugin.stage_rows import Rows, SparkRows, is_few_bytes, is_little
 from lakelock.spark_plugin.table_definition import computed, with_generated
 from lakelock.spark_plugin.write_attempt import Attempt, Written, column
 from lakelock.table.base_files import BaseFile
 from lakelock.table.column_types import OWN_PREFIX, refuse_own_name
+from lakelock.table.merged_slices import open_slice
 from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import require_key
 from lakelock.table.rows import KnownSchemas
@@ -425,7 +424,7 @@ def _changes(attempt: Attempt, plan: MergePlan, files: Sequence[DataFile]) -> Ro
     if by_key and staged is not None and staged.rows.few and staged.keys is not None and is_little(len(files), size_bytes):
         return attempt.rows(plan.changes(_with_keys(attempt, files, staged.keys), few=True), little=True)
     is_few = plan.source._jdf.queryExecution().analyzed().nodeName() == "LocalRelation"
-    return attempt.rows(plan.changes(_stored(attempt, files)), little=is_few and is_few_bytes(files))
+    return attempt.rows(plan.changes(attempt.placed(files)), little=is_few and is_few_bytes(files))
 
 
 def _with_keys(attempt: Attempt, files: Sequence[DataFile], keys: KeysByPartition) -> DataFrame:
@@ -433,7 +432,7 @@ def _with_keys(attempt: Attempt, files: Sequence[DataFile], keys: KeysByPartitio
     schema = pa.schema([*attempt.schema.arrow, (FILE, pa.string()), (ROW, pa.int64())])
     found = [schema.empty_table()]
     for file in files:
-        with BaseFile(attempt.storage.open_input(file.key, size_bytes=file.size_bytes), file.key) as base:
+        with BaseFile(open_slice(file, attempt.storage, attempt.schema), file.key) as base:
             wanted = keys[file.partition]
             stored = pa.chunked_array([chunk for part in base.key_batches() for chunk in part.chunks], pa.string())
             places = np.flatnonzero(pc.is_in(stored, wanted).to_numpy())
@@ -446,15 +445,6 @@ def _with_keys(attempt: Attempt, files: Sequence[DataFile], keys: KeysByPartitio
 
 def _joinable(attempt: Attempt) -> tuple[DataFile, ...]:
     return attempt.tx.current().files if attempt.properties.bucket_index is not None else ()
-
-
-def _stored(attempt: Attempt, files: Sequence[DataFile]) -> DataFrame:
-    """The rows of these files and their places."""
-    rows = attempt.read(files)
-    if not files:
-        return rows.select("*", F.lit(None).cast("string").alias(FILE), F.lit(None).cast("long").alias(ROW))
-    place = file_place(rows)
-    return rows.select("*", place["file_name"].alias(FILE), place["row_index"].alias(ROW))
 
 
 def _read(attempt: Attempt, plan: MergePlan) -> tuple[DataFile, ...]:

@@ -181,14 +181,8 @@ SPELLINGS: tuple[Spelling, ...] = (
     Spelling("Hudi", "hoodie.write.table.version", "table_version"),
     Spelling("Hudi", "hoodie.datasource.write.table.name", "name"),
     Spelling("Hudi", "hoodie.datasource.write.hive_style_partitioning", "hive_style"),
-    Spelling(
-        "Hudi", "hoodie.datasource.write.table.type", same=("copy_on_write", "cow"),
-        instead="leave it out: lakelock writes copy-on-write tables",
-    ),
-    Spelling(
-        "Hudi", "hoodie.table.type", same=("copy_on_write", "cow"),
-        instead="leave it out: lakelock writes copy-on-write tables",
-    ),
+    Spelling("Hudi", "hoodie.datasource.write.table.type", "table_type"),
+    Spelling("Hudi", "hoodie.table.type", "table_type"),
     Spelling("Hudi", "hoodie.datasource.write.keygenerator.class", instead=_BY_KEY),
     Spelling("Hudi", "hoodie.datasource.write.keygenerator.type", instead=_BY_KEY),
     Spelling(

@@ -30,7 +30,7 @@ from lakelock.identity import job_name
 from lakelock.occ.change_feed import position_at
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.definition import Definition
+from lakelock.occ.definition import Definition, checked_type
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.reading import QueryType, ensure_not_future
 from lakelock.settings import Settings
@@ -54,7 +54,7 @@ from lakelock.storage.hadoop import as_spark_reads, completed
 from lakelock.storage.location import StorageLocation, canonical_uri
 from lakelock.table.index import parsed_index
 from lakelock.table.instants import as_of_time
-from lakelock.table.properties import NEWEST_VERSION
+from lakelock.table.properties import COPY_ON_WRITE, NEWEST_VERSION
 from lakelock.table.timeline import Timeline
 from lakelock.table.transforms import parsed_transform, split_columns
 from lakelock.texts import did_you_mean
@@ -155,7 +155,7 @@ def _positive(text: str | None) -> int | None:
     return int(text)
 
 
-TABLE_OPTIONS = ("key", "partition_by", "order_by", "name", "hive_style", "index", "table_version")
+TABLE_OPTIONS = ("key", "partition_by", "order_by", "name", "hive_style", "index", "table_version", "table_type")
 
 
 @dataclass(frozen=True)
@@ -169,6 +169,7 @@ class StatedTable:
     hive_style: bool | None = None
     index: str | None = None
     table_version: int | None = None
+    table_type: str | None = None
 
     @classmethod
     def of(cls, given: Mapping[str, str]) -> StatedTable:
@@ -182,6 +183,7 @@ class StatedTable:
             hive_style=true_or_false("hive_style", hive_style) if hive_style else None,
             index=given.get("index"),
             table_version=_version(given.get("table_version", "").strip()),
+            table_type=given.get("table_type", "").strip() or None,
         )
 
     def definition(self, location: StorageLocation, columns: StructType) -> Definition:
@@ -196,6 +198,7 @@ class StatedTable:
             hive_style=self.hive_style is not False,
             index=self.index or None,
             table_version=self.table_version or NEWEST_VERSION,
+            table_type=self.table_type or COPY_ON_WRITE,
         )
 
     def check(self, table: Coordinator) -> None:
@@ -221,6 +224,7 @@ class StatedTable:
             ("hive_style", self.hive_style, found.hive_style if found.partition_fields else self.hive_style),
             ("index", index, str(found.index)),
             ("table_version", self.table_version, found.version),
+            ("table_type", None if self.table_type is None else checked_type(self.table_type), found.type),
         ):
             if wanted is not None and wanted != has:
                 yield f"{what}: {_shown(wanted)} was given, the table has {_shown(has)}"

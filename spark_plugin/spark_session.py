@@ -97,6 +97,10 @@ def takes_structs_for_null(spark: SparkSession) -> bool:
     return not spark.conf.isModifiable(_NULL_STRUCTS) or spark.conf.get(_NULL_STRUCTS) == "true"
 
 
+FILE, ROW = "_lakelock_file", "_lakelock_row"
+"""Columns for the place of a stored row: the name of its file, and its number there."""
+
+
 def file_place(rows: DataFrame) -> Column:
     """Where a row of files lies: a struct with `file_name` and `row_index`, even where the frame has a column of that name."""
     jdf: Any = rows._jdf

@@ -36,13 +36,14 @@ from lakelock.occ.upkeep import Upkept
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.arguments import delta_arguments, instant_of, names
 from lakelock.spark_plugin.conditions import Condition
-from lakelock.spark_plugin.spark_session import file_place, needs_spark, outcome_told, require_running, spark_schema
+from lakelock.spark_plugin.spark_session import FILE, ROW, needs_spark, outcome_told, require_running, spark_schema
 from lakelock.spark_plugin.stage_rows import SparkRows
 from lakelock.spark_plugin.write_attempt import Attempt, column
 from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, this_task, values_for, while_wanted
 from lakelock.storage import Storage
 from lakelock.table.base_files import CONSTANT, BaseFile
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.merged_slices import open_slice
 from lakelock.table.partitions import partition_values
 from lakelock.table.rewriting import ARROW
 from lakelock.table.rows import conform
@@ -124,7 +125,7 @@ class OptimizeBuilder:
             warnings.warn(f"table.optimize() was never executed, so no file was joined: {_NEXT}", RuntimeWarning, stacklevel=2)
 
 
-_FILE, _JOIN = "_lakelock_file", "_lakelock_join"
+_JOIN = "_lakelock_join"
 
 
 @dataclass(frozen=True)
@@ -171,19 +172,18 @@ def _stored_rows(attempt: Attempt, joins: Sequence[Join]) -> tuple[int, ...]:
 
 
 def _footer_rows(storage: Storage, file: DataFile) -> int:
-    with BaseFile(storage.open_input(file.key, size_bytes=file.size_bytes), file.key) as base:
+    with BaseFile(open_slice(file, storage), file.key) as base:
         return base.rows
 
 
 def _in_order(attempt: Attempt, joins: Sequence[Join], sort_by: Sequence[str]) -> DataFrame:
     """The rows of all joins with Hudi's columns and the number of their join, each join in a partition of its own, sorted."""
-    rows = attempt.read([file for join in joins for file in join.sources], meta=True)
-    rows = rows.withColumn(_FILE, file_place(rows)["file_name"])
+    rows = attempt.placed([file for join in joins for file in join.sources], meta=True).drop(ROW)
     names = [(file.name, number) for number, join in enumerate(joins) for file in join.sources]
-    numbers = attempt.spark.createDataFrame(names, f"{_FILE} string, {_JOIN} int")
+    numbers = attempt.spark.createDataFrame(names, f"{FILE} string, {_JOIN} int")
     packs = ",".join(map(str, values_for(len(joins))))
     pack = F.expr(f"element_at(cast(split('{packs}', ',') as array<int>), {_JOIN} + 1)")
-    rows = rows.join(F.broadcast(numbers), _FILE).drop(_FILE).repartition(len(joins), pack)
+    rows = rows.join(F.broadcast(numbers), FILE).drop(FILE).repartition(len(joins), pack)
     return rows.sortWithinPartitions(_JOIN, *(column(name).asc_nulls_last() for name in sort_by))
 
 

@@ -16,6 +16,7 @@ from functools import partial
 from itertools import chain
 from types import MappingProxyType
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -30,24 +31,27 @@ from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.progress import current
 from lakelock.settings import MissingColumns, WriteSettings
+from lakelock.spark_plugin.change_feed import Numbered
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.lookup_stages import FileKeys, KeysByPartition, rows_changed
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.spark_jobs import job_group, readable
-from lakelock.spark_plugin.spark_session import KeptFrames, arrow_schema, parallelism, spark_schema
+from lakelock.spark_plugin.spark_session import FILE, ROW, KeptFrames, arrow_schema, file_place, parallelism, spark_schema
 from lakelock.spark_plugin.stage_rows import DriverRows, FewRows, Rows, SparkRows, few_rows, is_little
 from lakelock.spark_plugin.table_definition import with_generated
 from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, this_task, while_wanted
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
+from lakelock.table.base_files import BaseFile
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.index import bucket_of, bucket_of_group
 from lakelock.table.layout import FileGroupId
+from lakelock.table.merged_slices import open_slice
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.properties import TableProperties
 from lakelock.table.pruning import Pruning
 from lakelock.table.rows import missing_since, spelled
-from lakelock.table.schema import TableSchema, check_write, require_columns
+from lakelock.table.schema import META_COLUMNS, TableSchema, check_write, require_columns
 from lakelock.table.snapshot import DataFile
 from lakelock.texts import counted
 
@@ -290,11 +294,30 @@ class Attempt:
         self.kept.close()
 
     def read(self, files: Sequence[DataFile], *, meta: bool = False, pruned: bool = False) -> DataFrame:
-        """The rows of these files, with the table's columns, or with Hudi's five before them. There is a column `_metadata`,
-        unless the frame is to be `pruned` by Spark when it is filtered further."""
+        """The rows of these files, with the table's columns, or with Hudi's five before them. `pruned`: Spark leaves partitions
+        out when the frame is filtered further."""
         columns = self.schema.file_schema if meta else self.schema.arrow
         by = PartitionValues.of(self.properties, columns) if pruned else None
-        return read_files(self.spark, self.root, files, spark_schema(columns), by)
+        plain, logged = [file for file in files if not file.logs], [file for file in files if file.logs]
+        frame = read_files(self.spark, self.root, plain, spark_schema(columns), by)
+        return frame.union(self._merged(logged, columns)) if logged else frame
+
+    def placed(self, files: Sequence[DataFile], *, meta: bool = False) -> DataFrame:
+        """The rows of these files as `read` gives them, and the columns `FILE` and `ROW`."""
+        columns = self.schema.file_schema if meta else self.schema.arrow
+        plain, logged = [file for file in files if not file.logs], [file for file in files if file.logs]
+        rows = read_files(self.spark, self.root, plain, spark_schema(columns))
+        if plain:
+            place = file_place(rows)
+            rows = rows.select("*", place["file_name"].alias(FILE), place["row_index"].alias(ROW))
+        else:
+            rows = rows.select("*", F.lit(None).cast("string").alias(FILE), F.lit(None).cast("long").alias(ROW))
+        return rows.union(self._merged(logged, pa.schema([*columns, *_PLACE]))) if logged else rows
+
+    def _merged(self, logged: Sequence[DataFile], columns: pa.Schema) -> DataFrame:
+        """The rows of file slices with log files, and their places if these are among the columns."""
+        shown = arrow_schema(spark_schema(columns))  # the types that Spark expects of a Python stage
+        return Numbered(self.tx.table.location, tuple(logged), partial(slice_rows, shown)).frame(self.spark, shown)
 
     def pruning(self, condition: Condition) -> Pruning:
         """Which files a condition rules out."""
@@ -312,6 +335,23 @@ class Attempt:
     @property
     def tasks(self) -> int:
         return parallelism(self.spark)
+
+
+_PLACE = (pa.field(FILE, pa.string()), pa.field(ROW, pa.int64()))
+
+
+def slice_rows(columns: pa.Schema, file: DataFile, storage: Storage) -> Iterator[pa.Table]:
+    """On an executor: the rows of a file slice with these columns of the table, and their places if they are among them."""
+    stored = TableSchema(pa.schema([each for each in columns if each.name not in (FILE, ROW)]))
+    own = TableSchema(pa.schema([each for each in stored.arrow if each.name not in META_COLUMNS]))
+    at = 0
+    with BaseFile(open_slice(file, storage, own), file.key) as base:
+        for rows in base.batches(stored):
+            if FILE in columns.names:
+                places = pa.array(np.arange(at, at + rows.num_rows))
+                rows = rows.append_column(FILE, pa.repeat(file.name, rows.num_rows)).append_column(ROW, places)
+            at += rows.num_rows
+            yield rows.select(columns.names)
 
 
 def prepared(attempt: Attempt, df: DataFrame, *, missing: MissingColumns = "null") -> tuple[DataFrame, TableSchema]:
@@ -417,15 +457,15 @@ class Redoing:
         of the call that go into it follow from its keys; only new rows may have come with it. Where also others do not follow
         from the keys, `joined` tells them, by the number of the file.
         """
-        numbers, there = sorted(numbers), {file.key for file in files}
+        numbers, there = sorted(numbers), {file.content for file in files}
         same = {target: made for target, keys in new.items() if (made := self._made_of(target, keys, there)) is not None}
         self.attempt.tx.writes_to(partition for partition, _ in new)
-        likely = (number for number in numbers if self.before.joined.get(files[number].key) == joined.get(number))
+        likely = (number for number in numbers if self.before.joined.get(files[number].content) == joined.get(number))
         known = {number: stat for number in likely if (stat := self._made_from(files[number], same)) is not None}
         self._claim(files, numbers, known, new_buckets)
         copies = self._copies([*known.values(), *chain.from_iterable(same.values())])
         kept = {number: copies[stat.path] for number, stat in known.items() if stat.path in copies}
-        there = {files[number].key for number in kept}
+        there = {files[number].content for number in kept}
         whole = {
             target: [copies[stat.path] for stat in made]
             for target, made in same.items()
@@ -441,7 +481,7 @@ class Redoing:
         return self.before.made_of(target, keys) if self._adopter_in(there, target) else None
 
     def _made_from(self, base: DataFile, same: Mapping[Target, object]) -> WriteStat | None:
-        adopts = self.before.adopted.get(base.partition) == base.key
+        adopts = self.before.adopted.get(base.partition) == base.content
         return None if adopts and (base.partition, None) not in same else self.before.made_from(base)
 
     def _claim(
@@ -482,15 +522,15 @@ class Redoing:
         written, made = tuple(written), {target: [*stats] for target, stats in kept.new.items()}
         for stat in written:
             if (base := bases.get(stat.group)) is not None:
-                mine.rewritten[base.key] = stat
+                mine.rewritten[base.content] = stat
             else:
                 bucket = bucket_of(stat.file_id or "") if in_buckets is not None else None
                 made.setdefault((stat.partition_path or "", bucket), []).append(stat)
-        mine.rewritten.update((files[number].key, stat) for number, stat in kept.files.items())
-        mine.joined.update((files[number].key, rows) for number, rows in joined.items())
+        mine.rewritten.update((files[number].content, stat) for number, stat in kept.files.items())
+        mine.joined.update((files[number].content, rows) for number, rows in joined.items())
         mine.adopted.update((p, key) for p, key in self.before.adopted.items() if (p, None) in kept.new)
         for partition, number in (adopted or {}).items():
-            mine.adopted[partition] = files[number].key
+            mine.adopted[partition] = files[number].content
             made[partition, None] = []
         mine.new.update((target, (new.get(target), stats)) for target, stats in made.items())
         self.attempt.tx.redo.kept = len(kept.stats)

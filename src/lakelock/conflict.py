@@ -218,9 +218,11 @@ RULES: dict[ConflictRule, RuleText] = {
         (Remedy.RUN_AGAIN, Remedy.DECLARE_PARTITION, Remedy.ANOTHER_LEVEL, Remedy.ANOTHER_TIME),
     ),
     ConflictRule.PENDING_TABLE_SERVICE: RuleText(
-        "plans to cluster a file group that I rewrite or replace, or to remove the folder of a partition that I write into",
-        "Java Hudi has scheduled clustering and not executed it; its cleaner found a partition empty that I write into",
-        "clustering: no, execute or roll back the plan first, its execution would undo the write; cleaning: yes",
+        "plans to cluster or compact a file group that I rewrite or replace, or to remove the folder of a partition that I "
+        "write into",
+        "Java Hudi has scheduled clustering or compaction and not executed it; its cleaner found a partition empty that I "
+        "write into",
+        "clustering, compaction: no, execute or roll back the plan first, its execution would undo the write; cleaning: yes",
         FoundAt.CLAIM,
         (Remedy.OTHER_ENGINE,),
     ),

@@ -39,7 +39,7 @@ from lakelock.settings import MissingColumns, Settings
 from lakelock.storage.location import StorageLocation
 from lakelock.table.change_feed import FeedMode, checked_mode, position_of
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.properties import NEWEST_VERSION
+from lakelock.table.properties import COPY_ON_WRITE, NEWEST_VERSION
 from lakelock.table.rows import Fields, spelled
 from lakelock.table.schema import TableSchema
 from lakelock.texts import column_hint
@@ -464,6 +464,7 @@ def create(
     index: str | None = None,
     hive_style: bool = True,
     table_version: int = NEWEST_VERSION,
+    table_type: str = COPY_ON_WRITE,
     if_not_exists: bool = False,
     settings: Mapping[str, object] | None = None,
     config: str | Path | None = None,
@@ -478,6 +479,7 @@ def create(
     `partition_by`: columns, or `years(c)`, `months(c)`, `days(c)`, `hours(c)`, `bucket(n, c)`, `truncate(n, c)`.
     `order_by`: of two versions of a row the one with the greater value wins; without it the later write does.
     `index="bucket:16"`: the rows of each partition lie in 16 buckets by their keys' hash.
+    `table_type="MERGE_ON_READ"` is for tables to which Java Hudi appends log files.
     `if_not_exists`: an existing table is opened, if its definition is the same and it has these columns.
     The others as for `open`; what each means in full is in `LakeTable.create`, which makes the same tables.
     """
@@ -495,6 +497,7 @@ def create(
         hive_style=hive_style,
         index=index,
         table_version=table_version,
+        table_type=table_type,
     )
     made = definition.make(location, SystemRuntime(), if_not_exists=if_not_exists)
     coordinator = Coordinator.open(location, found, application=application, listeners=listeners)

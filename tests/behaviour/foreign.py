@@ -29,8 +29,9 @@ from tests.api import (
 )
 
 from lakelock.settings import WriteSettings
-from lakelock.table.avro import REQUESTED_REPLACE, encode
+from lakelock.table.avro import COMPACTION_PLAN, REQUESTED_REPLACE, encode
 from lakelock.table.instants import later_than
+from lakelock.table.log_writing import LogChanges, LogStamp, log_bytes, log_stat
 from lakelock.table.properties import read_properties
 from lakelock.table.service_metadata import CleanPlan, RollbackMetadata
 
@@ -110,6 +111,23 @@ class Peer:
         self.complete(instant, [stat], operation="INSERT", extra={"schema": schema or columns.to_avro_json(properties.name)})
         return instant
 
+    def append(
+        self, group: FileGroupId, rows: pa.Table | None = None, deleted: Sequence[str] = (), *, instant: str = "",
+        columns: TableSchema | None = None,
+    ) -> str:  # fmt: skip
+        """Rows and deletes in a log file of a file group, as Java's merge-on-read writer has them."""
+        instant, properties = instant or self.begin(Action.DELTA_COMMIT), read_properties(self.storage)
+        schema = columns or TableSchema(rows.schema) if rows is not None else columns
+        assert schema is not None
+        changes = LogChanges(None if rows is None else Keyed.of(rows, properties), deleted)
+        stamp = LogStamp(instant, group, "0-0-0")
+        data = log_bytes(changes, schema, properties.name, stamp)
+        with self.storage.open_output(stamp.file.key) as out:
+            out.write(data)
+        extra = {"schema": schema.to_avro_json(properties.name)}
+        self.complete(instant, [log_stat(changes, stamp, len(data))], action=Action.DELTA_COMMIT, extra=extra)
+        return instant
+
     def alter(self, schema: str) -> str:
         """Say what columns the table has from now on, and write nothing."""
         instant = self.begin()
@@ -122,6 +140,12 @@ class Peer:
         plan = {"inputGroups": [{"slices": slices}]}
         record = {"operationType": "CLUSTER", "clusteringPlan": plan, "extraMetadata": None, "version": 1}
         return self.begin(Action.CLUSTERING, instant=instant, plan=encode(REQUESTED_REPLACE, record))
+
+    def plan_compaction(self, *groups: FileGroupId, action: Action = Action.COMPACTION) -> str:
+        """Schedule compaction of file groups, of all their log files or only of these into one."""
+        named = [{"baseInstantTime": None, "partitionPath": group.partition, "fileId": group.file_id} for group in groups]
+        plan = encode(COMPACTION_PLAN, {"operations": named, "extraMetadata": None, "version": 2})
+        return self.begin(action, plan=plan)
 
     def execute_clustering(self, instant: str, old: FileGroupId, new: str) -> None:
         """Replace the file group by a new one."""

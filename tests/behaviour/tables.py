@@ -36,6 +36,8 @@ from lakelock.markers import data_files
 from lakelock.markers.data_files import MarkerKind
 from lakelock.occ.footprint import ReadKind
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, RetrySettings, Settings
+from lakelock.table.index import TableIndex
+from lakelock.table.properties import COPY_ON_WRITE
 from lakelock.table.pruning import StatisticsOf
 
 LIGHT_FROM_MS = 1_700_000_000_000
@@ -49,13 +51,23 @@ PATIENCE_S = 10.0
 HUDI = Settings(concurrency=ConcurrencySettings(profile="hudi"), lock=QUICK.lock, heartbeat=QUICK.heartbeat)
 
 
-def new_table(storage: Storage, columns: pa.Schema = SCHEMA, partition_by: Sequence[str] = ("month",)) -> None:
+def new_table(
+    storage: Storage,
+    columns: pa.Schema = SCHEMA,
+    partition_by: Sequence[str] = ("month",),
+    table_type: str = COPY_ON_WRITE,
+    index: TableIndex | None = None,
+) -> None:
     runtime = SystemRuntime()
     schema = TableSchema.from_arrow(columns)
     properties = TableProperties.new(
-        "t", record_keys=("id",), partition_fields=tuple(partition_by), create_schema=schema.to_avro_json("t")
+        "t",
+        record_keys=("id",),
+        partition_fields=tuple(partition_by),
+        create_schema=schema.to_avro_json("t"),
+        table_type=table_type,
     )
-    create_table(storage, properties, runtime)
+    create_table(storage, properties.indexed(index), runtime)
 
 
 @dataclass

@@ -15,6 +15,7 @@ from tests.faulty_storage import CountingStorage
 
 from lakelock.errors import ConcurrentAppendException, ConflictError, DuplicateKeyError, InputError, SchemaError
 from lakelock.settings import ConcurrencySettings
+from lakelock.table.properties import COPY_ON_WRITE, MERGE_ON_READ
 from lakelock.table.rewriting import ArrowKernels
 
 
@@ -26,10 +27,10 @@ def content(table: pa.Table) -> list[tuple[str, int, str]]:
     return sorted(zip(*(table.column(n).to_pylist() for n in SCHEMA.names), strict=True))
 
 
-@pytest.fixture(params=["memory", "local"])
+@pytest.fixture(params=["memory", "local", "merge-on-read"])
 def storage(request, tmp_path):
-    made = MemoryStorage() if request.param == "memory" else LocalStorage(str(tmp_path / "t"))
-    new_table(made)
+    made = LocalStorage(str(tmp_path / "t")) if request.param == "local" else MemoryStorage()
+    new_table(made, table_type=MERGE_ON_READ if request.param == "merge-on-read" else COPY_ON_WRITE)
     return made
 
 

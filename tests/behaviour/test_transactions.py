@@ -43,13 +43,14 @@ from lakelock.errors import (
 from lakelock.occ.footprint import ReadKind, WholeTable
 from lakelock.occ.rules import PROFILES
 from lakelock.settings import ConcurrencySettings, RetrySettings, Settings
+from lakelock.table.properties import COPY_ON_WRITE, MERGE_ON_READ
 from lakelock.testing import ManualRuntime
 
 
-@pytest.fixture(params=["memory", "local"])
+@pytest.fixture(params=["memory", "local", "merge-on-read"])
 def storage(request: pytest.FixtureRequest, tmp_path) -> Storage:
-    made = MemoryStorage() if request.param == "memory" else LocalStorage(str(tmp_path / "t"))
-    new_table(made)
+    made = LocalStorage(str(tmp_path / "t")) if request.param == "local" else MemoryStorage()
+    new_table(made, table_type=MERGE_ON_READ if request.param == "merge-on-read" else COPY_ON_WRITE)
     return made
 
 

@@ -53,12 +53,13 @@ class Layout:
     hudi_rs: bool = True
     """Whether hudi-rs reads these columns at all."""
     version: int = 9
+    table_type: str = "COPY_ON_WRITE"
 
     def properties(self, table: str) -> TableProperties:
         avro = TableSchema.from_arrow(self.schema).to_avro_json(table, null_first=False)
         return TableProperties.new(
             table, self.keys, self.partitions, self.ordering,
-            hive_style=self.hive_style, create_schema=avro, version=self.version,
+            hive_style=self.hive_style, create_schema=avro, version=self.version, table_type=self.table_type,
         )  # fmt: skip
 
     def options(self) -> dict[str, str]:
@@ -67,6 +68,7 @@ class Layout:
             "hoodie.datasource.write.hive_style_partitioning": str(self.hive_style).lower(),
             "hoodie.datasource.write.partitionpath.urlencode": "true",
             "hoodie.write.table.version": str(self.version),
+            "hoodie.datasource.write.table.type": self.table_type,
         }
         if self.keys:
             said["hoodie.datasource.write.recordkey.field"] = ",".join(self.keys)

@@ -76,7 +76,7 @@ from lakelock.table.service_metadata import (
     RollbackMetadata,
     SavepointMetadata,
     partitions_to_clean,
-    pending_clustering_groups,
+    planned_groups,
 )
 
 CRASHES = Path(__file__).parent / "crashes"
@@ -213,7 +213,7 @@ def _files(files: object) -> None:
 
 
 def _clustering(data: bytes) -> None:
-    for group in pending_clustering_groups(data):
+    for group in planned_groups(data):
         layout.checked_partition(group.partition, "x")
         layout.checked_file_name(group.file_id, "x")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
@@ -16,6 +16,7 @@ from lakelock.engine.batch import AttemptCache, Batch
 from lakelock.engine.file_tasks import copy_file, rewrite_group, write_new_files
 from lakelock.markers.data_files import TaskToken
 from lakelock.occ.optimize import Optimized
+from lakelock.occ.reading import ReadView
 from lakelock.occ.restore import Repaired
 from lakelock.occ.write_context import Detached
 from lakelock.table.partitions import PartitionValues
@@ -27,6 +28,7 @@ from tests.api import (
     Committed,
     Coordinator,
     DataFile,
+    Resource,
     Stamp,
     TableSchema,
     Timeline,
@@ -139,6 +141,12 @@ class Engine:
 
 class _Engine(ArrowEngine):
     follow: Follow | None = None
+
+    def _merged(
+        self, shown: ReadView, named: Sequence[Resource], where: Any, columns: TableSchema
+    ) -> Iterator[Any]:  # fmt: skip
+        for slice_ in shown.logged_within(named):
+            yield self._kernels.read([slice_.as_file], columns, where, self._coordinator.table.storage)
 
     def _batch_of(self, tx: Transaction, schema: TableSchema, rows: Any, memory: AttemptCache | None = None) -> Batch:
         batch = _AttemptedTwice(self._coordinator, self._kernels, tx, schema, rows, memory or AttemptCache())

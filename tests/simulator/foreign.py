@@ -19,7 +19,11 @@ from lakelock.occ.footprint import CommitSummary
 from lakelock.occ.open_table import OpenTable
 from lakelock.table.commit_metadata import requested_replace_bytes
 from lakelock.table.instants import later_than
+from lakelock.table.log_files import LogFile
+from lakelock.table.merged_slices import LoggedCommit, logs_of, with_logs
 from lakelock.table.service_metadata import RollbackMetadata
+from lakelock.table.snapshot import Snapshot
+from lakelock.table.statistics import UNKNOWN
 from tests.api import (
     Action,
     CommitMetadata,
@@ -39,7 +43,7 @@ from tests.api import State as Progress
 from tests.simulator.checking.checks import FOREIGN_TAG
 from tests.simulator.engine import Engine
 from tests.simulator.operations import Operation, State
-from tests.simulator.rows import Row, partition_of, rows_of
+from tests.simulator.rows import Row, changes_of, log_line, merged, partition_of, rows_of
 from tests.simulator.storage import SimStorage
 
 DEAD_AFTER_S = 4.0
@@ -54,7 +58,9 @@ class Foreign(Operation):
     eager: bool = field(default=False, kw_only=True)
     careless: bool = field(default=False, kw_only=True)
 
-    action = Action.COMMIT
+    @property
+    def action(self) -> Action:
+        return Action.COMMIT
 
     @property
     def tells(self) -> bool:
@@ -71,6 +77,12 @@ class ForeignWrite(Foreign):
 
     rows: tuple[Row, ...]
     bumps: bool = False
+    appends: bool = False
+    """Whether it is a delta commit on a merge-on-read table: the values go to a log file, which deletes one row, too."""
+
+    @property
+    def action(self) -> Action:
+        return Action.DELTA_COMMIT if self.appends else Action.COMMIT
 
     @property
     def serial(self) -> bool:
@@ -83,7 +95,9 @@ class ForeignClustering(Foreign):
 
     part: str
 
-    action = Action.REPLACE_COMMIT
+    @property
+    def action(self) -> Action:
+        return Action.REPLACE_COMMIT
 
     def apply(self, state: State) -> None:
         """Nothing happens to the rows."""
@@ -125,7 +139,7 @@ class _Foreign:
         """Whether a transaction has taken, or tried to take, this time. Hudi's clocks are assumed to know: no request."""
         storage = self._table.storage
         assert isinstance(storage, SimStorage)
-        requested = [requested_key(instant, action) for action in (Action.COMMIT, Action.REPLACE_COMMIT)]
+        requested = [requested_key(instant, action) for action in (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)]
         return any(storage.has_had(key) for key in (layout.heartbeat(instant), *requested))
 
     def commit(self) -> None:
@@ -157,10 +171,37 @@ class _Foreign:
             return [self._clustered(partition_of(self._write.part))]
         assert isinstance(self._write, ForeignWrite)
         stats = [self._new_file(partition_of(row.part), [row]) for row in self._write.rows]
-        files = read_snapshot(TableIO(self._storage), self._baseline).files if self._write.bumps else ()
+        files = self._slices().files if self._write.bumps else ()
         if files:
-            stats.append(self._bumped(files))
+            stats.append(self._appended(files) if self._write.appends else self._bumped(files))
         return stats
+
+    def _slices(self) -> Snapshot:
+        """The file slices of the baseline, with their log files."""
+        bases = read_snapshot(TableIO(self._storage), self._baseline)
+        stored = [(i, self._storage.get(layout.timeline(i.file_name))) for i in self._baseline.commits]
+        commits = [
+            LoggedCommit(i.requested, i.completion or "", CommitMetadata.from_bytes(each.data, i.file_name))
+            for i, each in stored
+            if each is not None
+        ]
+        logged = with_logs(bases, logs_of(commits))
+        return bases.with_files({slice_.as_file: UNKNOWN for slice_ in logged}) if logged else bases
+
+    def _appended(self, files: Sequence[DataFile]) -> WriteStat:
+        """A log file with new values for some rows of a file group, which deletes another."""
+        base = files[int(self._table.runtime.random() * len(files))]
+        rows = [row._replace(value=row.value + 1) for row in self._rows(base) if self._table.runtime.random() < 0.7]
+        gone = [rows.pop().key] if len(rows) > 1 else []
+        log = LogFile(*base.group, self._instant, 1, "0-9-9")
+        place(self._storage, self._instant, log, MarkerKind.CREATE)
+        data = log_line(rows, gone)
+        with self._storage.open_output(log.key) as output:
+            output.write(data)
+        return WriteStat(
+            log.file_id, log.key, self._instant, num_writes=len(rows), num_update_writes=len(rows), num_deletes=len(gone),
+            partition_path=log.partition, file_size_bytes=len(data), base_file="", log_files=(log.name,),
+        )  # fmt: skip
 
     def _new_file(self, partition: str, rows: Sequence[Row]) -> WriteStat:
         file = DataFile(partition, f"{self._table.runtime.uuid()}-0", "0-9-9", self._instant)
@@ -170,7 +211,7 @@ class _Foreign:
         )
 
     def _clustered(self, partition: str) -> WriteStat:
-        files = read_snapshot(TableIO(self._storage), self._baseline).in_partition(partition)
+        files = self._slices().in_partition(partition)
         if not files:
             raise RolledBackError(f"{self._instant} finds nothing to cluster", hint="run again")
         rows = [row for file in files for row in self._rows(file)]
@@ -178,8 +219,11 @@ class _Foreign:
         return self._new_file(partition, rows)
 
     def _rows(self, file: DataFile) -> tuple[Row, ...]:
-        with self._storage.open_input(file.key) as opened:
-            return rows_of(file.key, opened.read())
+        def read(key: str) -> bytes:
+            with self._storage.open_input(key) as opened:
+                return opened.read()
+
+        return merged(rows_of(file.key, read(file.key)), [changes_of(log.key, read(log.key)) for log in file.logs])
 
     def _bumped(self, files: Sequence[DataFile]) -> WriteStat:
         base = files[int(self._table.runtime.random() * len(files))]

@@ -18,7 +18,7 @@ from lakelock.table.partitions import PartitionValues
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.rewriting import Counts
 from tests.api import BucketIndex, DataFile, Stamp, Storage, TableProperties, TableSchema
-from tests.simulator.rows import Row, partition_of, rows_of
+from tests.simulator.rows import Row, changes_of, merged, partition_of, rows_of
 
 
 class Lines(tuple[Row, ...]):
@@ -183,10 +183,10 @@ class LightKernels:
         return NewLines(output)
 
     def rewrite(
-        self, source: IO[bytes], name: str, file: NewLines, schema: TableSchema, *,
+        self, source: DataFile, storage: Storage, file: NewLines, schema: TableSchema, *,
         upserts: Lines | None, delete_mask: Callable[[Row], bool] | None, added: Lines | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
-        stored = rows_of(name, source.read())
+        stored = _stored(storage, source)
         kept = [row for row in stored if delete_mask is None or not delete_mask(row)]
         changes = {row.key: row for row in upserts or ()}
         keys = {row.key for row in kept}
@@ -203,5 +203,10 @@ class LightKernels:
 
 
 def _stored(storage: Storage, file: DataFile) -> tuple[Row, ...]:
-    with storage.open_input(file.key) as opened:
-        return rows_of(file.key, opened.read())
+    base = rows_of(file.key, _read(storage, file.key)) if file.token else ()
+    return merged(base, [changes_of(log.key, _read(storage, log.key)) for log in file.logs]) if file.logs else base
+
+
+def _read(storage: Storage, key: str) -> bytes:
+    with storage.open_input(key) as opened:
+        return opened.read()

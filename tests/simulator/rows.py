@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from io import BytesIO
 from typing import Any, NamedTuple
@@ -80,3 +81,29 @@ def row_of(found: dict[str, Any]) -> Row:
     """The row that Arrow shows as a dictionary."""
     trail = tuple(json.loads(found["trail"]))
     return Row(found["part"], found["id"], found["v"], trail, found["left"], found["right"])
+
+
+Changes = tuple[tuple[Row, ...], tuple[str, ...]]
+"""What a log file says: rows, and keys of deleted rows."""
+
+
+def log_line(rows: Sequence[Row], deleted: Sequence[str]) -> bytes:
+    """A log file, as a line of JSON."""
+    return json.dumps([[row[1:] for row in rows], list(deleted)]).encode()
+
+
+@lru_cache(maxsize=1024)
+def changes_of(key: str, data: bytes) -> Changes:
+    """What a log file says that is a line of JSON."""
+    part = key.split("/", 1)[0].partition("=")[2]
+    rows, deleted = json.loads(data)
+    return tuple(Row(part, name, value, tuple(trail), *rest) for name, value, trail, *rest in rows), tuple(deleted)
+
+
+def merged(rows: Iterable[Row], logs: Iterable[Changes]) -> tuple[Row, ...]:
+    """The rows of a base file with what log files say, in their order. Of rows with one key they change the first."""
+    newest: dict[str, Row | None] = {}
+    for changed, deleted in logs:
+        newest |= {row.key: row for row in changed} | dict.fromkeys(deleted)
+    found = [newest.pop(row.key) if row.key in newest else row for row in rows]
+    return tuple(row for row in (*found, *newest.values()) if row is not None)

@@ -22,6 +22,7 @@ from lakelock.settings import (
     Settings,
     WriteSettings,
 )
+from lakelock.table.properties import MERGE_ON_READ
 from tests.api import (
     Coordinator,
     Event,
@@ -108,7 +109,7 @@ class World:
             groups=scenario.groups,
         )
         self.location = StorageLocation(self.server.uri)
-        self.properties = _PROPERTIES
+        self.properties = _MERGE_ON_READ if scenario.merge_on_read else _PROPERTIES
         self._stragglers = Stragglers(self.hub, self.checker, self.process, self.storage)
         self._keeps_claims = keeps_every_claim(scenario)
         self._processes = 0
@@ -201,6 +202,8 @@ class _Crowded(Observations):
 _PROPERTIES = TableProperties.new(
     "t", record_keys=("id",), partition_fields=("part",), create_schema=TableSchema.from_arrow(SCHEMA).to_avro_json("t")
 )
+
+_MERGE_ON_READ = _PROPERTIES.changed({"hoodie.table.type": MERGE_ON_READ})
 
 
 def checkpoints_every(seed: int) -> int:

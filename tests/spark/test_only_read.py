@@ -75,7 +75,8 @@ def test_details_count_the_log_files_that_a_read_opens(spark: SparkSession) -> N
     assert tuple(detail) == (len(files), sum(file.stat().st_size for file in files), len({file.parent for file in files}))
 
 
-def test_only_reads_are_there(table: LakeTable, spark: SparkSession) -> None:
+def test_a_table_by_event_time_is_only_read(spark: SparkSession) -> None:
+    table = LakeTable.for_path(spark, golden_table("java12_mor_events"))
     refused: list[Callable[[], object]] = [
         lambda: table.upsert(table.read()),
         lambda: table.delete("v = 1"),

@@ -137,7 +137,7 @@ def test_a_spelling_with_the_same_meaning_is_used_in_any_case() -> None:
 
 
 def test_a_value_that_asks_for_what_happens_anyway_is_accepted() -> None:
-    hudis = {"hoodie.datasource.query.type": "snapshot", "hoodie.datasource.write.table.type": "COPY_ON_WRITE"}
+    hudis = {"hoodie.datasource.query.type": "snapshot"}
     assert normalised({"readChangeFeed": "false", "dataChange": "true", "overwriteSchema": "False", **hudis}) == {}
 
 

@@ -28,6 +28,7 @@ VALUES = {
     "index": "bucket:2",
     "hive_style": "false",
     "table_version": "8",
+    "table_type": "MERGE_ON_READ",
     "operation": "insert",
     "checkpointLocation": "/c",
     "queryName": "q",

@@ -89,7 +89,9 @@ def newest_files(commits: Iterable[CommitMetadata]) -> list[tuple[str, int]]:
     for commit in commits:
         for group in commit.replaced_groups:
             newest.pop(group, None)
-        files = [stat for stat in commit.stats if stat.path and LogFile.parse(stat.path) is None]  # which no listing shows
+        files = [
+            stat for stat in commit.stats if stat.path and LogFile.parse(stat.path) is None
+        ]  # a base file stands for its group
         newest.update((stat.group, (stat.path or "", stat.file_size_bytes or 0)) for stat in files)
     return list(newest.values())
 

@@ -576,7 +576,7 @@ class ArrowEngine:
         require_condition(where, shown.schema, self._kernels)
         found = self.read_files(files_within(shown.snapshot, named), shown.schema, where)
         more = list(self._merged(shown, named, where, shown.schema))
-        return pa.concat_tables([found, *more]) if more else found  # without log files rows need not be Arrow's
+        return self._kernels.together([found, *more]) if more else found
 
     def changes(self, since: str = "", until: str | None = None, mode: FeedMode = "commits") -> pa.Table:
         """What commits changed that completed after the position `since`, and not after `until`: inserted and deleted rows, and

@@ -53,19 +53,19 @@ class AttemptCache(EarlierFiles):
         self, rows: KeyedRows, files: Sequence[DataFile], kernels: Kernels, storage: Storage
     ) -> tuple[list[tuple[DataFile, KeyedRows]], KeyedRows]:
         """As `Kernels.tag`, but looks only into files that no attempt has looked into."""
-        fresh = [file for file in files if file.key not in self._held]
+        fresh = [file for file in files if file.content not in self._held]
         found, rest = kernels.tag(rows, fresh, storage)
-        known = [self._held[file.key] for file in files if file.key in self._held]
+        known = [self._held[file.content] for file in files if file.content in self._held]
         rest = kernels.without(rest, [held for held in known if held is not None])
-        self._held |= dict.fromkeys((file.key for file in fresh), None) | {file.key: mine for file, mine in found}
-        held = [(file, self._held[file.key]) for file in files]
+        self._held |= dict.fromkeys((file.content for file in fresh), None) | {file.content: mine for file, mine in found}
+        held = [(file, self._held[file.content]) for file in files]
         return [(file, mine) for file, mine in held if mine is not None], rest
 
     def matches(self, file: DataFile, read: Read) -> bool:
         """Whether the call's condition selects rows of a file, into which only the first attempt that meets it looks."""
-        if file.key not in self._matched:
-            self._matched[file.key] = read.matches([file]) is not None
-        return self._matched[file.key]
+        if file.content not in self._matched:
+            self._matched[file.content] = read.matches([file]) is not None
+        return self._matched[file.content]
 
 
 @dataclass
@@ -213,7 +213,7 @@ class Batch:
             stat = copies[0] if copies else self.rewrite(file, upserts=upserts, delete_mask=delete_mask, added=added)
         if stat is None:
             return []
-        self._mine.rewritten[file.key] = stat
+        self._mine.rewritten[file.content] = stat
         return [stat]
 
     def _copied(self, files: Sequence[WriteStat]) -> list[WriteStat]:

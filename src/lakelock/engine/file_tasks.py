@@ -114,7 +114,7 @@ def rewrite_group(
     source, ordering = content or base, context.properties.ordering_field
     own = next((own for own in context.own if own.file == base), None)
     made_from = base if own is None else own.made_from
-    if own is None and base.instant >= context.instant:
+    if own is None and base.newest_instant >= context.instant:
         raise TransactionStateError(
             f"{base.key} is not older than this transaction {context.instant}, and readers would keep showing it",
             hint="begin a new transaction",
@@ -123,7 +123,7 @@ def rewrite_group(
         with announced_file(context, file, storage, runtime, base=made_from) as output:
             writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
             counts = kernels.rewrite(
-                storage.open_input(source.key, size_bytes=source.size_bytes), source.key, writer, context.schema,
+                source, storage, writer, context.schema,
                 upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering,
             )  # fmt: skip
             if content is None and not counts.changes:
@@ -279,7 +279,7 @@ def _rewritten(base: DataFile | None, file: DataFile, counts: Counts, size_bytes
         path=file.key,
         partition_path=file.partition,
         prev_commit=NO_PREVIOUS if base is None else base.instant,
-        prev_base_file=None if base is None else base.name,
+        prev_base_file=base.name if base is not None and base.token else None,
         num_writes=counts.written,
         num_inserts=counts.inserted,
         num_update_writes=counts.updated,
@@ -373,18 +373,18 @@ Target = tuple[str, "int | None"]
 
 @dataclass
 class Files:
-    """The files that one attempt wrote: those that came of a base file, by its key, and the new ones with their rows' keys."""
+    """The files that one attempt wrote: those that came of a slice, by content, and the new ones with their rows' keys."""
 
     rewritten: dict[str, WriteStat] = field(default_factory=dict)
     new: dict[Target, tuple[object, Sequence[WriteStat]]] = field(default_factory=dict)
     adopted: dict[str, str] = field(default_factory=dict)
-    """By partition, the key of the base file from which the file came that has the partition's new rows, too."""
+    """By partition, the content of the slice from which the file came that has the partition's new rows, too."""
     joined: dict[str, object] = field(default_factory=dict)
-    """By the key of a base file whose bucket got new rows: what tells these rows."""
+    """By the content of a slice whose bucket got new rows: what tells these rows."""
 
     def made_from(self, base: DataFile) -> WriteStat | None:
         """The file that was made from this base file."""
-        return self.rewritten.get(base.key)
+        return self.rewritten.get(base.content)
 
     def made_of(self, target: Target, keys: object) -> Sequence[WriteStat] | None:
         """The new files that were made of the rows with these keys; None if none were, or others."""

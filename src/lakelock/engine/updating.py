@@ -12,6 +12,7 @@ from lakelock.engine.sql_texts import evaluated
 from lakelock.errors import InputError, SchemaError
 from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile
+from lakelock.table.merged_slices import open_slice
 from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting import DeleteMask, Placed
 from lakelock.table.rows import conform, why_not_fits
@@ -44,7 +45,7 @@ def new_values(
 ) -> Placed:
     """The new values of the rows of a file that are `chosen`, all without it, and where these rows are."""
     positions, rows, start = [np.array([], np.int64)], [], 0
-    with BaseFile(storage.open_input(file.key), file.key) as base:
+    with BaseFile(open_slice(file, storage, schema), file.key) as base:
         for batch in base.batches(schema):
             mask = np.ones(batch.num_rows, np.bool_) if chosen is None else np.asarray(pc.fill_null(chosen(batch), False))
             if mask.any():

@@ -16,6 +16,7 @@ from __future__ import annotations
 import errno
 import io
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
@@ -80,7 +81,8 @@ class Storage(Protocol):
         """Objects whose key starts with the folder `prefix` (`""`: everything), at any depth, in key order.
 
         `start_after` is a full key: only greater ones are listed. Names that start with a dot in the last segment are
-        Hadoop's checksum twins or temporary files of other programs and are left out, but for the archive of old Hudi tables.
+        Hadoop's checksum twins or temporary files of other programs and are left out, but for Hudi's log files and the archive
+        of its old tables.
         """
         ...
 
@@ -206,6 +208,8 @@ METADATA_FOLDER = ".hoodie"
 TABLE_MARKERS = (f"{METADATA_FOLDER}/hoodie.properties", f"{METADATA_FOLDER}/hoodie.properties.backup")
 """Where one of these is, there is a table."""
 OLD_ARCHIVE = ".commits_.archive."
+_LOG_FILE = re.compile(r"\.[^_/.][^_/]*_[0-9]{14,17}\.log\.[0-9]+(?:_[^_/.]+)?(?:\.marker\.[A-Z]+)?", re.ASCII).fullmatch
+"""Log files of merge-on-read tables, and the markers that announce them."""
 """How the names of files in the archive of old tables begin; `lakelock.table.layout_one` reads them."""
 
 
@@ -255,9 +259,9 @@ def is_shown(key: str, prefix: str) -> bool:
 def is_temporary(name: str) -> bool:
     """Whether a file of this name is temporary or a checksum: its name starts with a dot.
 
-    An old archive is neither, though its names do, too.
+    Log files and an old archive are neither, though their names do, too.
     """
-    return name.startswith(".") and not name.startswith(OLD_ARCHIVE)
+    return name.startswith(".") and not name.startswith(OLD_ARCHIVE) and _LOG_FILE(name) is None
 
 
 def is_past(folder: str, start_after: str) -> bool:

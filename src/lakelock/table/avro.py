@@ -355,6 +355,28 @@ REQUESTED_REPLACE = _top(
     _VERSION,
 )
 
+COMPACTION_PLAN = _top(
+    "HoodieCompactionPlan",
+    _maybe(
+        "operations",
+        _array(
+            _record(
+                "HoodieCompactionOperation",
+                _field("baseInstantTime", ["null", _STRING]),
+                _maybe("deltaFilePaths", _array(_STRING)),
+                _maybe("dataFilePath"),
+                _field("fileId", ["null", _STRING]),
+                _maybe("partitionPath"),
+                _maybe("metrics", _map("double")),
+                _maybe("bootstrapFilePath"),
+            )
+        ),
+    ),
+    _maybe("extraMetadata", _map(_STRING)),
+    _VERSION,
+)
+"""The fields that are read of it."""
+
 _INSTANT_INFO = _record("HoodieInstantInfo", _field("commitTime", _STRING), _field("action", _STRING))
 _ROLLBACK_REQUEST = _record(
     "HoodieRollbackRequest",

@@ -13,13 +13,16 @@ from lakelock.table.index import (
     HASH_FIELD,
     INDEX_TYPE,
     NUM_BUCKETS,
+    GlobalIndex,
     bucket_of,
     bucket_of_group,
 )
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import (
+    COPY_ON_WRITE,
     KNOWN_KEY_GENERATORS,
     KNOWN_MERGE_MODES,
+    MERGE_ON_READ,
     METADATA_INFLIGHT,
     METADATA_PARTITIONS,
     NEWEST_VERSION,
@@ -80,10 +83,10 @@ def why_not_merged(properties: TableProperties) -> Refusal | None:
 
 
 def require_copy_on_write(properties: TableProperties, what: str) -> None:
-    """`TableError` for a merge-on-read table, of which lakelock reads the rows and nothing else."""
+    """`TableError` for a merge-on-read table, of which lakelock cannot do this yet."""
     if properties.is_merge_on_read:
         raise TableError(
-            f"{what} is not there for {properties.name}: it is a merge-on-read table, of which lakelock only reads the rows",
+            f"{what} is not there for {properties.name}: it is a merge-on-read table",
             hint="table.read() gives its rows as they are now, table.read(as_of=...) as they were",
         )
 
@@ -194,7 +197,7 @@ def _read_refusals(table: TableProperties) -> Iterator[Refusal]:
     if table.text("hoodie.timeline.history.path", "history") != "history":
         # What is in that folder tells whether older commits were archived.
         yield Refusal("its hoodie.timeline.history.path is not `history`")
-    if table.type not in ("COPY_ON_WRITE", "MERGE_ON_READ"):
+    if table.type not in (COPY_ON_WRITE, MERGE_ON_READ):
         yield Refusal(f"its hoodie.table.type is {table.type}")
     if table.base_file_format != "PARQUET" or table.flag("hoodie.table.multiple.base.file.formats.enable"):
         yield Refusal("its base files are not all Parquet")
@@ -213,10 +216,7 @@ def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
     if table.version == OLD_VERSION:
         yield Refusal(f"it has table version {OLD_VERSION}, of Hudi 0.14 and 0.15", _UPGRADE, _VERSION_9)
     if table.is_merge_on_read:
-        yield Refusal(
-            "it is MERGE_ON_READ: its writers put rows into log files, which lakelock reads and does not write",
-            made_with="hoodie.datasource.write.table.type=COPY_ON_WRITE",
-        )
+        yield from _merge_on_read_refusals(table)
     if table.metadata_partitions:
         yield Refusal(
             f"its metadata table is on ({METADATA_PARTITIONS} or {METADATA_INFLIGHT}): readers would not see our files",
@@ -235,6 +235,24 @@ def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
             "its rows carry no record keys (hoodie.populate.meta.fields=false)", made_with="hoodie.populate.meta.fields=true"
         )
     yield from _row_refusals(table)
+
+
+def _merge_on_read_refusals(table: TableProperties) -> Iterator[Refusal]:
+    """Reasons of merge-on-read tables beside those of all tables."""
+    if table.ordering_field is not None:
+        # A delete, and a row older than the stored one, would count or not, by whether it was compacted in between.
+        yield Refusal(
+            "it is MERGE_ON_READ and orders the versions of a row by event time (hoodie.record.merge.mode, "
+            "hoodie.table.ordering.fields)",
+            made_with="hoodie.record.merge.mode=COMMIT_TIME_ORDERING",
+        )
+    if isinstance(table.index, GlobalIndex):
+        yield Refusal("it is MERGE_ON_READ and has index=global, by which rows move from one partition to another")
+    if table.text("hoodie.table.storage.layout", "default").lower() != "default":
+        yield Refusal("its hoodie.table.storage.layout is not `default`")
+    own = next((key for key in sorted(table.values) if key.startswith("hoodie.record.merge.property.")), "")
+    if own:
+        yield Refusal(f"its rows say in their own way that they are deletes ({own})")
 
 
 def _row_refusals(table: TableProperties) -> Iterator[Refusal]:

@@ -24,6 +24,7 @@ from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile
 from lakelock.table.index import BucketIndex
 from lakelock.table.io import TableIO
+from lakelock.table.merged_slices import open_slice
 from lakelock.table.record_keys import EMPTY, NULL, Keyed, key_text
 from lakelock.table.snapshot import DataFile
 
@@ -110,7 +111,7 @@ def _search_files(keys: pa.Array, probe: _Probe, files: Sequence[DataFile], io: 
 
 def _search_file(keys: pa.Array, file: DataFile, storage: Storage) -> _SearchedFile:
     """Read the footer of a file, and, unless it rules out all of the keys, the keys of a small file."""
-    source = storage.open_input(file.key, size_bytes=file.size_bytes)
+    source = open_slice(file, storage)
     try:
         base = BaseFile(source, file.key)
         if not _may_hold(keys, base):

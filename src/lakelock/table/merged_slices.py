@@ -6,12 +6,14 @@ Commits say which log files belong to a slice: listings leave log files out, and
 from __future__ import annotations
 
 import io
+import tempfile
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from operator import attrgetter
-from typing import IO, NamedTuple
+from typing import IO, Any, NamedTuple, cast
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile
@@ -42,8 +44,14 @@ class LoggedSlice(NamedTuple):
 
     @property
     def as_file(self) -> DataFile:
-        """A file in its place, for readers that choose files by their partitions."""
-        return self.base or DataFile(self.partition, self.file_id, "", self.logs[0].instant)
+        """The same as a file with logs."""
+        return (self.base or DataFile(self.partition, self.file_id, "", self.logs[0].instant))._replace(logs=self.logs)
+
+    @classmethod
+    def of(cls, file: DataFile) -> LoggedSlice:
+        """The slice that is given as a file with logs, of table version 8 or later."""
+        base = file._replace(logs=()) if file.token else None
+        return cls(file.partition, file.file_id, base, file.logs, frozenset(log.instant for log in file.logs))
 
 
 @dataclass(frozen=True)
@@ -71,6 +79,27 @@ class MergedRows:
         extra = [field for field in (pa.field(RECORD_KEY, pa.string()), self.ordering) if field is not None]
         needed = pa.schema([*self.columns, *(field for field in extra if field.name not in self.columns.names)])
         return ByCommitTime(needed) if self.ordering is None else ByEventTime(needed, self.ordering.name)
+
+
+def open_slice(file: DataFile, storage: Storage, schema: TableSchema | None = None) -> IO[bytes]:
+    """The rows of a file slice as a base file: what is stored, or, where there are log files, what they and the base file make.
+
+    Then the file has the meta columns, the columns of the `schema`, and neither key range nor bloom filter; it is a temporary
+    one of this machine. Equal slices give equal rows in equal order. By commit time only.
+    """
+    if not file.logs:
+        return storage.open_input(file.key, size_bytes=file.size_bytes)
+    columns = (schema or TableSchema(pa.schema([]))).file_schema
+    output: Any = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
+    try:
+        with pq.ParquetWriter(output, columns, store_schema=False, compression="lz4") as writer:
+            for rows in MergedRows(columns, None).read(LoggedSlice.of(file), storage):
+                writer.write_table(rows)
+    except BaseException:
+        output.close()
+        raise
+    output.seek(0)
+    return cast("IO[bytes]", output)
 
 
 def _blocks(slice_: LoggedSlice, storage: Storage) -> Iterator[Block]:

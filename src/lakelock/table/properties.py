@@ -102,6 +102,7 @@ METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT = "hoodie.table.metadata.partitions.inflight"
 TIMEZONE = "hoodie.table.timeline.timezone"
 NEWEST_VERSION = 9
+COPY_ON_WRITE, MERGE_ON_READ = "COPY_ON_WRITE", "MERGE_ON_READ"
 TRANSFORMS = "lakelock.partition.transforms"
 """How partition columns are computed: `days(ts), bucket(16, id)`. Hudi keeps entries that it does not know."""
 
@@ -136,15 +137,16 @@ class TableProperties:
         database: str = "",
         transforms: Sequence[Transform] = (),
         version: int = NEWEST_VERSION,
+        table_type: str = COPY_ON_WRITE,
     ) -> TableProperties:
-        """The properties of a new table: copy-on-write, UTC, no metadata table, as Hudi 1.2 would write them for version 9, and
+        """The properties of a new table: UTC, no metadata table, as Hudi 1.2 would write them for version 9, and
         Hudi 1.0 for version 8.
 
         Without `record_keys` each row gets a key of its own when it is written, as Hudi does it.
         """
         values = {
             NAME: name,
-            "hoodie.table.type": "COPY_ON_WRITE",
+            "hoodie.table.type": table_type,
             "hoodie.table.version": str(version),
             "hoodie.table.initial.version": str(version),
             "hoodie.timeline.layout.version": "2",
@@ -251,12 +253,12 @@ class TableProperties:
     @property
     def type(self) -> str:
         """COPY_ON_WRITE (Hudi's default where it is not written) or MERGE_ON_READ."""
-        return self.text("hoodie.table.type", "COPY_ON_WRITE").upper()
+        return self.text("hoodie.table.type", COPY_ON_WRITE).upper()
 
     @property
     def is_merge_on_read(self) -> bool:
         """Whether rows may live in log files."""
-        return self.type != "COPY_ON_WRITE"
+        return self.type != COPY_ON_WRITE
 
     @property
     def base_file_format(self) -> str:

@@ -24,6 +24,7 @@ from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp, Written, 
 from lakelock.table.index import BucketIndex
 from lakelock.table.io import TableIO
 from lakelock.table.key_search import by_bucket, tag
+from lakelock.table.merged_slices import open_slice
 from lakelock.table.partitions import PartitionValues, partition_paths
 from lakelock.table.properties import TableProperties
 from lakelock.table.pruning import StatisticsOf, files_of_expression
@@ -356,10 +357,10 @@ class Kernels(Protocol):
     def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> NewFile: ...
 
     def rewrite(
-        self, source: IO[bytes], name: str, file: Any, schema: TableSchema, *,
+        self, source: DataFile, storage: Storage, file: Any, schema: TableSchema, *,
         upserts: KeyedRows | None, delete_mask: DeleteMask | None, added: KeyedRows | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
-        """Fill a `new_file` with the rows of the base file `name`, changed; see `lakelock.table.rewriting.rewrite`."""
+        """Fill a `new_file` with the rows of the file slice `source`, changed; see `lakelock.table.rewriting.rewrite`."""
         ...
 
     def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
@@ -456,7 +457,7 @@ class ArrowKernels:
         return files_of_expression(condition, files, schema.arrow, values, statistics)
 
     def example(self, file: DataFile, schema: TableSchema, condition: pc.Expression | None, storage: Storage) -> str | None:
-        with BaseFile(storage.open_input(file.key), file.key) as base:
+        with BaseFile(open_slice(file, storage, schema), file.key) as base:
             for batch in base.batches(schema):
                 found = batch if condition is None else selected(batch, condition)
                 if found.num_rows:
@@ -468,13 +469,13 @@ class ArrowKernels:
     ) -> pa.Table:
         found = [schema.arrow.empty_table()]
         for file in files:
-            with BaseFile(storage.open_input(file.key), file.key) as base:
+            with BaseFile(open_slice(file, storage, schema), file.key) as base:
                 found += [batch if condition is None else selected(batch, condition) for batch in base.batches(schema)]
         return pa.concat_tables(found)
 
     def stored(self, files: Sequence[DataFile], schema: TableSchema, storage: Storage) -> Iterator[pa.Table]:
         for file in files:
-            with BaseFile(storage.open_input(file.key), file.key) as base:
+            with BaseFile(open_slice(file, storage, schema), file.key) as base:
                 yield from base.stamped_batches(schema, base.batch_rows_within(BATCH_BYTES))
 
     def in_order(self, batches: Iterable[pa.Table], columns: Sequence[str]) -> pa.Table:
@@ -485,10 +486,10 @@ class ArrowKernels:
         return BaseFileWriter(output, schema, stamp, settings)
 
     def rewrite(
-        self, source: IO[bytes], name: str, file: BaseFileWriter, schema: TableSchema, *,
+        self, source: DataFile, storage: Storage, file: BaseFileWriter, schema: TableSchema, *,
         upserts: Keyed | Placed | None, delete_mask: DeleteMask | None, added: Keyed | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
-        with BaseFile(source, name) as stored:
+        with BaseFile(open_slice(source, storage, schema), source.key) as stored:
             return rewrite(
                 stored, file, schema, upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering_field
             )

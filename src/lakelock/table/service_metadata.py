@@ -24,6 +24,7 @@ from lakelock.table import layout
 from lakelock.table.avro import (
     CLEAN,
     CLEANER_PLAN,
+    COMPACTION_PLAN,
     REQUESTED_REPLACE,
     ROLLBACK,
     ROLLBACK_PLAN,
@@ -296,14 +297,18 @@ class SavepointMetadata:
         return cls(record["savepointedBy"], record["savepointedAt"], record["comments"], files)
 
 
-def pending_clustering_groups(data: bytes, source: str = "a clustering plan") -> frozenset[FileGroupId]:
-    """The file groups that a `.clustering.requested` or `.replacecommit.requested` file plans to rewrite.
+def planned_groups(data: bytes, source: str = "a plan") -> frozenset[FileGroupId]:
+    """The file groups that a `.clustering.requested`, `.replacecommit.requested` or `.compaction.requested` file plans to
+    rewrite.
 
     No writer may rewrite or replace one of these, however old the plan: Java executes it later without looking.
     """
-    _, record = decode(data, source, REQUESTED_REPLACE)
-    groups = ((record["clusteringPlan"] or {}).get("inputGroups")) or []
-    slices = [piece for group in groups for piece in group["slices"] or []]
+    schema, record = decode(data, source, REQUESTED_REPLACE, COMPACTION_PLAN)
+    if schema is COMPACTION_PLAN:
+        slices = record["operations"] or []
+    else:
+        groups = ((record["clusteringPlan"] or {}).get("inputGroups")) or []
+        slices = [piece for group in groups for piece in group["slices"] or []]
     found = {FileGroupId(piece["partitionPath"] or "", piece["fileId"] or "") for piece in slices}
     for group in found:
         checked_partition(group.partition, source)

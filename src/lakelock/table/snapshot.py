@@ -17,6 +17,7 @@ from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Action, Instant
 from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files import LogFile
 from lakelock.table.statistics import UNKNOWN, FileStatistics
 from lakelock.table.timeline import Timeline
 
@@ -28,13 +29,18 @@ Names = Callable[[str], frozenset[str]]
 
 
 class DataFile(NamedTuple):
-    """One base file: a slice of a file group, written under an instant by the task that its write token names."""
+    """One base file: a slice of a file group, written under an instant by the task that its write token names.
+
+    With `logs`, in the order in which they are read, it is a slice of a merge-on-read table: its rows are those of the base
+    file with what the log files change. A slice of log files only has no token, and the first one's instant.
+    """
 
     partition: str
     file_id: str
     token: str
     instant: str
     size_bytes: int = 0
+    logs: tuple[LogFile, ...] = ()
 
     @classmethod
     def parse(cls, path: str, size_bytes: int = 0) -> DataFile | None:
@@ -51,6 +57,16 @@ class DataFile(NamedTuple):
     def key(self) -> str:
         """Where the file is; also its relative path in commit metadata."""
         return layout.in_partition(self.partition, self.name)
+
+    @property
+    def content(self) -> str:
+        """Equal for slices with the same rows: the key of a base file, with the names of the log files on it."""
+        return "\0".join([self.key, *(log.name for log in self.logs)]) if self.logs else self.key
+
+    @property
+    def newest_instant(self) -> str:
+        """The greatest instant of its files."""
+        return max([self.instant, *(log.instant for log in self.logs)])
 
     @property
     def group(self) -> FileGroupId:

@@ -162,14 +162,12 @@ class Timeline:
 
     @cached_property
     def pending_services(self) -> tuple[Instant, ...]:
-        """Plans of table services (clustering, compaction) that have not completed; they outlive their planner."""
+        """Plans of table services (clustering, compaction) that have not completed; they outlive their planner.
+
+        No other writer may rewrite their file groups.
+        """
         found = (i for i in self._newer if i.state is not State.COMPLETED and i.is_write and i.action not in WRITES)
         return self._first("pending_services") + tuple(found)
-
-    @cached_property
-    def pending_clustering(self) -> tuple[Instant, ...]:
-        """Clustering plans that were not executed yet: no other writer may rewrite their file groups."""
-        return tuple(i for i in self.pending_services if i.action == Action.CLUSTERING)
 
     @cached_property
     def rollbacks(self) -> tuple[Instant, ...]:

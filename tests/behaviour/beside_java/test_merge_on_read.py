@@ -107,14 +107,14 @@ def test_whoever_reads_base_files_only_has_to_say_so() -> None:
 
 
 @pytest.mark.parametrize("name", ["java12_mor_events", "java12_mor_version_8"])
-def test_nobody_writes_such_a_table(name: str, tmp_path: Path) -> None:
+def test_nobody_writes_a_table_by_event_time(name: str, tmp_path: Path) -> None:
     path = unpack(name, tmp_path)
     before = sorted(path.rglob("*"))
     with opened(path) as engine:
-        with pytest.raises(TableError, match="log files, which lakelock reads and does not write") as caught:
+        with pytest.raises(TableError, match="orders the versions of a row by event time") as caught:
             engine.delete_where(pc.field("v") == 1)
         assert caught.value.hint.endswith("it can be read meanwhile")
-        with pytest.raises(TableError, match="log files"):
+        with pytest.raises(TableError, match="by event time"):
             engine.coordinator.upkeep()
     assert sorted(path.rglob("*")) == before
 

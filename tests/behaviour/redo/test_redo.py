@@ -15,6 +15,7 @@ from tests.sizes import but
 
 from lakelock.errors import ConflictError
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, Settings
+from lakelock.table.properties import COPY_ON_WRITE, MERGE_ON_READ
 from lakelock.table.rewriting import ArrowKernels
 
 EARLY = replace(
@@ -63,10 +64,10 @@ class Watched(ArrowKernels):
         return super().example(*args)
 
 
-@pytest.fixture(params=but(["memory", "local"], {"memory"}))
+@pytest.fixture(params=but(["memory", "local", "merge-on-read"], {"memory", "merge-on-read"}))
 def storage(request, tmp_path):
-    made = MemoryStorage() if request.param == "memory" else LocalStorage(str(tmp_path / "t"))
-    new_table(made)
+    made = LocalStorage(str(tmp_path / "t")) if request.param == "local" else MemoryStorage()
+    new_table(made, table_type=MERGE_ON_READ if request.param == "merge-on-read" else COPY_ON_WRITE)
     return made
 
 

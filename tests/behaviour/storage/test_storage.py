@@ -126,6 +126,13 @@ def test_listings_leave_out_hidden_names_and_the_metadata_folder_unless_asked(st
     assert keys(storage, ".hoodie/.temp") == [".hoodie/.temp/i/p/m"]
 
 
+def test_log_files_are_listed_though_their_names_start_with_a_dot(storage: Storage) -> None:
+    log, marker = "p/.f-0_20260101000000000.log.1_0-1-2", ".hoodie/.temp/i/p/.f-0_20260101000000000.log.1_0-1-2.marker.CREATE"
+    for name in (log, marker, "p/.f-0_20260101000000000.log.1_0-1-2.crc", "p/..f-0_20260101000000000.log.1_0-1-2.crc"):
+        storage.put(name, b"x")
+    assert (keys(storage, ""), keys(storage, ".hoodie/.temp")) == ([log], [marker])
+
+
 def test_the_archive_of_an_old_table_is_listed_though_its_names_start_with_a_dot(storage: Storage) -> None:
     for name in (".commits_.archive.11_1-0-1", "..commits_.archive.11_1-0-1.crc", ".commits_.archive.9_1-0-1"):
         storage.put_if_absent(f".hoodie/archived/{name}", b"x")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.planted.kinds import FOREIGN, PAGED, family
+from tests.simulation.planted.kinds import APPENDING, FOREIGN, PAGED, family
 from tests.simulation.planted.planting import Edit, Planted
 
 BUGS_OF_COMMITS = (
@@ -47,8 +47,28 @@ BUGS_OF_COMMITS = (
         "occ.begin:begin",
         "if shared or any(i.action == Action.ROLLBACK or (i.is_write and i.is_completed) for i in others):",
         "if shared:",
-        also=(Edit("engine.file_tasks:rewrite_group", "if own is None and base.instant >= context.instant:", "if False:"),),
+        also=(
+            Edit("engine.file_tasks:rewrite_group", "if own is None and base.newest_instant >= context.instant:", "if False:"),
+        ),
         seed=20,
+    ),
+    Planted(
+        "older than a log file below it",
+        "a transaction on a merge-on-read table keeps an instant although a later completion is in its baseline",
+        "occ.begin:begin",
+        "if properties.is_merge_on_read and timeline.newest_completion >= instant:",
+        "if False:",
+        among=APPENDING,
+        seed=51,
+    ),
+    Planted(
+        "log files that touch nothing",
+        "a log file that another engine has appended to a file group meanwhile does not count as a change of the group",
+        "occ.footprint:CommitSummary.of",
+        "appended = frozenset(log.group for log in logs)",
+        "appended = frozenset(); metadata = replace(metadata, write_stats={})",
+        among=APPENDING,
+        seed=131,
     ),
     Planted(
         "one instant, two actions",

@@ -41,6 +41,7 @@ DELTA = Kind("with Delta's rules", lambda scenario: scenario.profile == "delta" 
 ANY = Kind("", lambda _: True)
 PAGED = Kind("with small pages", lambda scenario: scenario.page_keys < Scenario.page_keys)
 FOREIGN = Kind("with a foreign writer", lambda scenario: scenario.foreign in ("lazy", "eager"))
+APPENDING = Kind("with log files", lambda scenario: scenario.merge_on_read)
 CARELESS = Kind("with a foreign writer without the lock", lambda scenario: scenario.foreign == "careless")
 SILENT_LOCK = Kind("with a silent lock", lambda scenario: scenario.lock is LockKind.SILENT)
 WITHOUT_INDEX = Kind("without a file index", lambda scenario: checkpoints_every(scenario.seed) == 0)

@@ -10,7 +10,7 @@ BUGS_OF_REDO = (
         "a redo keeps what collided",
         "a redo copies the file of a file group although others have rewritten the group since",
         "engine.file_tasks:Files.made_from",
-        "self.rewritten.get(base.key)",
+        "self.rewritten.get(base.content)",
         "next((stat for stat in self.rewritten.values() if stat.group == base.group), None)",
         among=REDOING,
         seed=11,

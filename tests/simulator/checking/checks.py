@@ -15,6 +15,7 @@ from lakelock.occ.commit_keys import REPAIRED, RESTORED, members_of
 from lakelock.occ.log import Decision, OutcomeRecord, Resolution
 from lakelock.settings import ArchiveSettings, CleanSettings
 from lakelock.table.instants import parse_file_name
+from lakelock.table.log_files import LogFile
 from tests.api import Action, CommitMetadata, DataFile, FileGroupId, Instant, RollbackPlan, WriteStat, layout
 from tests.simulator.checking.deletions import Deletions
 from tests.simulator.checking.ledger import Ledger
@@ -259,14 +260,13 @@ class Checker:
             file = DataFile.parse(key)
             if file is not None and self._careless and requested in self.undone:
                 continue
-            if file is None or key not in self._server.objects:
+            is_log = LogFile.parse(key) is not None
+            if (file is None and not is_log) or key not in self._server.objects:
                 self.fail("a visible commit has its files", f"{requested} names {key}, which is not there")
                 return
-            twins = self._twins.get((file.group, requested), set())
-            if len(twins) > 1:
-                self.fail("one base file per file group and instant", f"{sorted(twins)} at the commit of {requested}")
-            self._check_based_on(file, stat, requested)
-        self._deletions.superseded(self.table.show(requested, metadata))
+            if file is not None:
+                self._check_based_on(file, stat, requested)
+        self._deletions.superseded(self.table.show(requested, completion, metadata))
         self.table.take_out(metadata.extra.get(REPAIRED, "").split(","))
         tag = metadata.extra.get(TAG, "") or metadata.extra.get(FOREIGN_TAG, "")
         numbers = [_number_of(member.tag) for member in members_of(metadata.extra)] or [_number_of(tag)]
@@ -296,6 +296,9 @@ class Checker:
         self.published += [Published(requested, completion, decided, number, self._hub.now_s, state) for number in numbers]
 
     def _check_based_on(self, file: DataFile, stat: WriteStat, requested: str) -> None:
+        twins = self._twins.get((file.group, requested), set())
+        if len(twins) > 1:
+            self.fail("one base file per file group and instant", f"{sorted(twins)} at the commit of {requested}")
         known = self.table.slice_of(file.group)
         if known is not None and known.instant > requested:
             self.fail("newer slices hide older ones", f"{file.key} is hidden by {known.key}, which was visible before")

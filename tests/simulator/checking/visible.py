@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Sequence
 
+from lakelock.table.log_files import LogFile
 from tests.api import CommitMetadata, DataFile, FileGroupId
 from tests.simulator.operations import State, state_of
-from tests.simulator.rows import Row, rows_of
+from tests.simulator.rows import Row, changes_of, merged, rows_of
 from tests.simulator.storage import SimServer
 
 Commits = Sequence[tuple[str, CommitMetadata]]
@@ -38,14 +39,18 @@ class VisibleTable:
         self._server = server
         self.commits: list[tuple[str, CommitMetadata]] = []
         self._slices: dict[FileGroupId, DataFile] = {}
+        self._logs: dict[FileGroupId, list[tuple[str, LogFile]]] = {}
         self._cleaned: dict[str, tuple[Row, ...]] = {}
 
     def slice_of(self, group: FileGroupId) -> DataFile | None:
         return self._slices.get(group)
 
-    def show(self, requested: str, metadata: CommitMetadata) -> list[DataFile]:
+    def show(self, requested: str, completion: str, metadata: CommitMetadata) -> list[DataFile]:
         """Show a commit; the slices that are not visible any more."""
         self.commits.append((requested, metadata))
+        for stat in metadata.stats:
+            if (log := LogFile.parse(stat.path or "")) is not None:
+                self._logs.setdefault(log.group, []).append((completion, log))
         hidden = []
         for file in files_of(metadata):
             known = self._slices.get(file.group)
@@ -63,7 +68,12 @@ class VisibleTable:
         self._cleaned[file.key] = rows_of(file.key, self._server.objects[file.key].data)
 
     def now(self) -> State:
-        return self._state(self._slices.values())
+        return state_of(row for file in self._slices.values() for row in self.rows_now(file))
+
+    def rows_now(self, file: DataFile) -> tuple[Row, ...]:
+        """The rows of a newest base file with those of its log files: those that completed no earlier than its instant."""
+        logs = sorted(log for completion, log in self._logs.get(file.group, ()) if completion >= file.instant)
+        return merged(self._rows(file.key), [changes_of(log.key, self._server.objects[log.key].data) for log in logs])
 
     def as_of(self, moment: str, commits: int | None = None) -> State:
         """The table as of an instant, as far as the first so many commits, by default all, made it visible."""

@@ -64,6 +64,8 @@ class Scenario:
     """Whether nothing happens that excuses the loss of an attempt which has reserved all that it touches."""
     groups: bool = False
     """Whether small inserts that meet are committed together."""
+    merge_on_read: bool = False
+    """Whether the table is merge-on-read, and the foreign writer appends log files."""
     stragglers: bool = False
     """Whether tasks have attempts that write after the commit has looked for their files, and are then killed."""
     tending: Tending = field(default_factory=Tending)

@@ -52,6 +52,8 @@ REDOING_ONE_IN, REDOING = 17, (4, 11)
 """Two seeds in this many have writers that do only what collided again."""
 CARELESS_ONE_IN, CARELESS = 37, 17
 """One seed in this many has a foreign writer without the lock."""
+APPENDING = 1 / 3
+"""The share of the seeds with a foreign writer that takes the lock in which it appends log files."""
 GATHERING_ONE_IN, GATHERING = 19, (2, 8, 15, 16)
 """Four seeds in this many have small inserts that wait for each other."""
 RESERVING_ONE_IN, RESERVING = 23, 6
@@ -77,7 +79,18 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
         scenario = gathering(scenario, Random(f"gathering/{seed}"))
     if seed % CARELESS_ONE_IN == CARELESS and scenario.foreign == "none":
         scenario = careless(scenario, Random(f"careless/{seed}"))
-    return replace(scenario, files="parquet") if parquet else scenario
+    if scenario.foreign in ("lazy", "eager") and Random(f"logs/{seed}").random() < APPENDING:
+        scenario = appending(scenario)
+    return replace(scenario, files="parquet") if parquet and not scenario.merge_on_read else scenario
+
+
+def appending(scenario: Scenario) -> Scenario:
+    """The table is merge-on-read, and the foreign writer puts what it changes into log files."""
+    actors = []
+    for plan in scenario.actors:
+        made = (replace(each, appends=True) if isinstance(each, ForeignWrite) else each for each in plan.operations)
+        actors.append(replace(plan, operations=tuple(made)))
+    return replace(scenario, actors=tuple(actors), merge_on_read=True, files="json")
 
 
 def _may_gather(scenario: Scenario) -> bool:

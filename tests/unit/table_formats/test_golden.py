@@ -34,7 +34,7 @@ from lakelock.table.instants import parse_file_name
 from lakelock.table.layout import PROPERTIES, TIMELINE
 from lakelock.table.partitions import partition_metadata
 from lakelock.table.properties import read_properties
-from lakelock.table.service_metadata import RollbackMetadata, pending_clustering_groups
+from lakelock.table.service_metadata import RollbackMetadata, planned_groups
 
 SCHEMAS: dict[str, AvroSchema] = {
     schema.name: schema
@@ -173,15 +173,15 @@ def test_the_services_table_has_every_kind_of_instant() -> None:
     assert kinds == {Action.COMMIT, Action.REPLACE_COMMIT, Action.ROLLBACK, Action.CLEAN, Action.SAVEPOINT}
     # The savepoint has the requested time of the clustering commit that it saves.
     assert timeline.write_at("20261121095012212") in timeline.commits
-    assert not timeline.pending and not timeline.pending_clustering and len(timeline.rollbacks) == 1
+    assert not timeline.pending and not timeline.pending_services and len(timeline.rollbacks) == 1
 
 
 def test_a_pending_clustering_plan_names_its_file_groups() -> None:
     timeline = read_timeline(LocalStorage(golden_table("java12_pending_clustering")))
-    (plan,) = timeline.pending_clustering
+    (plan,) = timeline.pending_services
     assert not timeline.pending
     data = (golden_table("java12_pending_clustering") / TIMELINE / plan.file_name).read_bytes()
-    assert pending_clustering_groups(data, plan.file_name) == {
+    assert planned_groups(data, plan.file_name) == {
         FileGroupId("region=eu", "8bd9d70b-0813-4f6c-bb88-b90efb506b4f-0"),
         FileGroupId("region=us", "4c7499f0-0d1d-414a-a9d4-1b4f06a0c11c-0"),
         FileGroupId("region=us", "f026d5bc-6bbc-45d1-aa1d-96fc5f32fe62-0"),

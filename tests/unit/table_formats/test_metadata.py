@@ -16,7 +16,7 @@ from lakelock.errors import CorruptTableError
 from lakelock.table import avro as avro_schemas
 from lakelock.table.avro import decode, encode
 from lakelock.table.commit_metadata import RuntimeStats
-from lakelock.table.service_metadata import RollbackMetadata, pending_clustering_groups
+from lakelock.table.service_metadata import RollbackMetadata, planned_groups
 
 INSTANT, BEFORE = "20261121092737397", "20261121092737000"
 
@@ -206,10 +206,10 @@ def test_rollbacks_keep_their_files_by_name() -> None:
 
 def test_a_plan_without_groups_plans_nothing_and_a_torn_one_is_refused() -> None:
     empty = {"operationType": None, "clusteringPlan": None, "extraMetadata": None, "version": None}
-    assert pending_clustering_groups(encode(avro_schemas.REQUESTED_REPLACE, empty)) == frozenset()
+    assert planned_groups(encode(avro_schemas.REQUESTED_REPLACE, empty)) == frozenset()
     with pytest.raises(CorruptTableError, match=r"x.clustering.requested is empty"):
-        pending_clustering_groups(b"", "x.clustering.requested")
+        planned_groups(b"", "x.clustering.requested")
     hostile = {"slices": [{"partitionPath": "../..", "fileId": "a"}]}
     plan = encode(avro_schemas.REQUESTED_REPLACE, {**empty, "clusteringPlan": {"inputGroups": [hostile]}})
     with pytest.raises(CorruptTableError, match="not inside the table"):
-        pending_clustering_groups(plan)
+        planned_groups(plan)

@@ -220,7 +220,12 @@ REFUSED_TO_WRITE = [
     ),
     ({"datasource__write__slash__separated__date__partitioning": "true"}, "nested folders", READ),
     ({"table__version": "6", "timeline__layout__version": "1"}, "table version 6", UPGRADE),
-    ({"table__type": "MERGE_ON_READ"}, "MERGE_ON_READ", f"{NEW}, hoodie.datasource.write.table.type=COPY_ON_WRITE"),
+    (
+        {"table__type": "MERGE_ON_READ", "record__merge__mode": "EVENT_TIME_ORDERING", "table__ordering__fields": "v"},
+        "by event time",
+        f"{NEW}, hoodie.record.merge.mode=COMMIT_TIME_ORDERING",
+    ),
+    ({"table__type": "MERGE_ON_READ", "table__storage__layout": "lsm_tree"}, "storage.layout", READ),
 ]
 REFUSED_AT_ALL = [
     ({"table__version": "5", "timeline__layout__version": "1"}, "table version 5", UPGRADE),

@@ -54,7 +54,7 @@ def snapshot_of(instants: Iterable[Instant], files: Iterable[Listed], replaced: 
 def test_a_data_file_is_its_path() -> None:
     path = "region=eu/x y/458f8ba2-821f-4125-8d97-d7add8489111-0_0-191-369_20261121092737397.parquet"
     parsed = DataFile.parse(path, 7)
-    assert parsed == ("region=eu/x y", "458f8ba2-821f-4125-8d97-d7add8489111-0", "0-191-369", "20261121092737397", 7)
+    assert parsed == ("region=eu/x y", "458f8ba2-821f-4125-8d97-d7add8489111-0", "0-191-369", "20261121092737397", 7, ())
     assert parsed.key == path and parsed.group == FileGroupId("region=eu/x y", "458f8ba2-821f-4125-8d97-d7add8489111-0")
     flat = DataFile.parse("a-0_0-0-0_20261121092737.parquet")
     assert flat is not None and (flat.partition, flat.key) == ("", "a-0_0-0-0_20261121092737.parquet")

@@ -136,7 +136,7 @@ def test_each_instant_counts_once_in_its_most_advanced_state() -> None:
     ]
     assert [i.requested for i in timeline.commits] == [at(1)] and timeline.completed_instants == {at(1)}
     assert [i.requested for i in timeline.pending] == [at(2), at(5)]
-    assert [i.requested for i in timeline.pending_clustering] == [at(4)] == [i.requested for i in timeline.pending_services]
+    assert [i.requested for i in timeline.pending_services] == [at(4)]
     assert [i.requested for i in timeline.rollbacks] == [at(6)]
     assert timeline.state_of(at(2)) is State.INFLIGHT and timeline.state_of(at(6)) is None
     assert timeline.newest_time == at(6)
@@ -146,7 +146,7 @@ def test_a_completed_clustering_is_not_pending_under_its_plan() -> None:
     timeline = timeline_of(
         f"{at(1)}.clustering.requested", f"{at(1)}.clustering.inflight", completed(1, "replacecommit", at(2))
     )
-    assert not timeline.pending_clustering and len(timeline.commits) == len(timeline.instants) == 1
+    assert not timeline.pending_services and len(timeline.commits) == len(timeline.instants) == 1
     assert timeline.newest_time == at(2)
 
 

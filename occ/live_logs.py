@@ -1,0 +1,71 @@
+"""The log files of a merge-on-read table at one moment, and the file slices that have them.
+
+The file index tells. Where it cannot, as of an earlier time, and in version 6, each commit of the timeline is read, and the
+whole archive where there may be one: nothing else tells of a file group that has log files only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from functools import partial
+
+from lakelock.occ.open_table import OpenTable
+from lakelock.table.archive import archived_writes, read_commit
+from lakelock.table.commit_effects import CompletedLog
+from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.instants import Action
+from lakelock.table.layout import FileGroupId
+from lakelock.table.merged_slices import LoggedCommit, LoggedSlice, logs_of, with_logs, with_logs_of_version_6
+from lakelock.table.snapshot import Snapshot
+from lakelock.table.statistics import UNKNOWN
+from lakelock.table.timeline import Timeline
+
+LOG_INFIX = b".log."
+"""In the name of each log file, and so in the metadata of each commit that wrote one."""
+
+
+def slices_of_version_6(table: OpenTable, bases: Snapshot, timeline: Timeline) -> tuple[LoggedSlice, ...]:
+    """The slices that have log files, of a table of version 6."""
+    return with_logs_of_version_6(bases, _commits(table, timeline))
+
+
+def slices_as_of(table: OpenTable, bases: Snapshot, timeline: Timeline, as_of: str) -> tuple[LoggedSlice, ...]:
+    """The slices that have log files as of an earlier time, on the base files as of then; `timeline` is that of now."""
+    return with_logs(bases, logs_of(_commits(table, timeline, as_of), as_of))
+
+
+def logged_slices(table: OpenTable, bases: Snapshot, timeline: Timeline) -> tuple[LoggedSlice, ...]:
+    """The slices that have log files now, on the newest base files that the timeline shows."""
+    return with_logs(bases, _live_logs(table, timeline))
+
+
+def _live_logs(table: OpenTable, timeline: Timeline) -> Mapping[FileGroupId, Collection[CompletedLog]]:
+    """The log files that a timeline shows on the newest base files, and perhaps others of the same file groups."""
+    known = table.index.logs_at(timeline)
+    return logs_of(_commits(table, timeline)) if known is None else known
+
+
+def slices_at(table: OpenTable, timeline: Timeline) -> Snapshot:
+    """The snapshot of a merge-on-read table whose files have their logs."""
+    bases = table.index.snapshot_at(timeline)
+    logged = (slice_.as_file for slice_ in logged_slices(table, bases, timeline))
+    return bases.with_files(dict.fromkeys(logged, UNKNOWN))
+
+
+def _commits(table: OpenTable, timeline: Timeline, as_of: str | None = None) -> Iterator[LoggedCommit]:
+    """Every visible commit that wrote log files or replaced file groups, those requested after `as_of`, and others."""
+    seen = set()
+    if timeline.has_archive:
+        for _, writes in archived_writes(table.storage):
+            for write in writes:
+                if write.requested not in seen and timeline.is_visible(write.requested):
+                    seen.add(write.requested)
+                    is_later = as_of is not None and write.requested > as_of
+                    if is_later or LOG_INFIX in write.data or write.action == Action.REPLACE_COMMIT:
+                        metadata = CommitMetadata.from_bytes(write.data, write.requested)
+                        yield LoggedCommit(write.requested, write.completion, metadata)
+    commits = [commit for commit in timeline.commits if commit.requested not in seen]
+    reads = [partial(read_commit, table.storage, commit) for commit in commits]
+    found = table.io.gather(reads)
+    for commit, metadata in zip(commits, found, strict=True):
+        yield LoggedCommit(commit.requested, commit.completion or "", metadata)

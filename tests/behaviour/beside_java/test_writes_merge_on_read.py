@@ -1,0 +1,356 @@
+"""Writes of merge-on-read tables, beside a writer that appends log files as Java does."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from tests.api import Action, ArrowEngine, FileGroupId, MemoryStorage, Storage, TableSchema, layout
+from tests.behaviour.foreign import Peer
+from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
+
+import lakelock
+from lakelock.errors import ConflictError, InputError, TableError
+from lakelock.markers.leftovers import is_data_file_of
+from lakelock.settings import ArchiveSettings, CleanSettings, Settings
+from lakelock.table.index import parsed_index
+from lakelock.table.log_files import LogFile
+from lakelock.table.properties import MERGE_ON_READ, read_properties
+from lakelock.table.rewriting import ARROW
+
+MONTH = "month=1"
+COLUMNS = TableSchema(SCHEMA)
+
+
+def rows(*values: tuple[str, int]) -> pa.Table:
+    return pa.table([[key for key, _ in values], [v for _, v in values], ["1"] * len(values)], schema=SCHEMA)
+
+
+def content(table: pa.Table) -> dict[str, int]:
+    found = list(zip(table.column("id").to_pylist(), table.column("v").to_pylist(), strict=True))
+    assert len(dict(found)) == len(found), found
+    return dict(found)
+
+
+@pytest.fixture
+def storage() -> Storage:
+    made = MemoryStorage()
+    new_table(made, table_type=MERGE_ON_READ)
+    return made
+
+
+@pytest.fixture
+def engine(storage: Storage) -> ArrowEngine:
+    return ArrowEngine(writer(storage))
+
+
+def group_of(engine: ArrowEngine, partition: str = MONTH) -> FileGroupId:
+    (file,) = engine.coordinator.snapshot().in_partition(partition)
+    return file.group
+
+
+def logs_in(storage: Storage) -> list[str]:
+    return [item.key for item in storage.list("") if LogFile.parse(item.key) is not None]
+
+
+def test_writes_are_deltacommits_of_base_files(engine: ArrowEngine, storage: Storage) -> None:
+    engine.insert(rows(("a", 1), ("b", 2)))
+    engine.upsert(rows(("a", 10), ("c", 3)))
+    engine.update({"v": pc.add(pc.field("v"), 1)}, pc.field("id") == "c")
+    engine.delete(pc.field("id") == "b")
+    assert content(engine.read()) == {"a": 10, "c": 4}
+    actions = [instant.action for instant in engine.coordinator.table.timeline().commits]
+    assert actions == [Action.DELTA_COMMIT] * 4
+    assert engine.overwrite_partitions(rows(("z", 1))).rows_inserted == 1
+    assert engine.coordinator.table.timeline().commits[-1].action == Action.REPLACE_COMMIT
+    assert content(engine.read()) == {"z": 1}
+    assert leftovers(storage) == []
+
+
+def test_a_write_changes_what_log_files_say_and_not_what_they_have_replaced(engine: ArrowEngine, storage: Storage) -> None:
+    engine.insert(rows(*((key, 0) for key in "abcdef")))
+    peer, group = Peer(storage), group_of(engine)
+    peer.append(group, rows(("a", 1), ("b", 1)), ["c"])
+    peer.append(group, rows(("b", 2), ("n", 2)), ["d"], columns=COLUMNS)
+    assert content(engine.read()) == {"a": 1, "b": 2, "e": 0, "f": 0, "n": 2}
+
+    done = engine.upsert(rows(("a", 10), ("c", 10), ("n", 10)))
+    assert (done.rows_updated, done.rows_inserted) == (2, 1)
+    assert content(engine.read()) == {"a": 10, "b": 2, "c": 10, "e": 0, "f": 0, "n": 10}
+    assert content(engine.read(query_type="read_optimized")) == content(engine.read())
+    assert leftovers(storage) == []
+
+
+@pytest.mark.parametrize(
+    ("write", "left"),
+    [
+        (lambda e: e.delete(pc.field("v") == 2), {"a": 0, "c": 0}),
+        (lambda e: e.delete(rows(("b", 0), ("x", 0))), {"a": 0, "c": 0}),
+        (lambda e: e.update({"v": pc.add(pc.field("v"), 1)}, pc.field("v") == 2), {"a": 0, "b": 3, "c": 0}),
+        (lambda e: e.insert(rows(("d", 5))), {"a": 0, "b": 2, "c": 0, "d": 5}),
+    ],
+)
+def test_conditions_and_keys_see_rows_of_log_files(engine: ArrowEngine, storage: Storage, write, left) -> None:
+    engine.insert(rows(("a", 0), ("b", 0), ("c", 0)))
+    Peer(storage).append(group_of(engine), rows(("b", 2)))
+    write(engine)
+    assert content(engine.read()) == left
+
+
+def test_a_group_that_no_row_of_is_touched_keeps_its_log_files(engine: ArrowEngine, storage: Storage) -> None:
+    engine.insert(rows(("a", 0)))
+    Peer(storage).append(group_of(engine), rows(("a", 1)))
+    engine.upsert(rows(("n", 0)))
+    (slice_,) = engine.coordinator.shown().logged
+    assert len(slice_.logs) == 1
+    assert content(engine.read()) == {"a": 1, "n": 0}
+
+
+def test_rows_that_stay_keep_the_commit_that_wrote_them(engine: ArrowEngine, storage: Storage) -> None:
+    first = engine.insert(rows(("a", 0), ("b", 0)))
+    appended = Peer(storage).append(group_of(engine), rows(("b", 1)))
+    mine = engine.upsert(rows(("a", 2)))
+    (file,) = engine.coordinator.snapshot().files
+    (batch,) = ARROW.stored([file], COLUMNS, storage)
+    times = dict(zip(batch.column("id").to_pylist(), batch.column("_hoodie_commit_time").to_pylist(), strict=True))
+    assert times == {"a": mine.instant, "b": appended} and first.instant not in times.values()
+
+
+def test_an_instant_is_later_than_every_completion_that_it_has_seen(engine: ArrowEngine, storage: Storage) -> None:
+    """Else readers would lay the log file over the base file that has its rows."""
+    engine.insert(rows(("a", 0)))
+    appended = Peer(storage).append(group_of(engine), rows(("a", 1)))
+    (name,) = [item.key for item in storage.list(layout.TIMELINE) if f"{appended}_" in item.key]
+    stored = storage.get(name)
+    assert stored is not None
+    # Its completion is that of a clock far ahead.
+    storage.put_if_absent(layout.timeline(f"{appended}_20990101000000000.deltacommit"), stored.data)
+    storage.delete([name])
+    done = engine.upsert(rows(("a", 2)))
+    assert done.instant > "20990101000000000"
+    assert content(engine.read()) == {"a": 2}
+
+
+def test_a_log_file_that_appears_meanwhile_is_a_conflict_over_its_file_group(engine: ArrowEngine, storage: Storage) -> None:
+    engine.insert(rows(("a", 0), ("b", 0)))
+    group = group_of(engine)
+    tx = engine.coordinator.begin("UPSERT")
+    Peer(storage).append(group, rows(("b", 1)))
+    with pytest.raises(ConflictError) as caught:
+        engine.upsert_in(tx, rows(("a", 2)))
+    assert str(group) in str(caught.value)
+    assert content(engine.read()) == {"a": 0, "b": 1}
+    engine.upsert(rows(("a", 2)))
+    assert content(engine.read()) == {"a": 2, "b": 1}
+
+
+def test_a_key_that_a_log_file_brings_meanwhile_is_a_conflict(engine: ArrowEngine, storage: Storage) -> None:
+    engine.insert(rows(("a", 0)))
+    group = group_of(engine)
+    tx = engine.coordinator.begin("UPSERT")
+    peer = Peer(storage)
+    peer.append(group, rows(("other", 1)))
+    engine.upsert_in(tx, rows(("n", 2)))  # it looks into the log file, and finds another key
+    tx = engine.coordinator.begin("UPSERT")
+    peer.append(group, rows(("m", 1)))
+    with pytest.raises(ConflictError, match="keys of the upsert"):
+        engine.upsert_in(tx, rows(("m", 2)))
+
+
+@pytest.mark.parametrize("action", [Action.COMPACTION, Action.LOG_COMPACTION])
+def test_a_group_in_a_plan_to_compact_is_not_rewritten(engine: ArrowEngine, storage: Storage, action: Action) -> None:
+    engine.insert(rows(("a", 0)))
+    peer, group = Peer(storage), group_of(engine)
+    peer.append(group, rows(("a", 1)))
+    peer.plan_compaction(group, action=action)
+    with pytest.raises(ConflictError, match=f"planned {action}") as caught:
+        engine.upsert(rows(("a", 2)))
+    assert not caught.value.conflict.retry_helps
+    engine.insert(rows(("n", 0)))
+    assert content(engine.read()) == {"a": 1, "n": 0}
+
+
+def test_a_group_is_not_rewritten_whose_compaction_was_planned_meanwhile(engine: ArrowEngine, storage: Storage) -> None:
+    engine.insert(rows(("a", 0)))
+    tx = engine.coordinator.begin("UPSERT")
+    Peer(storage).plan_compaction(group_of(engine))
+    with pytest.raises(ConflictError, match="planned compaction"):
+        engine.upsert_in(tx, rows(("a", 2)))
+
+
+def test_a_compaction_that_was_executed_meanwhile_is_a_conflict_over_its_file_group(
+    engine: ArrowEngine, storage: Storage
+) -> None:
+    engine.insert(rows(("a", 0)))
+    peer, group = Peer(storage), group_of(engine)
+    peer.append(group, rows(("a", 1)))
+    tx = engine.coordinator.begin("UPSERT")
+    plan = peer.plan_compaction(group)
+    peer.complete(plan, [peer.write(plan, *group)], operation="COMPACT")
+    with pytest.raises(ConflictError) as caught:
+        engine.upsert_in(tx, rows(("a", 2)))
+    assert caught.value.conflict.retry_helps
+
+
+def test_buckets_take_rows_that_are_in_log_files_only(storage: Storage) -> None:
+    storage = MemoryStorage()
+    new_table(storage, table_type=MERGE_ON_READ, index=parsed_index("bucket:1"))
+    engine = ArrowEngine(writer(storage))
+    engine.insert(rows(("a", 0)))
+    Peer(storage).append(group_of(engine), rows(("a", 1), ("n", 1)))
+    engine.upsert(rows(("n", 2), ("m", 2)))
+    engine.insert(rows(("i", 3)))
+    assert content(engine.read()) == {"a": 1, "n": 2, "m": 2, "i": 3}
+
+
+def test_optimize_joins_what_log_files_say(engine: ArrowEngine, storage: Storage) -> None:
+    engine.insert(rows(("a", 0)))
+    Peer(storage).append(group_of(engine), rows(("a", 1)))
+    engine.insert(rows(("b", 0)))
+    engine.optimize()
+    assert content(engine.read()) == {"a": 1, "b": 0}
+    assert engine.coordinator.shown().logged == ()
+
+
+SWEEP = Settings(
+    lock=QUICK.lock, heartbeat=QUICK.heartbeat, retry=QUICK.retry,
+    clean=CleanSettings(policy="KEEP_LATEST_COMMITS", keep_commits=1, readers_s=0),
+    archive=ArchiveSettings(min_commits=3, max_commits=4, min_age_s=0),
+)  # fmt: skip
+
+
+def test_a_clean_removes_log_files_with_the_base_file_below_them(storage: Storage) -> None:
+    engine = ArrowEngine(writer(storage, SWEEP))
+    engine.insert(rows(("a", 0), ("b", 0)))
+    peer, group = Peer(storage), group_of(engine)
+    peer.append(group, rows(("a", 1)))
+    engine.upsert(rows(("a", 2)))
+    live = LogFile(*group, peer.append(group, rows(("b", 3))), 1, "0-0-0").key
+    assert len(logs_in(storage)) == 2
+    engine.coordinator.clean()
+    assert logs_in(storage) == [live]
+    assert content(engine.read()) == {"a": 2, "b": 3}
+
+
+def test_a_clean_removes_log_files_of_replaced_groups(storage: Storage) -> None:
+    engine = ArrowEngine(writer(storage, SWEEP))
+    engine.insert(rows(("a", 0)))
+    Peer(storage).append(group_of(engine), rows(("a", 1)))
+    engine.overwrite_partitions(rows(("z", 0)))
+    engine.insert(rows(("y", 0)))
+    engine.coordinator.clean()
+    assert logs_in(storage) == []
+    assert content(engine.read()) == {"z": 0, "y": 0}
+
+
+def test_what_was_cleaned_and_archived_is_read_by_every_way(storage: Storage) -> None:
+    engine, peer = ArrowEngine(writer(storage, SWEEP)), Peer(storage)
+    engine.insert(rows(("a", 0), ("b", 0)))
+    group, expected = group_of(engine), {"a": 0, "b": 0}
+    for number in range(8):
+        peer.append(group, rows(("b", number)))
+        if number % 3 == 2:
+            engine.upsert(rows(("a", number)))
+            expected["a"] = number
+        expected["b"] = number
+        engine.coordinator.clean()
+        engine.coordinator.archive()
+        assert content(engine.read()) == expected
+    assert len(engine.coordinator.table.timeline().commits) < 6
+    assert content(ArrowEngine(writer(storage)).read()) == expected
+    ArrowEngine(writer(storage)).upsert(rows(("a", 100)))
+    assert content(engine.read()) == {**expected, "a": 100}
+
+
+def test_a_log_file_is_a_data_file_of_the_instant_in_its_name() -> None:
+    log = LogFile(MONTH, "f-0", "20260101000000000", 1, "0-0-0")
+    assert is_data_file_of(log.key, log.instant)
+    assert not is_data_file_of(log.key, "20260101000000001")
+
+
+REFUSED = [
+    ({"hoodie.record.merge.mode": "EVENT_TIME_ORDERING", "hoodie.table.ordering.fields": "v"}, "event time"),
+    ({"hoodie.table.cdc.enabled": "true"}, "change logs"),
+    ({"hoodie.populate.meta.fields": "false"}, "record keys"),
+    ({"hoodie.table.storage.layout": "lsm_tree"}, "storage.layout"),
+    ({"hoodie.record.merge.mode": "CUSTOM"}, "in its own way"),
+    ({"hoodie.record.merge.property.hoodie.payload.delete.field": "op"}, "say in their own way"),
+]
+
+
+@pytest.mark.parametrize(("changes", "word"), REFUSED)
+def test_what_is_not_written_is_refused_by_name(storage: Storage, changes: dict[str, str], word: str) -> None:
+    now = read_properties(storage).changed(changes)
+    storage.put(layout.PROPERTIES, now.serialize(0))
+    with pytest.raises(TableError, match=word):
+        ArrowEngine(writer(storage)).insert(rows(("a", 1)))
+    assert leftovers(storage) == []
+
+
+def test_what_does_not_know_log_files_yet_is_refused_by_name(engine: ArrowEngine) -> None:
+    done = engine.insert(rows(("a", 1)))
+    for call in (
+        lambda: engine.restore(done.instant),
+        lambda: engine.repair(),
+        lambda: engine.coordinator.savepoint("s"),
+        lambda: engine.changes(),
+    ):
+        with pytest.raises(TableError, match="merge-on-read"):
+            call()
+
+
+def test_a_table_with_an_ordering_column_is_not_made(tmp_path) -> None:
+    for wrong in ({"order_by": "v"}, {"index": "global"}, {"table_type": "LSM"}):
+        with pytest.raises(InputError, match="merge-on-read|table_type"):
+            lakelock.create(tmp_path / "t", schema=SCHEMA, key="id", **{"table_type": MERGE_ON_READ, **wrong})
+    with lakelock.create(tmp_path / "t", schema=SCHEMA, key="id", table_type="mor") as table:
+        table.insert(rows(("a", 1)))
+    with pytest.raises(TableError, match="table_type"):
+        lakelock.create(tmp_path / "t", schema=SCHEMA, key="id", if_not_exists=True)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_histories_of_writes_and_log_files_are_as_if_one_by_one(seed: int) -> None:
+    chance, storage = random.Random(seed), MemoryStorage()
+    new_table(storage, table_type=MERGE_ON_READ)
+    engine, peer, model = ArrowEngine(writer(storage, SWEEP)), Peer(storage), {}
+    for step in range(30):
+        keys: Sequence[str] = chance.sample("abcdefgh", chance.randint(1, 3))
+        kind = chance.choice(["upsert", "delete", "condition", "update", "append", "append", "append", "clean", "optimize"])
+        if kind == "upsert":
+            engine.upsert(rows(*((key, step) for key in keys)))
+            model.update(dict.fromkeys(keys, step))
+        elif kind == "delete":
+            engine.delete(rows(*((key, 0) for key in keys)))
+            model = {key: v for key, v in model.items() if key not in keys}
+        elif kind == "condition":
+            engine.delete(pc.field("v") == step - 3)
+            model = {key: v for key, v in model.items() if v != step - 3}
+        elif kind == "update":
+            engine.update({"v": pc.add(pc.field("v"), 100)}, pc.field("v") < step - 5)
+            model = {key: v + 100 if v < step - 5 else v for key, v in model.items()}
+        elif kind == "append":
+            files = engine.coordinator.begin("UPSERT")
+            snapshot = files.snapshot()
+            there = {
+                key: file.group
+                for file in snapshot.files
+                for key in ARROW.read([file], COLUMNS, None, storage).column("id").to_pylist()
+            }
+            files.abort("only looked")
+            mine = [key for key in keys if key in there and there[key] == there.get(keys[0])]
+            if mine:
+                gone, kept = mine[: len(mine) // 2], mine[len(mine) // 2 :]
+                peer.append(there[mine[0]], rows(*((key, step) for key in kept)), gone)
+                model.update(dict.fromkeys(kept, step))
+                model = {key: v for key, v in model.items() if key not in gone}
+        elif kind == "clean":
+            engine.coordinator.clean()
+            engine.coordinator.archive()
+        else:
+            engine.optimize()
+        assert content(engine.read()) == model, (step, kind)
+    assert leftovers(storage) == []

@@ -1,0 +1,119 @@
+"""Merge-on-read tables that Java Hudi and lakelock write in turn: Java with log files, lakelock with base files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from random import Random
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from tests.interop.shared import Layout, Row, Shared
+from tests.sizes import but
+
+from lakelock.errors import ConflictError
+
+Share = Callable[..., Shared]
+SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())])
+LOGS = {"hoodie__parquet__small__file__limit": "0", "hoodie__compact__inline": "false"}
+"""Java writes log files, and compacts them on request only."""
+
+
+def of(version: int = 9) -> Layout:
+    return Layout("mor", schema=SCHEMA, version=version, table_type="MERGE_ON_READ")
+
+
+def ours(table: Shared, *rows: Row) -> None:
+    table.engine().upsert(table.rows(*rows))
+    table.put(*rows)
+
+
+def theirs(table: Shared, *rows: Row, operation: str = "upsert", **more: str) -> None:
+    table.java_write(operation, *rows, **{**LOGS, **more})
+    table.put(*rows) if operation != "delete" else table.drop(*map(table.key, rows))
+
+
+def logged(table: Shared) -> int:
+    return sum(len(each.logs) for each in table.coordinator().shown().logged)
+
+
+def planned(table: Shared) -> str:
+    options = "options => 'hoodie.metadata.enable=false,hoodie.compact.inline.max.delta.commits=1'"
+    (plan,) = table.java.sql(f"CALL run_compaction(op => 'schedule', path => '{table.path}', {options})")
+    return str(plan["timestamp"])
+
+
+def compact(table: Shared, plan: str = "") -> None:
+    what = f"timestamp => {plan or planned(table)}, options => 'hoodie.metadata.enable=false'"
+    table.java.sql(f"CALL run_compaction(op => 'execute', path => '{table.path}', {what})")
+
+
+@pytest.mark.in_ci
+@pytest.mark.parametrize("version", but([9, 8], [9]))
+def test_java_and_lakelock_write_one_table_in_turn(share: Share, version: int) -> None:
+    table = share(of(version))
+    ours(table, *((key, 0, "eu") for key in "abcd"), *((key, 0, "us") for key in "xyz"))
+    table.agree()
+    theirs(table, ("a", 1, "eu"), ("b", 1, "eu"), ("x", 1, "us"))
+    theirs(table, ("c", 0, "eu"), operation="delete")
+    assert logged(table) == 3
+    table.agree()
+
+    ours(table, ("a", 2, "eu"), ("c", 2, "eu"), ("n", 2, "eu"))
+    table.agree()
+    table.engine().delete(pc.field("v") == 1)
+    table.drop(("eu", "b"), ("us", "x"))
+    table.agree()
+    assert logged(table) == 0
+
+    theirs(table, ("a", 3, "eu"), ("y", 3, "us"), ("m", 3, "eu"))
+    table.engine().update({"v": pc.add(pc.field("v"), 10)}, pc.field("region") == "us")
+    table.put(("y", 13, "us"), ("z", 10, "us"))
+    table.agree()
+    theirs(table, ("z", 4, "us"))
+    compact(table)
+    table.agree()
+    ours(table, ("z", 5, "us"), ("d", 5, "eu"))
+    table.agree()
+    table.engine().overwrite_partitions(table.rows(("o", 6, "us")))
+    table.replace_partition(("us",), ("o", 6, "us"))
+    table.agree()
+    theirs(table, ("o", 7, "us"), ("a", 7, "eu"))
+    table.agree()
+
+
+@pytest.mark.in_ci
+def test_a_plan_of_java_to_compact_keeps_its_file_groups_as_they_are(share: Share) -> None:
+    table = share(of())
+    ours(table, ("a", 0, "eu"), ("x", 0, "us"))
+    theirs(table, ("a", 1, "eu"))
+    plan = planned(table)
+    with pytest.raises(ConflictError, match="compaction"):
+        table.engine().upsert(table.rows(("a", 2, "eu")))
+    ours(table, ("x", 2, "us"), ("n", 2, "eu"))
+    table.agree()
+    compact(table, plan)
+    table.agree()
+    ours(table, ("a", 3, "eu"))
+    table.agree()
+
+
+@pytest.mark.in_ci
+def test_both_clean_and_archive_what_the_other_has_left(share: Share) -> None:
+    table, choose = share(of()), Random(7)
+    ours(table, *((key, 0, "eu") for key in "abcdef"))
+    sweeping = {"clean.policy": "KEEP_LATEST_COMMITS", "clean.keep_commits": 1, "clean.readers_s": 0}
+    sweeping |= {"archive.min_commits": 3, "archive.max_commits": 4, "archive.min_age_s": 0}
+    javas = {"hoodie__keep__min__commits": "3", "hoodie__keep__max__commits": "4", "hoodie__clean__commits__retained": "1"}
+    for step in range(1, 13):
+        rows = [(key, step, "eu") for key in choose.sample("abcdef", 2)]
+        if step % 3 == 2:
+            ours(table, *rows)
+        else:
+            theirs(table, *rows, **(javas if step > 6 else {"hoodie__clean__automatic": "false"}))
+        if step % 6 == 0:
+            compact(table)
+        with table.coordinator(**sweeping) as upkeep:
+            upkeep.clean()
+            upkeep.archive()
+        table.agree()

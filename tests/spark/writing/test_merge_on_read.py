@@ -1,0 +1,125 @@
+"""Writes of merge-on-read tables by Spark: each sees the rows of log files, and replaces them."""
+
+# ruff: noqa: PT012 - a transaction is a block
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from tests.api import DataFile, LocalStorage, TableIO, TableSchema, read_snapshot, read_timeline
+from tests.behaviour.foreign import Peer
+from tests.sizes import but
+from tests.spark.sparks import since_spark_4
+
+from lakelock.errors import ConflictError, TableError
+from lakelock.spark_plugin import LakeTable
+
+COLUMNS = pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())])
+Rows = dict[str, int]
+pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
+
+
+def table_with_logs(spark: SparkSession, path: Path) -> tuple[LakeTable, Peer]:
+    """Two partitions, of which one has a log file that changes a, deletes b and brings n."""
+    table = LakeTable.create(
+        spark, path, schema="id string, v bigint, region string", key="id", partition_by="region",
+        table_type="MERGE_ON_READ",
+    )  # fmt: skip
+    table.insert(spark.createDataFrame([(key, 0, "us" if key > "w" else "eu") for key in "abcxyz"], table.schema))
+    peer = Peer(LocalStorage(str(path)))
+    file = in_eu(peer)
+    rows = pa.table([["a", "n"], [1, 1], ["eu", "eu"]], schema=COLUMNS)
+    peer.append(file.group, rows, ["b"], columns=TableSchema(COLUMNS))
+    assert shown(table.read()) == {"a": 1, "c": 0, "n": 1, "x": 0, "y": 0, "z": 0}
+    return table, peer
+
+
+def in_eu(peer: Peer) -> DataFile:
+    (file,) = read_snapshot(TableIO(peer.storage), read_timeline(peer.storage)).in_partition("region=eu")
+    return file
+
+
+def shown(frame: DataFrame) -> Rows:
+    found = [(row["id"], row["v"]) for row in frame.collect()]
+    assert len(dict(found)) == len(found)
+    return dict(found)
+
+
+def given(table: LakeTable, **values: int) -> DataFrame:
+    spark = table.read().sparkSession
+    return spark.createDataFrame([(key, v, "us" if key > "w" else "eu") for key, v in values.items()], table.schema)
+
+
+REST = {"x": 0, "y": 0, "z": 0}
+WRITES: dict[str, tuple[Callable[[LakeTable], object], Rows]] = {
+    "upsert": (lambda t: t.upsert(given(t, a=2, b=2, n=2, m=2)), {"a": 2, "b": 2, "c": 0, "n": 2, "m": 2, **REST}),
+    "delete": (lambda t: t.delete("v = 1 AND id = 'n'"), {"a": 1, "c": 0, **REST}),
+    "delete by keys": (lambda t: t.delete(given(t, a=0, b=0)), {"c": 0, "n": 1, **REST}),
+    "update": (lambda t: t.update({"v": "v + 10"}, "v = 1 OR id = 'x'"), {"a": 11, "c": 0, "n": 11, **REST, "x": 10}),
+    "merge": (
+        lambda t: (
+            t.merge(given(t, a=5, b=5, x=5), "target.id = source.id AND target.region = source.region")
+            .when_matched_update({"v": "target.v + source.v"})
+            .when_not_matched_insert_all()
+            .execute()
+        ),
+        {"a": 6, "b": 5, "c": 0, "n": 1, **REST, "x": 5},
+    ),
+    "merge by a condition": (
+        lambda t: t.merge(given(t, a=1, x=1), "target.v = source.v").when_matched_delete("source.id = 'a'").execute(),
+        {"c": 0, **REST},
+    ),
+    "insert": (lambda t: t.insert(given(t, i=3)), {"a": 1, "c": 0, "n": 1, "i": 3, **REST}),
+    "overwrite": (lambda t: t.overwrite_partitions(given(t, o=3)), {"o": 3, **REST}),
+    "optimize": (lambda t: (t.insert(given(t, i=3)), t.optimize().execute()), {"a": 1, "c": 0, "n": 1, "i": 3, **REST}),
+    "sorted": (
+        lambda t: (t.insert(given(t, i=3)), t.optimize(sort_by="id").execute()),
+        {"a": 1, "c": 0, "n": 1, "i": 3, **REST},
+    ),
+}
+
+
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("write", but(WRITES, ["upsert", "delete", "update", "merge"], WRITES))
+def test_writes_see_the_rows_of_log_files(spark: SparkSession, tmp_path: Path, write: str) -> None:
+    call, expected = WRITES[write]
+    table, peer = table_with_logs(spark, tmp_path / "t")
+    call(table)
+    assert shown(table.read()) == expected
+    assert {commit.action for commit in read_timeline(peer.storage).commits} <= {"deltacommit", "replacecommit"}
+
+
+def test_a_transaction_reads_what_log_files_say(spark: SparkSession, tmp_path: Path) -> None:
+    table, peer = table_with_logs(spark, tmp_path / "t")
+    with pytest.raises(ConflictError), table.transaction() as tx:
+        assert shown(tx.read("v = 1")) == {"a": 1, "n": 1}
+        peer.append(in_eu(peer).group, pa.table([["c"], [1], ["eu"]], schema=COLUMNS))
+        tx.upsert(given(table, x=9))
+    assert shown(table.read())["c"] == 1
+
+
+@since_spark_4
+def test_hudis_option_makes_such_a_table(spark: SparkSession, tmp_path: Path) -> None:
+    path = str(tmp_path / "t")
+    frame = spark.createDataFrame([("a", 1, "eu")], "id string, v bigint, region string")
+    options = {"hoodie.datasource.write.recordkey.field": "id", "hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+    options["hoodie.datasource.write.operation"] = "insert"
+    frame.write.format("lakelock").options(**options).mode("append").save(path)
+    assert [commit.action for commit in read_timeline(LocalStorage(path)).commits] == ["deltacommit"]
+    assert shown(LakeTable.for_path(spark, path).read()) == {"a": 1}
+
+
+def test_what_does_not_know_log_files_yet_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+    table, _ = table_with_logs(spark, tmp_path / "t")
+    refused: list[Callable[[], object]] = [
+        lambda: table.changes("20200101000000000"),
+        lambda: table.upkeep.savepoint("s"),
+        lambda: table.restore("20200101000000000"),
+    ]
+    for call in refused:
+        with pytest.raises(TableError, match="merge-on-read"):
+            call()
