@@ -313,7 +313,7 @@ class MetastoreClient:
         if settings.uri_selection == "random":
             self._order.sort(key=lambda _: runtime.random())
         self._calls: Calls | None = None
-        self._address, self._opened_s, self._connected_before = self._order[0], 0.0, False
+        self._address, self._connected_before = self._order[0], False
         self._pid, self._mutex = os.getpid(), runtime.mutex()
 
     def call(self, ask: Callable[[Calls], T], *, within_s: float, repeat: bool = True) -> T:
@@ -360,12 +360,9 @@ class MetastoreClient:
             raise
 
     def _connected(self, until_s: float) -> Calls:
-        lifetime_s = self._settings.socket_lifetime_s
-        if lifetime_s and self._runtime.monotonic_s() - self._opened_s >= lifetime_s:
-            self._drop()
         if self._calls is None:
             self._calls = self._connect(until_s)
-            self._opened_s, self._connected_before = self._runtime.monotonic_s(), True
+            self._connected_before = True
         return self._calls
 
     def _connect(self, until_s: float) -> Calls:

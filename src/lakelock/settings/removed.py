@@ -7,7 +7,8 @@ _BILLED = "leave it out: a lock table that lakelock creates is billed by request
 _CONSTANTS = (
     "archive.merge_files", "checkpoint.every_commits", "decisions.collect_above", "decisions.slot_attempts",
     "heartbeat.foreign_patience", "hive_metastore.connect_delay_s", "hive_metastore.connect_rounds",
-    "hive_metastore.failure_delay_s", "hive_metastore.failure_retries", "hive_metastore.set_ugi", "listing.at_once",
+    "hive_metastore.failure_delay_s", "hive_metastore.failure_retries", "hive_metastore.set_ugi",
+    "hive_metastore.uri_selection", "listing.at_once",
     "redis.wait_replicas_timeout_s", "retry.redo_attempts", "retry.reserve_after", "write.batch_rows", "write.bloom_entries",
     "write.bloom_fpp", "write.bloom_max_entries", "write.compression_level",
 )  # fmt: skip
@@ -51,6 +52,7 @@ REMOVED: dict[str, str] = {
     **dict.fromkeys(_CONSTANTS, _LEAVE_OUT),
     **{old: f"write lock.options.{new}" for old, new in _OPTIONS.items()},
     **{f"dynamodb.{name}": _BILLED for name in ("billing_mode", "read_capacity", "write_capacity", "create_wait_s")},
+    "hive_metastore.socket_lifetime_s": "leave it out: a connection that fails is replaced, by one to another metastore",
     "zookeeper.digest": 'write lock.options.auth_data = "digest:user:password"',
 }
 """A setting of an earlier version, and the hint of the error about it."""

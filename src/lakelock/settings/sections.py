@@ -450,16 +450,13 @@ class HiveMetastoreSettings(Section):
         "Metastores as Hive lists them (thrift://host:port, separated by commas), when lock.provider names no host",
         in_repr=False,
     )
-    uri_selection: Literal["random", "sequential"] = setting(
+    uri_selection: Literal["random", "sequential"] = constant(
         "random", "Which metastore of several is tried first: any, or always the first of the list"
     )
     connect_rounds: int = constant(3, "How many times all metastores are tried in turn", at_least=1, at_most=100)
     connect_delay_s: float = constant(1.0, "Pause between two rounds in which no metastore answered", at_least=0, at_most=600)
     socket_timeout_s: float = setting(
         10.0, "How long to wait for a connection and for each answer", unit="s", at_least=0.05, at_most=3_600
-    )
-    socket_lifetime_s: float = setting(
-        0.0, "A connection that is older than this is replaced before the next call; 0 keeps it", unit="s", at_least=0
     )
     failure_retries: int = constant(
         1, "How many times a call that may be repeated is sent again, on a new connection", at_least=0, at_most=100

@@ -146,16 +146,6 @@ def test_connect_rounds_are_counted_and_the_last_error_is_told(world: World, pro
     assert proxy.connections == 4
 
 
-def test_a_connection_lives_no_longer_than_it_may(world: World, proxy: MetastoreProxy) -> None:
-    provider = world.writer("one", socket_lifetime_s=2.0)
-    for _ in range(3):
-        provider.inspect()
-    assert proxy.connections == 1
-    time.sleep(2.0)
-    provider.inspect()
-    assert proxy.connections == 2
-
-
 def test_what_the_metastore_refuses_is_not_asked_again(world: World, proxy: MetastoreProxy, metastore: Service) -> None:
     lease = take(world.writer("one", failure_retries=5))
     world.calls(metastore.port).unlock(lease.token)
