@@ -17,12 +17,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from tests.given_servers import ServerMissing
 from tests.servers.fetched.java_hudi import FOLDER, environment, java_hudi
 from tests.servers.fetched.maven import Jars
 
 from benchmarks.measuring import arguments, scratch, show, write_rows
 from benchmarks.peer_writes import SMALL_TABLE
-from lakelock.testing.service import ServerMissing
 
 DELTA = ["delta-spark==4.3.0", "pyspark==4.1.1", "deltalake==1.6.6", "numpy", "pyarrow"]
 DELTA_JARS = Jars(

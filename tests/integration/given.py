@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from tests.api import SystemRuntime, WriterIdentity, open_provider, open_storage
+from tests.given_servers import ServerMissing
 
 from lakelock.settings import Settings
 from lakelock.testing.proxy import Proxy
-from lakelock.testing.service import ServerMissing, Service
+from lakelock.testing.service import Service
 
 Start = Callable[[Path], AbstractContextManager[Service]]
 

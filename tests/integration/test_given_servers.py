@@ -6,12 +6,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.given_servers import Place
 from tests.integration.given import check_given
 from tests.integration.matrix import SERVICES_OF_ROWS, Services
 from tests.servers import SERVICES, Service
 from tests.servers.stores.s3 import S3_OPTIONS
-
-from lakelock.testing.service import Place
 
 VARIABLES = {
     "redis": ("LAKELOCK_TEST_REDIS_URL", "redis://localhost:{port}/0"),

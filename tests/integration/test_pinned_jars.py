@@ -7,9 +7,8 @@ import shutil
 from pathlib import Path
 
 import pytest
+from tests.given_servers import ServerMissing
 from tests.servers.fetched.maven import REPOSITORY, Jars
-
-from lakelock.testing.service import ServerMissing
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>org.example</groupId><artifactId>thing</artifactId><version>1.0</version></project>

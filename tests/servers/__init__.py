@@ -5,7 +5,8 @@ from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
-from lakelock.testing.service import ServerError, ServerFailed, ServerMissing, Service
+from lakelock.testing.service import Service
+from tests.given_servers import ServerError, ServerFailed, ServerMissing
 from tests.servers import containers
 from tests.servers.locks.dynamodb import dynamodb_server
 from tests.servers.locks.hive_metastore import PATIENT_URL, patient_metastore_server

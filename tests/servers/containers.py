@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote, urlsplit
 
-from lakelock.testing.service import ServerFailed, ServerMissing, Service
+from lakelock.testing.service import Service
+from tests.given_servers import ServerFailed, ServerMissing
 from tests.servers.process import free_port
 
 WISH = "LAKELOCK_TEST_DOCKER"

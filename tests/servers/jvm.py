@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-from lakelock.testing.service import ServerMissing
+from tests.given_servers import ServerMissing
 
 
 def java() -> str:

@@ -18,7 +18,7 @@ from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
 
-from lakelock.testing.service import ServerFailed, ServerMissing
+from tests.given_servers import ServerFailed, ServerMissing
 from tests.servers.process import ServerProcess
 
 REALM = "LAKELOCK.TEST"

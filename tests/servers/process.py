@@ -11,7 +11,7 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import ClassVar, TypeVar
 
-from lakelock.testing.service import ServerFailed, freeze
+from tests.given_servers import ServerFailed
 
 _END_WITHIN_S = 10.0
 
@@ -32,6 +32,13 @@ def listens(port: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def freeze(process: subprocess.Popen[bytes]) -> None:
+    """Stop a process until it gets SIGCONT; on return none of its threads runs, which the signal alone does not ensure."""
+    process.send_signal(signal.SIGSTOP)
+    if process.returncode is None:
+        os.waitpid(process.pid, os.WUNTRACED)
 
 
 class ServerProcess:

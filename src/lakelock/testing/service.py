@@ -1,66 +1,17 @@
-"""What every test server offers: its address, and ways to make trouble."""
+"""What a lock service offers to the tests of its provider: its address, and ways to make trouble."""
 
 from __future__ import annotations
 
-import os
 import re
-import signal
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlsplit
 
 LOOPBACK = "127.0.0.1"
 
 
-class ServerError(Exception):
-    """A server is not available; the message says why."""
-
-
-class ServerMissing(ServerError):
-    """A server lacks something on this machine, or may not be stopped; the message says what to do."""
-
-
-class ServerFailed(ServerError):
-    """A server did not come up; the message ends with the end of its log."""
-
-
 def nothing() -> None:
     """Stands in for `stop` and the like where there is no server to stop."""
-
-
-def not_ours(variable: str) -> Callable[[], None]:
-    """Stands in for `stop` and the like of a server that this environment variable names: refuses."""
-
-    def refuse() -> None:
-        raise ServerMissing(f"the server of {variable} is not ours to stop")
-
-    return refuse
-
-
-@dataclass(frozen=True)
-class Place:
-    """Where a server is that the environment names; `text` is how the URL writes it."""
-
-    host: str
-    port: int
-    text: str
-
-    @staticmethod
-    def of(url: str, port: int) -> Place:
-        """That of a URL, which may leave out the usual `port`. Of several servers, a proxy stands in front of the first."""
-        # `urlsplit` knows no scheme with an underscore, as in hive_metastore://
-        text = re.split("[/?]", url.partition("://")[2])[0].rpartition("@")[2]
-        first = urlsplit(f"//{text.partition(',')[0]}")
-        return Place(first.hostname or LOOPBACK, first.port or port, text)
-
-
-def freeze(process: subprocess.Popen[bytes]) -> None:
-    """Stop a process until it gets SIGCONT; on return none of its threads runs, which the signal alone does not ensure."""
-    process.send_signal(signal.SIGSTOP)
-    if process.returncode is None:
-        os.waitpid(process.pid, os.WUNTRACED)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from lakelock.testing.service import ServerMissing
+from tests.given_servers import ServerMissing
 from tests.servers import jvm
 from tests.servers.fetched.maven import Jars
 

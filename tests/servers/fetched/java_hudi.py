@@ -17,7 +17,7 @@ from importlib.metadata import requires
 from importlib.util import find_spec
 from pathlib import Path
 
-from lakelock.testing.service import ServerMissing
+from tests.given_servers import ServerMissing
 from tests.servers.fetched.hudi_jars import HUDI_SPARK
 from tests.servers.jvm import java
 

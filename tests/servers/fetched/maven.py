@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
-from lakelock.testing.service import ServerMissing
+from tests.given_servers import ServerMissing
 from tests.servers import jvm
 
 REPOSITORY = "LAKELOCK_TEST_MAVEN_URL"

@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from lakelock.testing.service import Place, ServerMissing, Service, not_ours
+from lakelock.testing.service import Service
+from tests.given_servers import Place, ServerMissing, not_ours
 from tests.servers.fetched.npm import NpmPackage
 from tests.servers.process import ServerProcess, free_port
 from tests.servers.stores.s3 import OneAtATime

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
-from lakelock.testing.service import Place, ServerFailed, Service, not_ours
+from lakelock.testing.service import Service
+from tests.given_servers import Place, ServerFailed, not_ours
 from tests.servers import jvm
 from tests.servers.jvm import java
 from tests.servers.process import ServerProcess

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
-from lakelock.testing.service import Place, ServerMissing, Service, not_ours
+from lakelock.testing.service import Service
+from tests.given_servers import Place, ServerMissing, not_ours
 from tests.servers.process import ServerProcess
 
 ENVIRONMENT = "LAKELOCK_TEST_REDIS_URL"

@@ -10,7 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from lakelock.testing.service import Place, Service, not_ours
+from lakelock.testing.service import Service
+from tests.given_servers import Place, not_ours
 from tests.servers.locks.dynamodb import Moto
 from tests.servers.stores.s3 import AUTHORIZATION, S3_OPTIONS
 

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from lakelock.testing.service import Place, Service, not_ours
+from lakelock.testing.service import Service
+from tests.given_servers import Place, not_ours
 from tests.servers.jvm import jars, java
 from tests.servers.process import ServerProcess, free_port
 

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
 
-from lakelock.testing.service import ServerMissing
+from tests.given_servers import ServerMissing
 from tests.servers.fetched.npm import OLDEST_NODE, NpmPackage
 from tests.servers.process import ServerProcess
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from lakelock.testing.service import ServerMissing
+from tests.given_servers import ServerMissing
 from tests.servers.process import ServerProcess
 from tests.servers.stores.gcs_xml import xml_api
 
