@@ -9,12 +9,12 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.api import ArrowEngine, LocalStorage, MemoryStorage
+from tests.api import ArrowEngine, BaseFile, LocalStorage, MemoryStorage
 from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
 from tests.faulty_storage import CountingStorage
 
 from lakelock.errors import ConcurrentAppendException, ConflictError, DuplicateKeyError, InputError, SchemaError
-from lakelock.settings import ConcurrencySettings
+from lakelock.settings import ConcurrencySettings, Settings, WriteSettings
 from lakelock.table.properties import COPY_ON_WRITE, MERGE_ON_READ
 from lakelock.table.rewriting import ArrowKernels
 
@@ -51,6 +51,17 @@ def test_rows_are_inserted_updated_deleted_and_overwritten(engine, storage):
     engine.overwrite_partitions(rows(("z", 9, "1")))
     assert content(engine.read()) == [("z", 9, "1")]
     assert content(engine.read(as_of=first.instant)) == [("a", 1, "1"), ("b", 2, "1"), ("c", 3, "2")]
+    assert leftovers(storage) == []
+
+
+def test_files_of_one_insert_are_written_at_once_as_full_as_one_after_the_other(storage):
+    engine = ArrowEngine(writer(storage, Settings(write=WriteSettings(target_file_rows=10))))
+    given = [*((f"k{number:02}", number, "1") for number in range(45)), ("k45", 45, "2")]
+    made = engine.insert(rows(*given))
+    found = [BaseFile(storage.open_input(file.key), file.key).rows for file in writer(storage).snapshot().files]
+    assert (made.files, sorted(found)) == (6, [1, 5, 10, 10, 10, 10])
+    assert content(engine.read()) == given
+    assert engine.upsert(rows(*((name, value + 1, part) for name, value, part in given))).rows_updated == 46
     assert leftovers(storage) == []
 
 

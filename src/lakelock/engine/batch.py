@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from itertools import chain
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -233,12 +235,20 @@ class Batch:
         return copy_file(self.context, earlier, task, storage=self.storage, runtime=self.runtime, kernels=self.kernels)
 
     def write_new(self, partition: str, bucket: int | None, keyed: KeyedRows) -> list[WriteStat]:
-        """The task that writes new rows."""
+        """The tasks that write new rows: those of several files at once, as many as Arrow has threads."""
         announced = self.tx.take_announced(partition) if bucket is None else None
-        return write_new_files(
-            self.context, partition, [keyed.rows], self.task(), bucket=bucket, announced=announced,
-            storage=self.storage, runtime=self.runtime, kernels=self.kernels,
-        )  # fmt: skip
+        rows, count, of_file = keyed.rows, len(keyed), self.context.settings.write.target_file_rows
+        files = 1 if bucket is not None or announced is not None else -(-count // of_file)
+        of_task = of_file * -(-files // pa.cpu_count())
+        parts = [rows] if files <= 1 else [rows.slice(start, of_task) for start in range(0, count, of_task)]
+        calls = [
+            partial(
+                write_new_files, self.context, partition, [part], self.task(), bucket=bucket, announced=announced,
+                storage=self.storage, runtime=self.runtime, kernels=self.kernels,
+            )
+            for part in parts
+        ]  # fmt: skip
+        return list(chain.from_iterable(self.runtime.gather(calls, limit=len(calls))))
 
     def rewrite(
         self, file: DataFile, *, upserts: KeyedRows | None, delete_mask: DeleteMask | None, added: KeyedRows | None

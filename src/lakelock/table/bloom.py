@@ -188,7 +188,8 @@ def _hash_chain(data: Any, starts: Any, length: int, hashes: int, size: int) -> 
         value *= _M
         value ^= np.right_shift(value, _R15, out=scratch)
         # The remainder of a negative number, then its absolute value, is the remainder of the absolute value.
-        yield np.abs(value.view(np.int32)).view(np.uint32) % np.uint32(size)
+        # As the integers by which arrays are indexed: numpy takes twice as long to convert others while it indexes.
+        yield (np.abs(value.view(np.int32)).view(np.uint32) % np.uint32(size)).astype(np.intp)
 
 
 def _blocks(data: Any, starts: Any, length: int) -> list[Any]:

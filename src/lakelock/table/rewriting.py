@@ -420,6 +420,8 @@ class ArrowKernels:
             return {}
         paths = partition_paths(rows, properties)
         keyed, indices, names = Keyed.of(rows, properties), np.asarray(paths.indices), paths.dictionary.to_pylist()
+        if len(names) == 1:
+            return {names[0]: keyed}
         return {names[n]: keyed.pick(np.flatnonzero(indices == n)) for n in sorted(set(indices.tolist()))}
 
     def by_bucket(self, keyed: Keyed, index: BucketIndex, properties: TableProperties) -> dict[int, Keyed]:
