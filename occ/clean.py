@@ -27,6 +27,7 @@ from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.live_logs import slices_at
+from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.retention import (
     COMMITS,
@@ -490,6 +491,9 @@ def _complete_clean(table: OpenTable, instant: str, plan: CleanPlan, took_ms: in
         timeline = table.timeline()
         if not any(i.requested == instant and not i.is_completed for i in timeline.cleanings):
             return
+        metadata = KeptMetadata.look(table, table.properties())
+        if metadata is not None:
+            metadata.clean(instant, plan.files)
         completion = later_than(table.runtime.now_ms(), timeline.newest_time)
         done = Instant(instant, Action.CLEAN.value, State.COMPLETED, completion)
         table.storage.put_if_absent(layout.timeline(done.file_name), CleanMetadata.of(instant, took_ms, plan).to_bytes())

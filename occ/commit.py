@@ -33,6 +33,7 @@ from lakelock.occ.foreign import (
 )
 from lakelock.occ.history import commits_since, possibly_archived
 from lakelock.occ.log import Decision, LogView, Reservation, Resolution, decided_for, decided_for_offer, resolve
+from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.offers import Offer
 from lakelock.occ.open_table import HeldLock, OpenTable
 from lakelock.occ.publish import SHARE_THE_LOCK, finish_head, is_withdrawn
@@ -235,7 +236,7 @@ class Commit:
             decisions = view.decisions
             mine = decided_for(baseline.instant, decisions)
             if mine is not None and self._deciding.stands(mine):
-                return self._deciding.conclude(mine, timeline, lease)
+                return self._deciding.conclude(mine, timeline, lease, KeptMetadata.look(table, properties))
             # Only now: a commit of mine whose reply was lost stands, whatever others have changed since.
             check_unchanged(baseline, properties, self._draft.footprint.party)
             self._ensure_pending(timeline, mine)
@@ -254,6 +255,10 @@ class Commit:
             reservation = self._reserved.in_the_way(view.reservations, self._draft.footprint.all_partitions)
             if may_wait and reservation is not None:
                 return reservation
+            metadata = KeptMetadata.look(table, properties)
+            if metadata is not None:
+                metadata.ensure_free(baseline.instant)
+                metadata = metadata.mended(timeline)
             self._ensure_alive()
             if lease is not None:
                 lease.ensure_active()
@@ -261,7 +266,7 @@ class Commit:
             decided = self._deciding.decide(view, timeline, schema.to_avro_json(baseline.properties.name), self._cost_so_far())
             if decided is not None:
                 with self._phases.during(Phase.PUBLISH):
-                    return self._deciding.conclude(decided, timeline, lease)
+                    return self._deciding.conclude(decided, timeline, lease, metadata)
         raise TransactionError(
             f"{baseline.instant}: others took the decision number in each of {table.settings.decisions.slot_attempts} attempts",
             hint="run again; if this persists, check that the lock provider really excludes: "

@@ -34,6 +34,8 @@ class Step(str, Enum):
     PREPARED = "prepared"
     OUTCOME_PUT = "outcome-put"
     DECIDED = "decided"
+    METADATA_LOGGED = "metadata-logged"
+    METADATA_KEPT = "metadata-kept"
     PUBLISHED = "published"
     UNLOCKED = "unlocked"
     CLEANED = "cleaned"

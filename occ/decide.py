@@ -20,6 +20,7 @@ from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.ending import News, OwnDecision, outcome_unknown
 from lakelock.occ.footprint import CommitCost, Footprint
 from lakelock.occ.log import Decision, DecisionKind, LogView, Resolution, resolve, tombstone
+from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import SHARE_THE_LOCK, InstantFate, Publication, fate_of, looked_for, plans_awaited, publish
 from lakelock.providers.base import Lease
@@ -225,8 +226,8 @@ class Deciding:
             raise self._unknown(StorageUnavailable("no answer to the commit, nor to its withdrawal"))
         return made
 
-    def conclude(self, decision: Decision, timeline: Timeline, lease: Lease | None) -> Decision:
-        """Make what is decided visible. `timeline` was listed under the lock, while `lease` held."""
+    def conclude(self, decision: Decision, timeline: Timeline, lease: Lease | None, metadata: KeptMetadata | None) -> Decision:
+        """Make what is decided visible. `timeline` and `metadata` were looked at under the lock, while `lease` held."""
         table = self._table
         try:
             gone: list[str] = []
@@ -234,7 +235,7 @@ class Deciding:
                 timeline, gone = self._since or self._last_look(decision, lambda: 0)[1]
                 plans_awaited(table, timeline, decision.instant)
             current = timeline if lease is None or lease.lost is None else table.timeline()
-            published = publish(table, decision, current, lambda: gone)
+            published = publish(table, decision, current, lambda: gone, metadata)
             if fate_of(table, decision.instant, current) is InstantFate.GONE:
                 published = Publication.VOID
         except LakelockError as error:

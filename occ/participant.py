@@ -22,6 +22,7 @@ from lakelock.occ.decide import Deciding, PendingCommit
 from lakelock.occ.ending import News, OwnDecision, TransactionState
 from lakelock.occ.footprint import CommitCost
 from lakelock.occ.log import Decision, DecisionKind, LogView, TableInstant, TransactionName
+from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.overlaps import alarm
 from lakelock.occ.publish import InstantFate, fate_of
@@ -43,7 +44,7 @@ class Preparing(Deciding):
     ) -> None:
         super().__init__(table, baseline, draft, own)
         self._name = name
-        self._prepared: tuple[Decision, Timeline, Lease | None] | None = None
+        self._prepared: tuple[Decision, Timeline, Lease | None, KeptMetadata | None] | None = None
 
     def stands(self, mine: Decision) -> bool:
         """Whether it is the prepare: one whose reply got lost is found in the log."""
@@ -64,9 +65,9 @@ class Preparing(Deciding):
         table.emit(EventKind.PREPARED, prepare.instant, prepare.operation, decision=prepare.number, transaction=self._name.id)
         return prepare
 
-    def conclude(self, decision: Decision, timeline: Timeline, lease: Lease | None) -> Decision:
+    def conclude(self, decision: Decision, timeline: Timeline, lease: Lease | None, metadata: KeptMetadata | None) -> Decision:
         """Keep the prepare for its publication."""
-        self._prepared = decision, timeline, lease
+        self._prepared = decision, timeline, lease, metadata
         return decision
 
     def publish(self) -> Decision:
@@ -82,7 +83,7 @@ class Validating(Deciding):
         """The record that a commit would have had; it is not stored."""
         return self._record(DecisionKind.COMMIT, view, timeline, schema_json, cost)
 
-    def conclude(self, decision: Decision, timeline: Timeline, lease: Lease | None) -> Decision:
+    def conclude(self, decision: Decision, timeline: Timeline, lease: Lease | None, metadata: KeptMetadata | None) -> Decision:
         """There is nothing to publish."""
         return decision
 

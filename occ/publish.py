@@ -37,6 +37,7 @@ from lakelock.occ.log import (
     read_outcome,
     resolve,
 )
+from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import TORN_LOOKS, TORN_WAIT_S, OpenTable
 from lakelock.storage import Created, Storage, create, has_file
 from lakelock.table import layout
@@ -129,18 +130,28 @@ FILES_CHECKED = 16
 """Of a commit with more files, so many are looked for before it is published: a rollback removes all of them."""
 
 
-def publish(table: OpenTable, decision: Decision, timeline: Timeline, files_gone: Callable[[], Sequence[str]]) -> Publication:
+def publish(
+    table: OpenTable,
+    decision: Decision,
+    timeline: Timeline,
+    files_gone: Callable[[], Sequence[str]],
+    metadata: KeptMetadata | None,
+) -> Publication:
     """Make a decided commit visible, unless it is already, a foreign rollback targets it, or files of it are gone.
 
-    Hold the table's lock. `timeline` was read after the decision was seen, or under the same lock. All lower commits must be
-    published. Idempotent: the file's name and bytes are fixed by the decision.
+    Hold the table's lock. `timeline` was read after the decision was seen, or under the same lock, as `metadata` was. All lower
+    commits must be published. Idempotent: the file's name and bytes are fixed by the decision.
     """
     fate = shown_fate(timeline, decision.instant)
     if fate is InstantFate.COMMITTED:
         return Publication.ALREADY
     if fate is InstantFate.GONE or is_rolled_back(table, timeline, decision.instant) or files_gone():
         table.observed.void.add(decision.instant)
+        if metadata is not None:
+            metadata.withdraw(decision.instant)
         return Publication.VOID
+    if metadata is not None:
+        metadata.commit(decision.instant, CommitMetadata.from_bytes(decision.payload, f"decision {decision.number}"))
     completed = Instant(decision.instant, decision.action, State.COMPLETED, decision.completion)
     made = table.storage.put_if_absent(layout.timeline(completed.file_name), decision.payload)
     return Publication.PUBLISHED if made is not None else Publication.ALREADY
@@ -244,7 +255,9 @@ def finish_head(table: OpenTable, view: LogView, timeline: Timeline) -> Timeline
 
 def publish_for_another(table: OpenTable, head: Decision, timeline: Timeline) -> Publication:
     """Make a commit visible that is decided and is not published, and tell if it is that of another writer."""
-    published = publish(table, head, timeline, lambda: missing(table, looked_for(head)))
+    is_pending = shown_fate(timeline, head.instant) is InstantFate.PENDING
+    metadata = KeptMetadata.look(table, table.properties()) if is_pending else None
+    published = publish(table, head, timeline, lambda: missing(table, looked_for(head)), metadata)
     if published is Publication.PUBLISHED and head.writer != table.writer:
         reached(Step.FINISHED_FOR_ANOTHER)
         table.emit(EventKind.FINISHED_FOR_ANOTHER, head.instant, head.operation, writer=str(head.writer), decision=head.number)

@@ -29,6 +29,7 @@ from lakelock.occ.begin import inflight_key, requested_key
 from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.footprint import SERVICES
 from lakelock.occ.log import Decision, DecisionKind, Resolution, decided_for, resolve
+from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import (
     InstantFate,
@@ -143,6 +144,9 @@ def roll_back(table: OpenTable, target: RollbackTarget, *, yields: bool = False,
             held.close()
         if outcome is RollbackOutcome.ROLLED_BACK:
             reached(Step.ROLLBACK_DECIDED)
+            metadata = KeptMetadata.look(table, table.properties()) if shared else None
+            if metadata is not None:  # another engine may have died after it had listed its files
+                metadata.withdraw(target.instant)
             clean_up(table, target, everywhere=everywhere)
         elif outcome is RollbackOutcome.GONE and everywhere:
             _remove_late(table, target)

@@ -198,8 +198,8 @@ SPELLINGS: tuple[Spelling, ...] = (
         instead="drop the duplicates before writing, df.dropDuplicates([key]), or use LakeTable.upsert",
     ),
     Spelling(
-        "Hudi", "hoodie.metadata.enable", same=("false",), tunes=READS,
-        instead="leave it out: lakelock keeps no metadata table, and writes no table that has one",
+        "Hudi", "hoodie.metadata.enable", same=("false",), tunes=ALL,
+        instead="leave it out: the metadata table of a table that has one is kept true, and lakelock makes none",
     ),
     *(
         Spelling("Hudi", name, tunes=ALL, instead="a read takes the table's file index, and skips files by it")

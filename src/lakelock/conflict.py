@@ -162,7 +162,7 @@ _READING = (Remedy.READ_WHERE, Remedy.ANOTHER_LEVEL, Remedy.ANOTHER_TIME)
 RULES: dict[ConflictRule, RuleText] = {
     ConflictRule.PROTOCOL: RuleText(
         "changed `hoodie.properties` in something that matters to a writer",
-        "a Java writer upgraded the table, or switched its metadata table on",
+        "a Java writer upgraded the table",
         "yes, if the table may still be written",
         FoundAt.COMMIT,
         (Remedy.RUN_AGAIN, Remedy.ANOTHER_TIME),

@@ -13,7 +13,7 @@ from tests.api import ArrowEngine, Coordinator, LocalStorage, Resource, StorageL
 from tests.behaviour.cli.command_line import run
 from tests.golden_tables import unpack
 
-from lakelock.admin.adopt import adopt, plan_adoption
+from lakelock.admin.adopt import Wishes, adopt, plan_adoption
 from lakelock.admin.java_writers import java_options
 from lakelock.admin.manual_changes import read_audit
 from lakelock.errors import LockError, TableError
@@ -29,7 +29,7 @@ def table(tmp_path: Path) -> Path:
     root = unpack("java12_ops", tmp_path)
     properties = root / ".hoodie" / "hoodie.properties"
     lines = [line for line in properties.read_text().splitlines() if not line.startswith((ZONE, METADATA))]
-    properties.write_text("\n".join([*lines, f"{METADATA}=files,column_stats", f"{METADATA}.inflight="]) + "\n")
+    properties.write_text("\n".join([*lines, f"{METADATA}=files", f"{METADATA}.inflight="]) + "\n")
     metadata = root / ".hoodie" / "metadata" / "files"
     metadata.mkdir(parents=True)
     for name in ("files-0000-0_0-0-0_00000000000000000.hfile", ".files-0000-0_20261101000000000.log.1_0-0-0", ".x.crc"):
@@ -59,9 +59,14 @@ def files(table: Path) -> dict[str, bytes]:
 
 def test_a_dry_run_says_what_would_change_and_changes_nothing(table: Path) -> None:
     before, properties = files(table), (table / ".hoodie/hoodie.properties").read_bytes()
-    told = run("adopt", str(table), "--dry-run")
+    told = run("adopt", str(table), "--drop-metadata-table", "--dry-run")
     assert told.code == 0
-    for text in (f"would set {METADATA}=", f"would set {ZONE}=UTC", "would delete the metadata table", "proven to be in UTC"):
+    for text in (
+        f"would set {METADATA}=",
+        f"would set {ZONE}=UTC",
+        "would delete .hoodie/metadata, of Hudi's",
+        "proven to be in UTC",
+    ):
         assert text in told.out
     assert all(option in told.out for option in java_options(read_properties(LocalStorage(str(table))), Settings()))
     assert files(table) == before and (table / ".hoodie/hoodie.properties").read_bytes() == properties
@@ -82,10 +87,10 @@ def test_the_file_for_java_names_the_lock_and_is_one_that_a_writer_here_reads(ta
 
 
 def test_an_adopted_table_is_written_and_only_its_properties_and_metadata_changed(table: Path) -> None:
-    with coordinator(table) as found, pytest.raises(TableError, match="metadata table is on"):
+    with coordinator(table) as found, pytest.raises(TableError, match="in the zone LOCAL"):
         ArrowEngine(found).insert(ArrowEngine(found).read())
     before, values = files(table), dict(read_properties(LocalStorage(str(table))).values)
-    assert run("adopt", str(table), "--yes", "--reason", "shared from today").code == 0
+    assert run("adopt", str(table), "--yes", "--drop-metadata-table", "--reason", "shared from today").code == 0
     assert files(table) == before and not (table / ".hoodie/metadata").exists()
     after = read_properties(LocalStorage(str(table))).values
     assert {key for key in {*values, *after} if values.get(key) != after.get(key)} == {ZONE, METADATA}
@@ -102,7 +107,7 @@ def test_an_adopted_table_is_written_and_only_its_properties_and_metadata_change
 
 
 def test_it_can_be_undone_until_the_first_commit(table: Path) -> None:
-    assert run("adopt", str(table), "--yes").code == 0
+    assert run("adopt", str(table), "--yes", "--drop-metadata-table").code == 0
     assert run("adopt", str(table), "--undo").code == 0
     values = read_properties(LocalStorage(str(table))).values
     assert ZONE not in values and values[METADATA] == ""
@@ -122,7 +127,7 @@ def test_instants_of_another_zone_are_not_taken_for_utc(table: Path, hours: floa
         with pytest.raises(TableError, match=f"not proven to be in UTC.*{abs(hours) * 60:.0f} minutes") as caught:
             plan_adoption(found)
         assert "--assume-utc" in caught.value.hint
-        assert plan_adoption(found, assume_utc=True).changes[ZONE] == "UTC"
+        assert plan_adoption(found, Wishes(assume_utc=True)).changes[ZONE] == "UTC"
 
 
 def test_a_live_writer_keeps_the_table_from_being_changed(table: Path) -> None:
@@ -165,7 +170,7 @@ def test_a_run_that_died_between_its_steps_is_finished_by_the_next(table: Path, 
         with (table / ".hoodie/hoodie.properties").open("a") as properties:
             properties.write(f"{ZONE}={zone}\n")
     metadata = {file.name: file.read_bytes() for file in (table / ".hoodie/metadata/files").iterdir()}
-    assert run("adopt", str(table), "--yes").code == 0
+    assert run("adopt", str(table), "--yes", "--drop-metadata-table").code == 0
     (table / ".hoodie/metadata/files").mkdir(parents=True)
     for name, data in metadata.items():
         (table / ".hoodie/metadata/files" / name).write_bytes(data)
@@ -184,3 +189,24 @@ def test_the_rows_are_the_same_before_and_after(table: Path) -> None:
     before = rows()
     assert run("adopt", str(table), "--yes").code == 0
     assert rows().equals(before)
+
+
+def test_the_metadata_table_is_kept_unless_the_owner_wants_it_dropped(table: Path) -> None:
+    before = sorted(path.name for path in (table / ".hoodie/metadata/files").iterdir())
+    assert run("adopt", str(table), "--yes").code == 0
+    values = read_properties(LocalStorage(str(table))).values
+    assert (values[ZONE], values[METADATA]) == ("UTC", "files")
+    assert sorted(path.name for path in (table / ".hoodie/metadata/files").iterdir()) == before
+
+
+def test_indexes_that_are_not_kept_are_removed_on_demand(table: Path) -> None:
+    properties = table / ".hoodie/hoodie.properties"
+    properties.write_text(properties.read_text().replace("partitions=files", "partitions=files,secondary_index_v,column_stats"))
+    for name in ("column_stats", "secondary_index_v"):
+        (table / ".hoodie/metadata" / name).mkdir()
+        (table / ".hoodie/metadata" / name / "x.hfile").write_bytes(b"x")
+    refused = run("adopt", str(table), "--yes")
+    assert refused.code == 1 and "does not keep: secondary_index_v, column_stats" in " ".join(refused.err.split())
+    assert run("adopt", str(table), "--yes", "--remove-indexes").code == 0
+    assert read_properties(LocalStorage(str(table))).values[METADATA] == "files"
+    assert {path.name for path in (table / ".hoodie/metadata").iterdir()} == {"files"}

@@ -11,6 +11,7 @@ import os
 import sys
 import threading
 
+from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 
@@ -76,7 +77,7 @@ def read(spark, command):
         found = spark.sql(command["query"])
     else:
         found = spark.read.format("hudi").options(**command.get("options", {})).load(command["path"])
-    found = found.drop(*META)
+    found = found.where(command.get("where", "true")).drop(*META)
     found.coalesce(1).write.mode("overwrite").parquet(command["to"])
     return {}
 
@@ -86,7 +87,27 @@ def sql(spark, command):
     return {"rows": [row.asDict() for row in rows]}
 
 
-COMMANDS = {"write": write, "read": read, "sql": sql}
+def listing(spark, command):
+    """The base files of each partition and their lengths, by Hudi's own listing, with the metadata table or without."""
+    hudi, table = spark.sparkContext._jvm.org.apache.hudi, command["path"]
+    conf = hudi.storage.hadoop.HadoopStorageConfiguration(spark.sparkContext._jsc.hadoopConfiguration())
+    engine = hudi.client.common.HoodieSparkEngineContext(spark.sparkContext._jsc)
+    config = hudi.common.config.HoodieMetadataConfig.newBuilder().enable(command["metadata"]).build()
+    storage = hudi.storage.hadoop.HoodieHadoopStorage(table, conf)
+    factory = hudi.metadata.NativeTableMetadataFactory
+    # Hudi 1.0 has no such class.
+    maker = hudi.metadata.HoodieTableMetadata if isinstance(factory, JavaPackage) else factory.getInstance()
+    metadata = maker.create(engine, storage, config, table)
+    found = {}
+    for partition in metadata.getAllPartitionPaths():
+        path = hudi.storage.StoragePath(f"{table}/{partition}" if partition else table)
+        for file in metadata.getAllFilesInPartition(path):
+            found[f"{partition}/{file.getPath().getName()}"] = file.getLength()
+    metadata.close()
+    return {"files": {name: size for name, size in found.items() if name.endswith(".parquet")}}
+
+
+COMMANDS = {"write": write, "read": read, "sql": sql, "listing": listing}
 
 
 def told(error):

@@ -83,7 +83,7 @@ HIVE_STYLE = Layout("hive_style")
 
 # What the handbook asks of every Java writer, and nothing else.
 ASKED = {
-    "hoodie.metadata.enable": "false",
+    "hoodie.metadata.index.column.stats.enable": "false",
     "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
     "hoodie.clean.failed.writes.policy": "LAZY",
     "hoodie.write.table.version": "9",
@@ -141,7 +141,8 @@ class Shared:
         """The writer configuration that both sides read."""
         file = self.folder / f"{self.name}.properties"
         if not file.exists():
-            file.write_text("".join(f"{key}={value}\n" for key, value in {**ASKED, **self.lock}.items()))
+            asked = ASKED if self.layout.table_type == "COPY_ON_WRITE" else {**ASKED, "hoodie.metadata.enable": "false"}
+            file.write_text("".join(f"{key}={value}\n" for key, value in {**asked, **self.lock}.items()))
         return file
 
     def java_options(self, operation: str = "upsert", **more: str) -> dict[str, str]:
@@ -209,11 +210,15 @@ class Shared:
         return ArrowEngine(self.coordinator()).read()
 
     def agree(self) -> None:
-        """Java Hudi, hudi-rs and lakelock see the rows of the model, each row once."""
+        """Java Hudi, hudi-rs and lakelock see the rows of the model, each row once; a metadata table lists what is there."""
         expected = as_rows(self.rows(*self.model.values()), self.layout.schema)
         readers = (self.by_lakelock, self.by_hudi_rs, self.by_java) if self.layout.hudi_rs else (self.by_lakelock, self.by_java)
         for reader in readers:
             assert as_rows(reader(), self.layout.schema) == expected, reader.__name__
+        if (Path(self.path) / ".hoodie" / "metadata").exists():
+            pending = self.pending()
+            told, there = (self.java.listing(self.path, metadata=metadata, but=pending) for metadata in (True, False))
+            assert sorted(told.items() ^ there.items()) == []
 
     def instants(self, *states: str) -> list[str]:
         """Names of the timeline's files that end with one of `states`."""

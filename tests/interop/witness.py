@@ -7,7 +7,7 @@ import os
 import queue
 import subprocess
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -122,6 +122,11 @@ class Witness:
     def sql(self, text: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.send("sql", text=text).result()["rows"]
         return rows
+
+    def listing(self, path: str, *, metadata: bool, but: Collection[str] = ()) -> dict[str, int]:
+        """The base files and their lengths, by Hudi's metadata table or by listing folders; without those of some instants."""
+        files: dict[str, int] = self.send("listing", path=path, metadata=metadata).result()["files"]
+        return {name: size for name, size in files.items() if not name.endswith(tuple(f"_{i}.parquet" for i in but))}
 
     def close(self) -> None:
         if self.process.stdin is not None and self.process.poll() is None:

@@ -16,6 +16,7 @@ from lakelock.markers.data_files import MarkerKind, listed, place
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.begin import inflight_key, requested_key
 from lakelock.occ.footprint import CommitSummary
+from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import OpenTable
 from lakelock.table.commit_metadata import requested_replace_bytes
 from lakelock.table.instants import later_than
@@ -42,6 +43,7 @@ from tests.api import (
 from tests.api import State as Progress
 from tests.simulator.checking.checks import FOREIGN_TAG
 from tests.simulator.engine import Engine
+from tests.simulator.metadata import has_metadata_table
 from tests.simulator.operations import Operation, State
 from tests.simulator.rows import Row, changes_of, log_line, merged, partition_of, rows_of
 from tests.simulator.storage import SimStorage
@@ -265,6 +267,9 @@ class _Foreign:
         metadata = CommitMetadata(by_partition, operation, extra, replaced)
         completion = later_than(self._table.runtime.now_ms(), timeline.newest_time)
         done = Instant(self._instant, self._write.action.value, Progress.COMPLETED, completion)
+        kept = _kept_metadata(self._table)
+        if kept is not None:
+            kept.commit(self._instant, metadata)
         self._storage.put_if_absent(layout.timeline(done.file_name), metadata.to_bytes())
 
     def _roll_back_others(self) -> None:
@@ -284,6 +289,12 @@ class _Foreign:
         return timeline.state_of(instant.requested) is Progress.COMPLETED
 
 
+def _kept_metadata(table: OpenTable) -> KeptMetadata | None:
+    """The metadata table, which this engine keeps in the same way; no request where there is none."""
+    assert isinstance(table.storage, SimStorage)
+    return KeptMetadata.look(table, table.properties()) if has_metadata_table(table.storage) else None
+
+
 def roll_back(table: OpenTable, target: str, action: Action) -> None:
     """Roll an instant back as Java does: plan, data files, pending files, markers, result; the lock is held."""
     storage = table.storage
@@ -294,6 +305,9 @@ def roll_back(table: OpenTable, target: str, action: Action) -> None:
     requested = Instant(instant, Action.ROLLBACK.value, Progress.REQUESTED)
     storage.put(layout.timeline(requested.file_name), RollbackPlan(target, action.value, found).to_bytes())
     storage.delete([layout.in_partition(partition, name) for partition, names in found.items() for name in names])
+    kept = _kept_metadata(table)
+    if kept is not None:
+        kept.withdraw(target)
     storage.delete([inflight_key(target, action)])
     storage.delete([requested_key(target, action)])
     storage.delete([*listed(storage, target).keys, layout.heartbeat(target)])

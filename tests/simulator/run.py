@@ -15,6 +15,7 @@ from tests.simulator.checking.cycles import Seen, anomalies
 from tests.simulator.checking.visible import difference
 from tests.simulator.engine import Engine
 from tests.simulator.faults import Fault
+from tests.simulator.metadata import has_metadata_table, listed_files
 from tests.simulator.operations import State, Transfer, state_of
 from tests.simulator.rows import Row
 from tests.simulator.scenarios.scenario import ACCOUNTS, HOT, Scenario
@@ -196,6 +197,11 @@ def _check_tidy(world: World) -> None:
     left += [*checker.strays, *checker.superfluous()]
     if left:
         checker.fail("nothing is left behind", ", ".join(left[:5]))
+    if has_metadata_table(server):
+        told, there = set(listed_files(server)), {key for key in server.keys if DataFile.parse(key) is not None}
+        if told != there - set(checker.strays):
+            detail = f"it lists {sorted(told - there)[:3]} and does not list {sorted(there - told)[:3]}"
+            checker.fail("the metadata table lists what is there", detail)
     lost = checker.lost()
     if lost:
         checker.fail("a commit is there for ever", f"neither the timeline nor the history has {lost}")

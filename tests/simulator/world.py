@@ -38,6 +38,7 @@ from tests.simulator.checking.checks import Checker
 from tests.simulator.engine import LIGHT, PARQUET, Engine
 from tests.simulator.faults import Faults
 from tests.simulator.locks import LockRoom, open_lock
+from tests.simulator.metadata import make_metadata_table
 from tests.simulator.rows import SCHEMA
 from tests.simulator.runtime import SimRuntime
 from tests.simulator.scenarios.scenario import Scenario, Tending
@@ -118,6 +119,8 @@ class World:
             self.hub.on_death = self._died
         else:
             self.checker.ledger.verdicts = beside.checker.ledger.verdicts
+        if scenario.metadata:
+            self.properties = make_metadata_table(self.server, self.properties, self.network)
         self.server.write(layout.PROPERTIES, self.properties.serialize(0), self.network)
         self.server.observer = self.checker
 

@@ -48,12 +48,10 @@ def test_options_that_only_tune_another_engine_are_passed_over_with_one_warning_
     assert [s.name for s in TUNE if f"\n  {s.name}: {s.instead}" not in str(told[0].message)] == []
 
 
-def test_a_metadata_table_is_passed_over_by_reads_and_refused_by_writes() -> None:
-    given = {"path": "/t", "hoodie.metadata.enable": "true"}
-    SourceOptions.parse(given, uses=READS)
-    for use in WRITES:
-        with pytest.raises(SettingsError, match="keeps no metadata table"):
-            SourceOptions.parse(given, uses=(use,))
+@pytest.mark.parametrize("value", ["true", "false"])
+def test_whether_a_table_has_a_metadata_table_is_for_the_table_to_say(value) -> None:
+    for use in (*READS, *WRITES):
+        SourceOptions.parse({"path": "/t", "hoodie.metadata.enable": value}, uses=(use,))
 
 
 def test_all_options_that_are_refused_are_named_in_one_error() -> None:

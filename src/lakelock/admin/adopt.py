@@ -1,7 +1,7 @@
-"""Making a table of Java Hudi's defaults one that lakelock writes: without the metadata table, and in UTC.
+"""Making a table of Java Hudi's defaults one that lakelock writes: in UTC, and on demand without its metadata table.
 
-Only properties and the metadata table change, no row and no instant. Hudi removes its metadata table in the same order:
-first `hoodie.properties`, which tells every reader to list the table's own files, then the files under `.hoodie/metadata`.
+Only properties and the metadata table change, no row and no instant. Hudi removes its metadata table, or one index in it, in
+the same order: first `hoodie.properties`, which tells every reader to do without, then the files under `.hoodie/metadata`.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import parse_file_name, parse_instant
+from lakelock.table.metadata_records import FILES, KEPT
 from lakelock.table.properties import METADATA_INFLIGHT, METADATA_PARTITIONS, TIMEZONE, TableProperties
 from lakelock.table.timeline import read_timeline
 
@@ -33,14 +34,14 @@ NEAREST_UTC_MS = 7 * 60_000
 class Adoption:
     """What adopting a table does or would do. `changes` are properties with their new values, None for one that is taken out.
 
-    `has_metadata`: there are files of a metadata table. `proven`: how many instants were seen to be in UTC.
+    `dropped`: folders of the metadata table that are deleted, or all of it. `proven`: how many instants were seen to be in UTC.
     `archived`: there are older ones, which cannot be looked at.
     `live` names the writers that must end first.
     """
 
     table: str
     changes: Mapping[str, str | None]
-    has_metadata: bool
+    dropped: tuple[str, ...]
     proven: int
     archived: bool
     live: tuple[str, ...]
@@ -48,43 +49,56 @@ class Adoption:
 
     @property
     def needed(self) -> bool:
-        return bool(self.changes) or self.has_metadata
+        return bool(self.changes) or bool(self.dropped)
 
 
-def plan_adoption(coordinator: Coordinator, *, assume_utc: bool = False) -> Adoption:
+@dataclass(frozen=True)
+class Wishes:
+    """What the owner of a table asks for: `drop_metadata_table`, or only `remove_indexes` that lakelock does not keep."""
+
+    assume_utc: bool = False
+    drop_metadata_table: bool = False
+    remove_indexes: bool = False
+
+
+AS_IT_IS = Wishes()
+
+
+def plan_adoption(coordinator: Coordinator, wishes: Wishes = AS_IT_IS) -> Adoption:
     """What adopting the table would do; changes nothing.
 
     `TableError` for whatever else keeps lakelock from writing it, or if an instant is not proven to be in UTC, unless the
     caller vouches for that by `assume_utc`.
     """
-    return _planned(coordinator.table, live_users(coordinator, held_by_me=False), assume_utc)
+    return _planned(coordinator.table, live_users(coordinator, held_by_me=False), wishes)
 
 
-def adopt(coordinator: Coordinator, *, assume_utc: bool = False, reason: str = "") -> Adoption:
+def adopt(coordinator: Coordinator, wishes: Wishes = AS_IT_IS, *, reason: str = "") -> Adoption:
     """Make the table writable, under its lock. `LockError` names every live writer; nothing was changed then."""
     table = coordinator.table
-    plan = plan_adoption(coordinator, assume_utc=assume_utc)
+    plan = plan_adoption(coordinator, wishes)
     if not plan.needed:
         return plan
     refuse_live(table, users_but_the_dead(coordinator))
     if table.provider is not None:
         ensure_recorded(table.storage, table.provider, table.runtime.uuid())
     with _acting(table, "adopt", reason), table.locked(operation="adopt") as lease:
-        plan = _planned(table, live_users(coordinator, held_by_me=True), assume_utc)
+        plan = _planned(table, live_users(coordinator, held_by_me=True), wishes)
         refuse_live(table, plan.live)
         if lease is not None:
             lease.ensure_active()
         _record(table.storage)
         _change(table, plan.changes)
-        table.storage.delete_folder(layout.METADATA_TABLE)
+        for folder in plan.dropped:
+            table.storage.delete_folder(folder)
     return replace(plan, done=True)
 
 
 def undo(coordinator: Coordinator, *, reason: str = "") -> Mapping[str, str | None]:
     """Give the table the zone back that it had; the properties that changed.
 
-    The metadata table stays off until a Java writer builds it anew. `TableError` if it was not adopted, or a commit has come
-    since, whose instant is in UTC.
+    A metadata table that was dropped stays off until a Java writer builds it anew. `TableError` if it was not adopted, or a
+    commit has come since, whose instant is in UTC.
     """
     table = coordinator.table
     refuse_live(table, users_but_the_dead(coordinator))
@@ -96,7 +110,7 @@ def undo(coordinator: Coordinator, *, reason: str = "") -> Mapping[str, str | No
         if any(completion > record.text("newest", "") for completion in _completed(table.storage)):
             raise TableError(
                 f"a commit has come since {table.storage.uri} was adopted, and its instant is in UTC: the table cannot go back",
-                hint="keep it in UTC; hoodie.metadata.enable=true in a Java writer brings its metadata table back",
+                hint="keep it in UTC; a Java writer builds its metadata table anew if that was dropped",
             )
         if lease is not None:
             lease.ensure_active()
@@ -107,19 +121,31 @@ def undo(coordinator: Coordinator, *, reason: str = "") -> Mapping[str, str | No
     return changes
 
 
-def _planned(table: OpenTable, live: tuple[str, ...], assume_utc: bool) -> Adoption:
+def _planned(table: OpenTable, live: tuple[str, ...], wishes: Wishes) -> Adoption:
     properties = _current(table.storage)[0]
     changes: dict[str, str | None] = {}
-    if properties.metadata_partitions:
+    dropped: list[str] = []
+    unkept = [name for name in properties.metadata_partitions if name not in KEPT]
+    if wishes.drop_metadata_table and properties.metadata_partitions:
         changes |= {METADATA_PARTITIONS: "", METADATA_INFLIGHT: ""}
+    elif wishes.remove_indexes and unkept and FILES in properties.metadata_partitions:
+        kept = [name for name in properties.metadata_partitions if name in KEPT]
+        changes |= {METADATA_PARTITIONS: ",".join(dict.fromkeys(kept)), METADATA_INFLIGHT: ""}
+        dropped += [f"{layout.METADATA_TABLE}/{name}" for name in unkept]
+    if changes.get(METADATA_PARTITIONS, ",".join(properties.metadata_partitions)) == "" and _has(table.storage):
+        dropped.append(layout.METADATA_TABLE)
     proven = 0
     if properties.timezone != "UTC":
-        proven = 0 if assume_utc else _proven_utc(table.storage)
+        proven = 0 if wishes.assume_utc else _proven_utc(table.storage)
         changes[TIMEZONE] = "UTC"
     check_writable(properties.changed(changes))
     archived = TIMEZONE in changes and read_timeline(table.storage).has_archive
-    has_metadata = next(iter(table.storage.list(layout.METADATA_TABLE)), None) is not None
-    return Adoption(table.storage.uri, changes, has_metadata, proven, archived, live)
+    return Adoption(table.storage.uri, changes, tuple(dropped), proven, archived, live)
+
+
+def _has(storage: Storage) -> bool:
+    """Whether there are files of a metadata table."""
+    return next(iter(storage.list(layout.METADATA_TABLE)), None) is not None
 
 
 def _proven_utc(storage: Storage) -> int:

@@ -27,7 +27,7 @@ from lakelock.table import layout
 from lakelock.table.archive import read_commit
 from lakelock.table.base_files import BaseFile
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.eligibility import NO_METADATA_TABLE, VERSIONS
+from lakelock.table.eligibility import VERSIONS
 from lakelock.table.index import parsed_index
 from lakelock.table.instants import Instant
 from lakelock.table.key_search import string_hashes
@@ -110,6 +110,8 @@ def _wrong(path: str, size: int, sizes: Mapping[str, int]) -> str:
 
 
 SHOWN_FILES = 5
+MOST_UNCOMPACTED = 100
+"""Delta commits of Hudi's metadata table from which on readers of it are noticeably slow; Java compacts after 10."""
 
 
 def check_metadata_table(context: DoctorContext) -> Iterator[Check]:
@@ -120,7 +122,7 @@ def check_metadata_table(context: DoctorContext) -> Iterator[Check]:
     io, timeline = context.io(storage), read_timeline(storage)
     # In this order: what the timeline shows was in the metadata table before.
     table = MetadataTable.look(io, timeline)
-    drop = f"{context.next('adopt')} drops it; the next Java writer that has {NO_METADATA_TABLE} not set builds it anew"
+    drop = f"{context.next('adopt', '--drop-metadata-table')} drops it; Java's next write by its defaults builds it anew"
     if not table.timeline.instants:
         found = f"{layout.PROPERTIES} says that there is a metadata table, and {layout.METADATA_TABLE} is not there"
         yield Check("metadata", "failed", f"{found}: Java's next write fails", drop)
@@ -137,6 +139,9 @@ def check_metadata_table(context: DoctorContext) -> Iterator[Check]:
         yield Check("metadata", "failed", f"Hudi's metadata table {problem}", drop)
     if len(problems) > SHOWN_FILES:
         yield Check("metadata", "failed", f"Hudi's metadata table is wrong about {counted(len(problems), 'file')}")
+    if table.uncompacted >= MOST_UNCOMPACTED:
+        found = f"Hudi's metadata table was not compacted for {counted(table.uncompacted, 'commit')}: its readers get slower"
+        yield Check("metadata", "warning", found, f"let a Java writer write once, which compacts it; or {drop}")
     if not problems:
         others = ", ".join(name for name in properties.metadata_partitions if name != FILES)
         more = f"; not compared: {others}" if others else ""

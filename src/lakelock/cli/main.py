@@ -142,8 +142,7 @@ class _AllCommands(Commands):
         "adopt": Home(
             "lakelock.cli.table_setup",
             "adopt_table",
-            "Make a table of Java Hudi's defaults writable: drop its metadata table, and set its zone to UTC if its "
-            "instants prove it.",
+            "Make a table of Java Hudi writable: set its zone to UTC if its instants prove it. Its metadata table is kept.",
         ),
         "optimize": Home(
             "lakelock.cli.upkeep",

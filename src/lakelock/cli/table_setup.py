@@ -15,7 +15,7 @@ from typing import Annotated, Literal
 
 import typer
 
-from lakelock.admin.adopt import Adoption, adopt, plan_adoption, undo
+from lakelock.admin.adopt import Adoption, Wishes, adopt, plan_adoption, undo
 from lakelock.admin.executor_archive import ExecutorArchive, default_name, write_archive
 from lakelock.admin.java_writers import java_options
 from lakelock.admin.manual_changes import refuse_live
@@ -28,7 +28,6 @@ from lakelock.occ.recorded_lock import recorded_guard, recorded_provider
 from lakelock.settings import ConcurrencySettings
 from lakelock.settings.resolver import Explained
 from lakelock.storage import Storage
-from lakelock.table import layout
 from lakelock.texts import counted
 
 
@@ -38,6 +37,12 @@ def adopt_table(
     assume_utc: Annotated[
         bool, typer.Option("--assume-utc", help="You know that the instants are in UTC, though their files do not prove it.")
     ] = False,
+    drop_metadata_table: Annotated[
+        bool, typer.Option("--drop-metadata-table", help="Drop Hudi's metadata table instead of keeping it true.")
+    ] = False,
+    remove_indexes: Annotated[
+        bool, typer.Option("--remove-indexes", help="Remove the indexes in Hudi's metadata table that lakelock does not keep.")
+    ] = False,
     undoing: Annotated[bool, typer.Option("--undo", help="Take it back, as long as nothing was committed since.")] = False,
     reason: ReasonOption = "",
     java_properties: JavaPropertiesOption = None,
@@ -46,7 +51,7 @@ def adopt_table(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Make a table of Java Hudi's defaults writable: drop its metadata table, and set its zone to UTC if its instants prove it.
+    """Make a table of Java Hudi writable: set its zone to UTC if its instants prove it. Its metadata table is kept.
 
     Stop all writers first. Rows and instants stay as they are. From then on each Java writer needs the properties that it
     prints, the lock among them; --java-properties writes them to a file.
@@ -57,13 +62,14 @@ def adopt_table(
             changed = undo(coordinator, reason=reason)
             out.show({"table": coordinator.table.storage.uri, "changes": changed}, lambda o: o.line(_UNDONE))
             return
-        plan = plan_adoption(coordinator, assume_utc=assume_utc)
+        wishes = Wishes(assume_utc, drop_metadata_table, remove_indexes)
+        plan = plan_adoption(coordinator, wishes)
         if plan.needed and not dry_run and not yes:
             if as_json:
                 raise SettingsError("--json does not ask", hint="add --yes")
             _print_plan(out, plan)
             typer.confirm(f"Change {plan.table}?", abort=True, err=True)
-        done = plan if dry_run or not plan.needed else adopt(coordinator, assume_utc=assume_utc, reason=reason)
+        done = plan if dry_run or not plan.needed else adopt(coordinator, wishes, reason=reason)
         values = {**asdict(done), "dry_run": dry_run, "java_options": java, "lock": lock}
         out.show(values, lambda o: _print_adoption(o, Next(path, config, settings), done))
         tell_java(out, java, lock, java_properties)
@@ -71,7 +77,7 @@ def adopt_table(
             refuse_live(coordinator.table, done.live)
 
 
-_UNDONE = "undone: the zone is what it was; the next Java writer with hoodie.metadata.enable=true builds its metadata table"
+_UNDONE = "undone: the zone is what it was; a metadata table that was dropped is built anew by the next Java writer"
 
 
 def _print_adoption(out: Output, then: Next, done: Adoption) -> None:
@@ -87,8 +93,8 @@ def _print_plan(out: Output, plan: Adoption) -> None:
     would = "" if plan.done else "would "
     for key, value in plan.changes.items():
         out.line(f"{would}set {key}={value}" if value is not None else f"{would}take out {key}")
-    if plan.has_metadata:
-        out.line(f"{would}delete the metadata table, {layout.METADATA_TABLE}")
+    for folder in plan.dropped:
+        out.line(f"{would}delete {folder}, of Hudi's metadata table")
     if plan.proven:
         out.line(f"{counted(plan.proven, 'instant')} proven to be in UTC: the storage stamped files at these times")
     if plan.archived:

@@ -311,7 +311,7 @@ _WITHOUT_EFFECT: Mapping[str, str] = {
     "hoodie.aws.session.token": "credentials are those of the environment, profile or role",
     "hoodie.write.lock.conflict.resolution.strategy": "see concurrency.profile",
     "hoodie.write.lock.app_id": "the lock shows the Spark application by itself",
-    "hoodie.metadata.enable": "the table itself says whether it has one, and lakelock does not write a table that has",
+    "hoodie.metadata.enable": "the table itself says whether it has one, which lakelock then keeps true",
 }
 
 

@@ -18,6 +18,7 @@ from lakelock.table.index import (
     bucket_of_group,
 )
 from lakelock.table.layout import FileGroupId
+from lakelock.table.metadata_records import FILES, KEPT
 from lakelock.table.properties import (
     COPY_ON_WRITE,
     KNOWN_KEY_GENERATORS,
@@ -36,7 +37,8 @@ VERSIONS = (8, 9)
 """Of Hudi 1.0, and of Hudi 1.1 and later. They differ in properties, not in the timeline or in files."""
 OLD_VERSION, OLD_LAYOUT = 6, 1
 """Of Hudi 0.14 and 0.15: read as `layout_one.storage` shows it."""
-NO_METADATA_TABLE, IN_UTC = "hoodie.metadata.enable=false", "hoodie.table.timeline.timezone=UTC"
+NO_METADATA_TABLE, NO_INDEXES = "hoodie.metadata.enable=false", "hoodie.metadata.index.column.stats.enable=false"
+IN_UTC = "hoodie.table.timeline.timezone=UTC"
 
 
 @dataclass(frozen=True)
@@ -97,7 +99,7 @@ def advice(refusals: Sequence[Refusal]) -> str:
         return "; then ".join(dict.fromkeys(refusal.hint for refusal in refusals))
     if all(refusal.made_with for refusal in refusals):
         # Of a new table Java's defaults would be the next reasons.
-        options = dict.fromkeys((NO_METADATA_TABLE, IN_UTC, *(refusal.made_with for refusal in refusals)))
+        options = dict.fromkeys((NO_INDEXES, IN_UTC, *(refusal.made_with for refusal in refusals)))
         return f"copy its rows into a new table that Java makes with {', '.join(options)}"
     return ""
 
@@ -217,13 +219,7 @@ def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
         yield Refusal(f"it has table version {OLD_VERSION}, of Hudi 0.14 and 0.15", _UPGRADE, _VERSION_9)
     if table.is_merge_on_read:
         yield from _merge_on_read_refusals(table)
-    if table.metadata_partitions:
-        yield Refusal(
-            f"its metadata table is on ({METADATA_PARTITIONS} or {METADATA_INFLIGHT}): readers would not see our files",
-            f"set {NO_METADATA_TABLE} in every Hudi writer and let one write once: it removes the metadata table",
-            NO_METADATA_TABLE,
-            adoptable=True,
-        )
+    yield from _metadata_refusals(table)
     if table.timezone != "UTC":
         yield Refusal(
             f"its instant times are in the zone {table.timezone} of their writers, not in UTC",
@@ -253,6 +249,27 @@ def _merge_on_read_refusals(table: TableProperties) -> Iterator[Refusal]:
     own = next((key for key in sorted(table.values) if key.startswith("hoodie.record.merge.property.")), "")
     if own:
         yield Refusal(f"its rows say in their own way that they are deletes ({own})")
+
+
+def _metadata_refusals(table: TableProperties) -> Iterator[Refusal]:
+    """Refusals because the metadata table is none that lakelock keeps true."""
+    drop = f"set {NO_METADATA_TABLE} in every Hudi writer and let one write once: it removes the metadata table"
+    underway = table.metadata_partitions_underway
+    unkept = [name for name in table.metadata_partitions if name not in KEPT]
+    if table.metadata_partitions and table.is_merge_on_read:
+        found = f"it is MERGE_ON_READ and has a metadata table ({METADATA_PARTITIONS}), which lakelock does not keep there"
+        hint = f"run `lakelock adopt --drop-metadata-table` while no writer runs; set {NO_METADATA_TABLE} in all Hudi writers"
+        yield Refusal(found, hint, NO_METADATA_TABLE)
+    elif underway:
+        found = f"a Hudi writer is building {', '.join(underway)} in its metadata table ({METADATA_INFLIGHT})"
+        yield Refusal(found, f"let that writer end; or {drop}", NO_INDEXES)
+    elif unkept:
+        # A Java writer that is under way fails if they go meanwhile, so lakelock does not remove them by itself.
+        found = f"its metadata table has indexes that lakelock does not keep: {', '.join(unkept)} ({METADATA_PARTITIONS})"
+        hint = f"run `lakelock adopt --remove-indexes` while no writer runs, and set {NO_INDEXES} in every Hudi writer"
+        yield Refusal(found, hint, NO_INDEXES)
+    elif table.metadata_partitions and FILES not in table.metadata_partitions:
+        yield Refusal(f"its metadata table has no partition `{FILES}` ({METADATA_PARTITIONS})", drop, NO_METADATA_TABLE)
 
 
 def _row_refusals(table: TableProperties) -> Iterator[Refusal]:

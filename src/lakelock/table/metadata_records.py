@@ -24,6 +24,8 @@ Records = Mapping[str, Record | None]
 
 FILES, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX = "files", "column_stats", "partition_stats", "record_index"
 """Partitions of the metadata table."""
+KEPT = (FILES,)
+"""Partitions that lakelock keeps true; the others would hide rows."""
 ALL_PARTITIONS = "__all_partitions__"
 """The key in `files` of the record that names the table's partitions."""
 NOT_PARTITIONED = "."
@@ -95,6 +97,14 @@ def files_records(added: Mapping[str, Mapping[str, int]], removed: Mapping[str, 
         records[partition or NOT_PARTITIONED] = _record(_FILES_OF_PARTITION, files)
     records[ALL_PARTITIONS] = _record(_ALL_PARTITIONS, {p or NOT_PARTITIONED: _file(0) for p in sorted(added)})
     return records
+
+
+def commit_records(
+    added: Mapping[str, Mapping[str, int]], removed: Mapping[str, Iterable[str]], kept: Iterable[str]
+) -> dict[str, Records]:
+    """What one delta commit says in each of the `kept` partitions of the metadata table; files as for `files_records`."""
+    found: dict[str, Records] = {FILES: files_records(added, removed)}
+    return {partition: found[partition] for partition in kept}
 
 
 def _record(kind: int, files: Mapping[str, Record]) -> Record:

@@ -9,7 +9,7 @@ that Java has moved to the archive are older than the newest base files.
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple
@@ -18,15 +18,26 @@ from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.hfile import SCHEMA_INFO, read_hfile
-from lakelock.table.instants import Action, Instant
+from lakelock.table.hfile import SCHEMA_INFO, hfile_bytes, read_hfile
+from lakelock.table.instants import Action, Instant, parse_instant
 from lakelock.table.io import TableIO
 from lakelock.table.layout import checked_file_name, checked_partition
-from lakelock.table.log_files import BlockHeader, BlockKind, LogFile, blocks_of, deletes_in
-from lakelock.table.metadata_records import ALL_PARTITIONS, FILES, NOT_PARTITIONED, Record, RecordSchema, files_in, joined
+from lakelock.table.log_files import BlockHeader, BlockKind, LogFile, block_bytes, blocks_of, deletes_in
+from lakelock.table.metadata_records import (
+    ALL_PARTITIONS,
+    FILES,
+    NOT_PARTITIONED,
+    Record,
+    Records,
+    RecordSchema,
+    file_group_of,
+    files_in,
+    joined,
+)
 from lakelock.table.timeline import Timeline
 
 _BASE_FILE = ".hfile"
+_TOKEN = "0-0-0"
 
 
 class _Log(NamedTuple):
@@ -55,6 +66,12 @@ class MetadataTable:
         """The delta commits that readers take into account, in order of completion."""
         done = (i for i in self.timeline.commits if i.action == Action.DELTA_COMMIT and not is_pending(self.data, i.requested))
         return tuple(sorted(done, key=lambda i: (i.completion or "", i.requested)))
+
+    @property
+    def uncompacted(self) -> int:
+        """How many delta commits readers merge: those since the newest compaction."""
+        newest = max((i.requested for i in self.timeline.commits if i.action == Action.COMMIT), default="")
+        return sum((i.completion or "") > newest for i in self.counting)
 
     def files(self) -> dict[str, dict[str, int]]:
         """The names and sizes in bytes of the files that it lists, by partition path.
@@ -115,6 +132,72 @@ def read_metadata_timeline(storage: Storage) -> Timeline:
     before = len(layout.METADATA_TABLE) + 1
     listed = storage.list(f"{layout.METADATA_TABLE}/{layout.TIMELINE}")
     return Timeline.from_listing(replace(file, key=file.key[before:]) for file in listed)
+
+
+def schemas_of(table: MetadataTable) -> tuple[str, str]:
+    """The schema of records as log files have it, and as commits have it, which lack the columns that Hudi adds.
+
+    From the newest delta commit that wrote a log file of `files`, or from its newest base file. Two reads or three.
+    """
+    for instant in reversed(table.counting):
+        _, commit = _commit(table.io.storage, instant)
+        for stat in commit.write_stats.get(FILES, ()):
+            key = f"{layout.METADATA_TABLE}/{stat.path}"
+            schema = _schema_in(table.io.storage, key)
+            if schema and commit.schema_json:
+                return schema, commit.schema_json
+    raise CorruptTableError(
+        "no delta commit of the metadata table tells the schema of its records",
+        hint=RESTORE_OR_ROLL_BACK,
+        file=layout.METADATA_TABLE,
+    )
+
+
+def _schema_in(storage: Storage, key: str) -> str:
+    stored = storage.get(key)
+    if stored is None:  # compacted, and cleaned
+        return ""
+    if key.endswith(_BASE_FILE):
+        return _text(read_hfile(stored.data, key).info.get(SCHEMA_INFO, b""), key)
+    with io.BytesIO(stored.data) as file:
+        return next((block.header.get(BlockHeader.SCHEMA, "") for block in blocks_of(file, len(stored.data), key)), "")
+
+
+class GroupLog(NamedTuple):
+    """What one delta commit says in one file group of a partition of the metadata table."""
+
+    partition: str
+    file_id: str
+    name: str
+    records: int
+    data: bytes
+
+    @property
+    def path(self) -> str:
+        return f"{self.partition}/{self.name}"
+
+
+def log_name(file_id: str, instant: str) -> str:
+    """The name of the log file of a delta commit in a file group."""
+    return LogFile("", file_id, instant, 1, _TOKEN).name
+
+
+def group_logs(instant: str, records: Mapping[str, Records], groups: Mapping[str, Sequence[str]], text: str) -> list[GroupLog]:
+    """The log files of a delta commit with these records, by partition. Equal arguments give equal bytes.
+
+    `groups`: the file groups of each partition, in order; `text`: the schema of records.
+    """
+    schema, logs = RecordSchema.of(text, "the metadata table"), []
+    header = {BlockHeader.SCHEMA.value: text, BlockHeader.INSTANT.value: instant}
+    for partition, changes in records.items():
+        for number, file_id in enumerate(groups[partition]):
+            mine = {key: each for key, each in changes.items() if file_group_of(key, len(groups[partition])) == number}
+            entries = sorted((key.encode(), schema.encoded(each)) for key, each in mine.items() if each is not None)
+            if entries:
+                content = hfile_bytes(entries, {SCHEMA_INFO: text.encode()}, created_ms=parse_instant(instant))
+                data = block_bytes(BlockKind.HFILE, header, content)
+                logs.append(GroupLog(partition, file_id, log_name(file_id, instant), len(entries), data))
+    return logs
 
 
 def is_pending(data: Timeline, requested: str) -> bool:

@@ -100,6 +100,7 @@ NAME = "hoodie.table.name"
 CHECKSUM = "hoodie.table.checksum"
 METADATA_PARTITIONS = "hoodie.table.metadata.partitions"
 METADATA_INFLIGHT = "hoodie.table.metadata.partitions.inflight"
+_OF_METADATA = frozenset({METADATA_PARTITIONS, METADATA_INFLIGHT, "hoodie.table.index.defs.path"})
 TIMEZONE = "hoodie.table.timeline.timezone"
 NEWEST_VERSION = 9
 COPY_ON_WRITE, MERGE_ON_READ = "COPY_ON_WRITE", "MERGE_ON_READ"
@@ -335,7 +336,12 @@ class TableProperties:
     @cached_property
     def metadata_partitions(self) -> tuple[str, ...]:
         """The partitions of the metadata table, being built or ready; none means that there is no metadata table."""
-        return self._names(METADATA_PARTITIONS) + self._names(METADATA_INFLIGHT)
+        return self._names(METADATA_PARTITIONS) + self.metadata_partitions_underway
+
+    @property
+    def metadata_partitions_underway(self) -> tuple[str, ...]:
+        """The partitions of the metadata table that are being built."""
+        return self._names(METADATA_INFLIGHT)
 
     @property
     def create_schema(self) -> str | None:
@@ -343,10 +349,13 @@ class TableProperties:
         return self.values.get("hoodie.table.create.schema") or None
 
     def differences(self, other: TableProperties) -> frozenset[str]:
-        """The Hudi keys whose values differ in `other`; an empty value equals a missing one, and foreign keys do not count."""
+        """The Hudi keys whose values differ in `other`; an empty value equals a missing one, and foreign keys do not count.
+
+        Nor do those about the metadata table, which changes with each Java writer's options: it is looked at when it is kept.
+        """
         if self.values == other.values:
             return frozenset()
-        keys = {key for key in (*self.values, *other.values) if key.startswith("hoodie.")}
+        keys = {key for key in (*self.values, *other.values) if key.startswith("hoodie.") and key not in _OF_METADATA}
         return frozenset(key for key in keys if self.text(key, "") != other.text(key, ""))
 
     def text(self, key: str, default: str) -> str:

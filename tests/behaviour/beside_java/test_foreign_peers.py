@@ -196,12 +196,20 @@ def test_a_peer_that_rolls_back_eagerly_is_noticed_and_named(storage, peer):
     assert not any(tx.instant in name for name in visible(storage))
 
 
-def test_a_metadata_table_that_a_peer_switches_on_stops_the_transaction_that_is_under_way(storage, peer):
+def test_a_metadata_table_that_is_not_there_stops_the_transaction_that_is_under_way(storage, peer):
     tx, stats = rewrite(storage)
     peer.change_properties(table__metadata__partitions="files")
-    with pytest.raises(TableError, match="metadata table is on"):
+    with pytest.raises(TableError, match="names a metadata table, and .hoodie/metadata has none"):
         tx.commit(stats)
-    with pytest.raises(TableError, match="metadata table is on"):
+    assert not any(tx.instant in name for name in visible(storage))
+
+
+def test_an_index_that_a_peer_adds_to_the_metadata_table_stops_the_transaction_that_is_under_way(storage, peer):
+    tx, stats = rewrite(storage)
+    peer.change_properties(table__metadata__partitions="files,secondary_index_v")
+    with pytest.raises(TableError, match="does not keep: secondary_index_v"):
+        tx.commit(stats)
+    with pytest.raises(TableError, match="does not keep: secondary_index_v"):
         writer(storage).begin("INSERT")
     assert not any(tx.instant in name for name in visible(storage))
 

@@ -62,5 +62,11 @@ def test_a_torn_file_of_the_metadata_table_is_named(tmp_path: Path) -> None:
     assert check["status"] == "failed" and newest.name in check["found"]
 
 
+def test_a_metadata_table_that_nobody_compacts_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("lakelock.cli.doctor_contents.MOST_UNCOMPACTED", 3)
+    slow, whole = metadata(unpack("java12_metadata", tmp_path))
+    assert (slow["status"], whole["status"]) == ("warning", "ok") and "was not compacted for" in slow["found"]
+
+
 def test_nothing_is_said_of_a_table_without_one(tmp_path: Path) -> None:
     assert metadata(unpack("java12_ops", tmp_path)) == []

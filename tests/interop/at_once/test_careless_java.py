@@ -13,7 +13,7 @@ from tests.interop.processes import lakelock_writer
 from tests.interop.shared import Shared
 from tests.interop.witness import JavaError
 
-from lakelock.errors import CommitUndone, ConflictError, CorruptTableError, RolledBackError, TableError
+from lakelock.errors import CommitUndone, ConflictError, CorruptTableError, RolledBackError
 from lakelock.occ.overlaps import audit
 
 Share = Callable[..., Shared]
@@ -33,19 +33,16 @@ def table(share: Share) -> Shared:
 
 
 @pytest.mark.in_ci
-def test_a_metadata_table_that_java_switches_on_stops_the_transaction_that_is_under_way(table: Shared) -> None:
+def test_a_metadata_table_that_java_switches_on_and_off_is_kept_as_long_as_it_is_there(table: Shared) -> None:
     engine, coordinator = table.engine(), table.coordinator()
     with coordinator.begin("UPSERT") as tx:
         table.java_write("upsert", ("a", 2, "eu"), hoodie__metadata__enable="true")
         table.put(("a", 2, "eu"))
-        with pytest.raises(TableError, match="metadata table is on") as caught:
-            engine.upsert_in(tx, table.rows(("c", 3, "us")))
-    assert "hoodie.metadata.enable=false" in caught.value.hint
-    assert not [name for name in table.traces(tx.instant) if name.endswith(".parquet")]
-    with pytest.raises(TableError, match="metadata table is on"):
-        engine.insert(table.rows(("d", 4, "us")))
+        engine.upsert_in(tx, table.rows(("c", 3, "us")))
+    table.put(("c", 3, "us"))
     table.agree()
-    table.java_write("upsert", ("a", 3, "eu"))  # as the hint says; it removes the metadata table
+    assert table.java.listing(table.path, metadata=True) == table.java.listing(table.path, metadata=False)
+    table.java_write("upsert", ("a", 3, "eu"), hoodie__metadata__enable="false")  # it removes the metadata table
     table.put(("a", 3, "eu"))
     engine.insert(table.rows(("d", 4, "us")))
     table.put(("d", 4, "us"))

@@ -20,14 +20,14 @@ from lakelock.errors import TableError
 def test_an_adopted_table_of_javas_defaults_is_written_by_both(share: Callable[..., Shared], operation: str) -> None:
     table = made(share, {"hoodie.datasource.write.operation": operation})
     assert (Path(table.path) / ".hoodie" / "metadata").exists()
-    with pytest.raises(TableError, match="metadata table is on"):
+    with pytest.raises(TableError, match="in the zone LOCAL"):
         table.engine().insert(changed(table, 10, 1))
     at = ("--config", str(table.hudi_file))
     before, rows = properties_of(table), seen_by_all(table)
-    planned = run("adopt", table.path, "--dry-run", "--json", *at).json
+    planned = run("adopt", table.path, "--remove-indexes", "--dry-run", "--json", *at).json
     assert planned["proven"] == 1 and not planned["live"] and properties_of(table) == before
-    done = run("adopt", table.path, "--yes", "--json", *at).json
-    assert done["done"] and not (Path(table.path) / ".hoodie" / "metadata").exists()
+    done = run("adopt", table.path, "--remove-indexes", "--yes", "--json", *at).json
+    assert done["done"] and (Path(table.path) / ".hoodie" / "metadata" / "files").exists()
     assert seen_by_all(table) == rows
     engine = table.engine()
     engine.upsert(pa.concat_tables([changed(table, 0, 100), changed(table, 10, 1)]))
@@ -42,7 +42,7 @@ def test_an_adopted_table_of_javas_defaults_is_written_by_both(share: Callable[.
 def test_java_goes_on_after_an_adoption_was_undone(share: Callable[..., Shared]) -> None:
     table = made(share, {})
     at = ("--config", str(table.hudi_file))
-    assert run("adopt", table.path, "--yes", *at).code == 0
+    assert run("adopt", table.path, "--yes", "--drop-metadata-table", *at).code == 0
     assert run("adopt", table.path, "--undo", *at).code == 0
     defaults = {"hoodie.table.name": table.name, **QUICK, **MADE}
     table.java.write_query(table.path, QUERY.replace("range(4)", "range(5)"), defaults)

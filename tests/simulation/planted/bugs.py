@@ -7,6 +7,7 @@ from itertools import chain, islice
 from tests.simulation.planted.careless import BUGS_BESIDE_THE_CARELESS
 from tests.simulation.planted.commits import BUGS_OF_COMMITS
 from tests.simulation.planted.kinds import FOREIGN, SILENT_LOCK, SKEWED, STRAGGLERS, WITHOUT_INDEX, family
+from tests.simulation.planted.metadata import BUGS_OF_METADATA
 from tests.simulation.planted.offers import BUGS_OF_OFFERS
 from tests.simulation.planted.planting import Edit, Planted
 from tests.simulation.planted.profiles import BUGS_OF_PROFILES
@@ -323,6 +324,7 @@ _OTHERS = (
 
 PLANTED = (
     *BUGS_OF_COMMITS, *_OTHERS, *BUGS_OF_PROFILES, *BUGS_OF_REDO, *BUGS_OF_RESERVATIONS, *BUGS_OF_OFFERS, *BUGS_OF_UPKEEP,
+    *BUGS_OF_METADATA,
     *BUGS_BESIDE_THE_CARELESS,
 )  # fmt: skip
 

@@ -19,7 +19,7 @@ from tests.simulation.planted.bugs import PLANTED, Planted, first_seed
 HEAD = "| planted bug | what it does | found by seed | must be found within |\n|---|---|---|---|\n"
 SOURCES = tuple(
     Path(f"tests/simulation/planted/{name}.py")
-    for name in ("bugs", "careless", "commits", "profiles", "offers", "redo", "reservations", "upkeep")
+    for name in ("bugs", "careless", "commits", "metadata", "profiles", "offers", "redo", "reservations", "upkeep")
 )
 DOCUMENT = Path("docs/robustness.md")
 

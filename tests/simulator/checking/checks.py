@@ -20,6 +20,7 @@ from tests.api import Action, CommitMetadata, DataFile, FileGroupId, Instant, Ro
 from tests.simulator.checking.deletions import Deletions
 from tests.simulator.checking.ledger import Ledger
 from tests.simulator.checking.visible import VisibleTable, difference, files_of
+from tests.simulator.metadata import has_metadata_table, listed_files
 from tests.simulator.operations import Operation, State
 from tests.simulator.scheduler import Hub, Process
 from tests.simulator.storage import SimServer
@@ -225,6 +226,15 @@ class Checker:
         else:
             self._foreign_since_s = min(self._foreign_since_s, self._hub.now_s)
         self._apply(requested, instant.completion or "", self.ledger.of(requested), metadata)
+        if has_metadata_table(self._server) and not self.violations:
+            self._check_listed(instant)
+
+    def _check_listed(self, done: Instant) -> None:
+        """Readers of the metadata table see what others see as soon as it is visible."""
+        told = listed_files(self._server, done)
+        hidden = [file.key for file in self.table.files if told.get(file.key) != len(self._server.objects[file.key].data)]
+        if hidden:
+            self.fail("what is visible is in the metadata table", f"{hidden[:3]} is not, as {done.requested} becomes visible")
 
     def _foreign_rollback(self, target: str) -> None:
         if target in self._completed:

@@ -42,6 +42,11 @@ class VisibleTable:
         self._logs: dict[FileGroupId, list[tuple[str, LogFile]]] = {}
         self._cleaned: dict[str, tuple[Row, ...]] = {}
 
+    @property
+    def files(self) -> tuple[DataFile, ...]:
+        """The file slices now."""
+        return tuple(self._slices.values())
+
     def slice_of(self, group: FileGroupId) -> DataFile | None:
         return self._slices.get(group)
 

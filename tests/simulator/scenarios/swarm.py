@@ -15,6 +15,7 @@ from tests.api import AppTransaction
 from tests.simulator.faults import FaultKind, Weather
 from tests.simulator.foreign import ForeignClustering, ForeignWrite
 from tests.simulator.locks import LockKind
+from tests.simulator.metadata import CompactMetadata
 from tests.simulator.operations import (
     BreakLock,
     Collect,
@@ -56,6 +57,8 @@ APPENDING = 1 / 3
 """The share of the seeds with a foreign writer that takes the lock in which it appends log files."""
 GATHERING_ONE_IN, GATHERING = 19, (2, 8, 15, 16)
 """Four seeds in this many have small inserts that wait for each other."""
+METADATA_ONE_IN, METADATA = 31, 22
+"""One seed in this many has Hudi's metadata table, which another engine compacts."""
 RESERVING_ONE_IN, RESERVING = 23, 6
 """One seed in this many consists of writers that lose until they have reserved."""
 
@@ -81,6 +84,8 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
         scenario = careless(scenario, Random(f"careless/{seed}"))
     if scenario.foreign in ("lazy", "eager") and Random(f"logs/{seed}").random() < APPENDING:
         scenario = appending(scenario)
+    if seed % METADATA_ONE_IN == METADATA and scenario.foreign != "careless" and not scenario.merge_on_read:
+        scenario = with_metadata_table(scenario, Random(f"metadata/{seed}"))
     return replace(scenario, files="parquet") if parquet and not scenario.merge_on_read else scenario
 
 
@@ -96,6 +101,27 @@ def appending(scenario: Scenario) -> Scenario:
 def _may_gather(scenario: Scenario) -> bool:
     """Whether the weather of the scenario may become another one."""
     return scenario.foreign == "none" and scenario.tending == Tending() and scenario.page_keys == Scenario.page_keys
+
+
+def with_metadata_table(scenario: Scenario, random: Random) -> Scenario:
+    """The table has Hudi's metadata table. In half of the scenarios another engine compacts it, by a clock of its own: what it
+    does is safe while the lock holds.
+    """
+    if random.random() < 0.5:
+        return replace(scenario, metadata=True)
+    compactions = tuple(CompactMetadata(_COMPACTIONS + number) for number in range(random.randint(2, 8)))
+    skew_ms = random.choice([0, 0, 40, -40, 5_000, -5_000])
+    compactor = ActorPlan("compactor", compactions, skew_ms=skew_ms, think_s=random.choice([0.05, 0.3, 1.0]))
+    actors = [
+        replace(actor, operations=tuple(each for each in actor.operations if not isinstance(each, BreakLock)))
+        for actor in scenario.actors
+    ]
+    rates = {kind: rate for kind, rate in scenario.weather.rates.items() if kind not in _OUTLIVES_A_LOCK}
+    weather = replace(scenario.weather, rates=rates)
+    return replace(scenario, metadata=True, actors=(*actors, compactor), weather=weather, lock=LockKind.STORAGE)
+
+
+_COMPACTIONS = 7 * BUSIEST
 
 
 def with_other_profile(scenario: Scenario, random: Random) -> Scenario:

@@ -185,7 +185,10 @@ def test_differences_ignore_what_means_the_same_and_what_is_not_hudis() -> None:
 
 
 READ = "it can be read meanwhile"
-NEW = "copy its rows into a new table that Java makes with hoodie.metadata.enable=false, hoodie.table.timeline.timezone=UTC"
+NEW = (
+    "copy its rows into a new table that Java makes with hoodie.metadata.index.column.stats.enable=false, "
+    "hoodie.table.timeline.timezone=UTC"
+)
 UPGRADE = "let a Hudi 1.1 or 1.2 writer upgrade it, with hoodie.write.table.version=9"
 BUCKETS = {"index__type": "BUCKET", "bucket__index__num__buckets": "8"}
 REFUSED_TO_WRITE = [
@@ -195,11 +198,25 @@ REFUSED_TO_WRITE = [
         NEW,
     ),
     (
-        {"table__metadata__partitions": "files,column_stats"},
-        "metadata table is on",
-        "set hoodie.metadata.enable=false in every",
+        {"table__metadata__partitions": "column_stats,files"},
+        "does not keep: column_stats",
+        "run `lakelock adopt --remove-indexes`",
     ),
-    ({"table__metadata__partitions__inflight": "files"}, "metadata table is on", "set hoodie.metadata.enable=false"),
+    (
+        {"table__metadata__partitions": "files,column_stats,secondary_index_v,bloom_filters"},
+        "does not keep: column_stats, secondary_index_v, bloom_filters",
+        "run `lakelock adopt --remove-indexes`",
+    ),
+    (
+        {"table__metadata__partitions": "files", "table__metadata__partitions__inflight": "record_index"},
+        "is building record_index",
+        "let that writer end",
+    ),
+    (
+        {"table__metadata__partitions": "files", "table__type": "MERGE_ON_READ", "table__ordering__fields": None},
+        "MERGE_ON_READ and has a metadata table",
+        "run `lakelock adopt --drop-metadata-table`",
+    ),
     ({"table__timeline__timezone": None}, "zone LOCAL", NEW),
     ({"table__timeline__timezone": "local"}, "zone LOCAL", NEW),
     ({"populate__meta__fields": "false"}, "no record keys", f"{NEW}, hoodie.populate.meta.fields=true"),
@@ -263,16 +280,15 @@ def test_a_table_that_cannot_be_read_says_why(changes: dict[str, str], reason: s
 
 
 def test_every_reason_is_named_at_once_and_the_advice_helps_against_all_of_them() -> None:
-    java_default = {"table__metadata__partitions": "files", "table__timeline__timezone": "LOCAL"}
+    java_default = {"table__metadata__partitions": "column_stats", "table__timeline__timezone": "LOCAL"}
     with pytest.raises(TableError) as caught:
         check_writable(table(**java_default))
     assert caught.value.message == (
         "lakelock does not write the table t, for 2 reasons:\n"
-        "  1. its metadata table is on (hoodie.table.metadata.partitions or hoodie.table.metadata.partitions.inflight): "
-        "readers would not see our files\n"
+        "  1. its metadata table has indexes that lakelock does not keep: column_stats (hoodie.table.metadata.partitions)\n"
         "  2. its instant times are in the zone LOCAL of their writers, not in UTC"
     )
-    assert caught.value.hint == f"{NEW}; or run `lakelock adopt` while no writer runs; {READ}"
+    assert caught.value.hint == f"{NEW}; {READ}"
     every = {key: value for changes, _, _ in (*REFUSED_TO_WRITE, *REFUSED_AT_ALL) for key, value in changes.items()}
     reasons = why_not_writable(table(**every))
     assert set(why_not_readable(table(**every))) < set(reasons) and len(reasons) >= 15
@@ -280,15 +296,25 @@ def test_every_reason_is_named_at_once_and_the_advice_helps_against_all_of_them(
 
 def test_nothing_is_advised_where_one_of_the_reasons_cannot_be_helped() -> None:
     with pytest.raises(TableError) as caught:
-        check_writable(table(table__metadata__partitions="files", table__keygenerator__type="CUSTOM"))
+        check_writable(table(table__metadata__partitions="expr_index_a", table__keygenerator__type="CUSTOM"))
     assert caught.value.hint == READ
 
 
 def test_two_reasons_that_one_step_each_mends_are_mended_one_after_the_other() -> None:
     with pytest.raises(TableError) as caught:
-        check_writable(table(table__version="6", timeline__layout__version="1", table__metadata__partitions="files"))
+        check_writable(table(table__version="6", timeline__layout__version="1", table__metadata__partitions="column_stats"))
     first, second = caught.value.hint.split("; then ")
-    assert first.startswith("let a Hudi") and second.startswith("set hoodie.metadata.enable=false")
+    assert first.startswith("let a Hudi") and second.startswith("run `lakelock adopt --remove-indexes`")
+
+
+def test_a_table_with_a_metadata_table_that_lists_files_is_written() -> None:
+    assert not why_not_writable(table(table__metadata__partitions="files"))
+
+
+def test_a_change_of_the_metadata_table_is_no_change_that_a_transaction_minds() -> None:
+    ours = table()
+    assert not ours.differences(table(table__metadata__partitions="files", table__index__defs__path="x"))
+    assert ours.differences(table(table__timeline__timezone="LOCAL"))
 
 
 def test_a_metadata_table_that_was_switched_off_counts_as_off() -> None:

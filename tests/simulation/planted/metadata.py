@@ -1,0 +1,60 @@
+"""Planted bugs of keeping Hudi's metadata table: one line each of what keeps rows from being hidden from its readers."""
+
+from __future__ import annotations
+
+from tests.simulation.planted.kinds import FOREIGN, METADATA
+from tests.simulation.planted.planting import Edit, Planted
+
+BUGS_OF_METADATA = (
+    Planted(
+        "a commit that the metadata table lacks",
+        "a commit is published without a delta commit of the metadata table",
+        "occ.publish:publish",
+        "metadata.commit(decision.instant, ",
+        "(lambda *_: None)(decision.instant, ",
+        among=METADATA,
+        within=20,
+        seed=22,
+    ),
+    Planted(
+        "a commit for another that the metadata table lacks",
+        "whoever publishes a commit for another leaves the metadata table behind",
+        "occ.publish:publish_for_another",
+        "if is_pending else None",
+        "if False else None",
+        among=METADATA,
+        within=100,
+        seed=84,
+    ),
+    Planted(
+        "a delta commit as old as its instant",
+        "the completion time of a delta commit is fixed by the decision, so that a compaction hides it",
+        "occ.metadata_table:KeptMetadata._append",
+        "completion = later_than(table.runtime.now_ms(), max(timeline.newest_time, instant))",
+        "completion = later_than(0, instant)",
+        among=METADATA,
+        within=100,
+        seed=53,
+    ),
+    Planted(
+        "a compaction at the very time of a commit",
+        "a compaction of the metadata table that has the time of an instant counts as its delta commit",
+        "occ.metadata_table:KeptMetadata._append",
+        "i.requested == instant and i.is_completed and i.action == Action.DELTA_COMMIT",
+        "i.requested == instant and i.is_completed",
+        among=METADATA & FOREIGN,
+        within=100,
+        seed=16452,
+        also=(Edit("occ.metadata_table:KeptMetadata.ensure_free", "if any(", "if False and any("),),
+    ),
+    Planted(
+        "a clean that the metadata table lacks",
+        "the metadata table lists files that a clean has deleted",
+        "occ.clean:_complete_clean",
+        "metadata.clean(instant, plan.files)",
+        "pass",
+        among=METADATA,
+        within=100,
+        seed=84,
+    ),
+)
