@@ -223,21 +223,16 @@ class OpenTable:
         return timeline
 
     def recent_timeline(self) -> Timeline:
-        """The timeline as it is now, as `timeline` gives it, from what is new on it where that suffices.
-
-        An instant of another engine that appears as if it were older than what has been seen for long may be missing for up to
-        `WHOLE_EVERY_S`; never once such an engine is known to write this table. What was archived, saved or
-        cleaned may be as it was that long ago.
-        """
+        """The timeline as it is now, as `timeline` gives it, from what is new on it where that suffices. It misses nothing."""
         known = self.observed.newest_commit
         try:
             with damage_of_table(self.storage.uri):
-                timeline = self._followed.look(exactly=self.observed.foreign_writers)
+                timeline = self._followed.look()
         except CorruptTableError:
             timeline = None
         if timeline is None or not known or not timeline.has_commit(known):
             return self.timeline()
-        if self._followed.is_long() and not self._is_whole(timeline):
+        if not self._followed.is_of_one_moment(timeline) and not self._is_whole(timeline):
             return self.timeline()
         self.observed.time_seen(timeline.newest_time)
         self.observed.newest_commit = timeline.commits[-1].requested
@@ -245,7 +240,7 @@ class OpenTable:
 
     @cached_property
     def _followed(self) -> FollowedTimeline:
-        return FollowedTimeline(self.storage, self.runtime, few=self.settings.listing.at_once)
+        return FollowedTimeline(self.io, few=self.settings.listing.at_once)
 
     def _ensure_same_table(self, timeline: Timeline, known: str) -> None:
         """`TableError` unless the table of this `timeline`, which does not show a commit that is known, is the one that did."""

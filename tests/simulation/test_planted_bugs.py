@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 from tests.api import CommitMetadata, FileGroupId, MemoryStorage, WriteStat
+from tests.behaviour.beside_java import test_foreign_peers
 from tests.behaviour.beside_java import test_undone_commits as undone_commits
 from tests.behaviour.conflicts import test_profiles
 from tests.behaviour.foreign import Peer
@@ -16,7 +18,8 @@ from tests.behaviour.reservations import test_reservations
 from tests.behaviour.simulated_time import test_found_by_simulation as simulated_time
 from tests.behaviour.tables import new_table
 from tests.behaviour.upkeep import test_archive, test_optimize
-from tests.simulation.planted import careless
+from tests.property import test_followed_timelines as followed
+from tests.simulation.planted import careless, timelines
 from tests.simulation.planted.bugs import BY_AN_OLD_TIMELINE, PLANTED, Edit, Planted, first_seed
 from tests.simulation.planted.profiles import ON_THE_BASELINE, ROWS_OF_NOBODY, UNREAD_BUCKETS
 from tests.simulation.planted.reservations import ADDITIONS, ON_THEIR_WAY, OVERRULED
@@ -64,6 +67,15 @@ def _failing(test: Callable[..., None], *arguments: str) -> Callable[[], None]:
             raise AssertionError(error.message) from error
 
     return found
+
+
+def _slow_clock(when: str) -> None:
+    storage = test_foreign_peers.two_groups()
+    test_foreign_peers.test_the_first_commit_of_a_writer_whose_clock_is_slow_is_seen_at_once(storage, Peer(storage), when)
+
+
+def _pending(*, tells: bool) -> None:
+    followed.test_a_pending_instant_is_watched_however_old_it_gets(followed.following(tells=tells))
 
 
 @pytest.mark.sampled(one_in=1)
@@ -142,6 +154,18 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
             careless.WITHDRAWN_BY_OTHERS,
             _failing(undone_commits.test_whose_transaction_was_rolled_back_by_a_writer_of_lakelock_has_met_no_other_engine),
         ),
+        *((timelines.UNSEEN, partial(_slow_clock, when)) for when in ("before the beginning", "afterwards")),
+        (
+            timelines.STILL_SHOWN,
+            lambda: test_foreign_peers.test_what_is_restored_away_is_not_shown_any_more_however_old_it_is(
+                test_foreign_peers.two_groups()
+            ),
+        ),
+        (
+            timelines.UNHEARD,
+            lambda: followed.test_what_appears_as_if_it_were_old_is_found_at_once(followed.following(tells=True)),
+        ),
+        *((timelines.PASSED, partial(_pending, tells=tells)) for tells in (False, True)),
         (ON_THEIR_WAY, lambda: test_reservations.test_a_claim_that_is_on_its_way_is_waited_for(test_reservations.Table())),
         (
             ADDITIONS,

@@ -96,7 +96,7 @@ class World:
             ),
             scenario.lease_s,
             scenario.collect_above,
-            scenario.page_keys,
+            min(scenario.page_keys, SHORT) if scenario.seed >= FOLLOWED_FROM else scenario.page_keys,
             checkpoints_every(scenario.seed),
             scenario.tending,
             RetrySettings(
@@ -214,12 +214,19 @@ def checkpoints_every(seed: int) -> int:
     return 0 if seed % WITHOUT_INDEX == 5 else CHECKPOINTS_EVERY[seed % len(CHECKPOINTS_EVERY)]
 
 
+FOLLOWED_FROM = 1_000_000
+"""From this seed on, a timeline of more than `SHORT` files is a long one, which is followed. Of the earlier seeds only those
+with small pages follow one: the others stay as they are, so that bugs are found by the seeds that found them.
+"""
+SHORT = 6
+
+
 @lru_cache(maxsize=256)
 def _settings(
     concurrency: ConcurrencySettings,
     lease_s: float,
     collect_above: int,
-    page_keys: int,
+    at_once: int,
     every_commits: int,
     tending: Tending,
     retry: RetrySettings,
@@ -235,6 +242,6 @@ def _settings(
         archive=tending.archive,
         upkeep=tending.upkeep,
         checkpoint=CheckpointSettings(every_commits=every_commits),
-        listing=ListingSettings(at_once=page_keys),
+        listing=ListingSettings(at_once=at_once),
         write=WriteSettings(bloom_entries=1, compression="none", missing_columns="keep", group_inserts=groups, progress=False),
     )

@@ -12,6 +12,7 @@ from tests.api import (
     StorageLocation,
     SystemRuntime,
     format_instant,
+    layout,
 )
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import (
@@ -28,6 +29,7 @@ from tests.behaviour.tables import (
 )
 
 from lakelock.errors import ConflictError, RolledBackError, TableError
+from lakelock.settings import ListingSettings, Settings
 from lakelock.testing import ManualRuntime
 
 A, B = FileGroupId("month=1", "a"), FileGroupId("month=1", "b")
@@ -35,6 +37,10 @@ A, B = FileGroupId("month=1", "a"), FileGroupId("month=1", "b")
 
 @pytest.fixture
 def storage() -> MemoryStorage:
+    return two_groups()
+
+
+def two_groups() -> MemoryStorage:
     made = MemoryStorage()
     new_table(made)
     for file_id in "ab":
@@ -260,3 +266,38 @@ def test_the_time_that_a_peer_has_requested_for_something_else_is_left_to_it(sto
         assert tx.instant > first
         tx.commit([put_file(tx, storage, "month=1", "a")])
     assert f"month=1/a@{tx.instant}" in visible(storage)
+
+
+FOLLOWED = Settings(heartbeat=QUICK.heartbeat, lock=QUICK.lock, listing=ListingSettings(at_once=6))
+
+
+@pytest.mark.parametrize("when", ["before the beginning", "afterwards"])
+def test_the_first_commit_of_a_writer_whose_clock_is_slow_is_seen_at_once(storage, peer, when):
+    """However long the timeline is, and however little of it is new."""
+    mine = writer(storage, FOLLOWED)
+    for number in range(20):
+        insert(mine, storage, "month=2", f"f{number}")
+    timeline = mine.table.timeline()
+    slow = str(int(timeline.commits[4].requested) + 1)
+    assert timeline.state_of(slow) is None
+    if when == "before the beginning":
+        peer.begin(instant=slow)
+    tx = mine.begin("UPSERT")
+    stats = [put_file(tx, storage, "month=1", "a")]
+    if when == "afterwards":
+        peer.begin(instant=slow)
+    else:
+        assert slow in {i.requested for i in tx.baseline.timeline.pending}
+    peer.complete(slow, [peer.write(slow, "month=1", "a")])
+    check_rejected(storage, tx, stats, ConflictRule.FILE_GROUP)
+
+
+def test_what_is_restored_away_is_not_shown_any_more_however_old_it_is(storage):
+    mine = writer(storage, FOLLOWED)
+    for number in range(20):
+        insert(mine, storage, "month=2", f"f{number}")
+    assert mine.table.recent_timeline() == mine.table.timeline()
+    gone = mine.table.timeline().commits[4]
+    storage.delete(item.key for item in list(storage.list(layout.TIMELINE)) if f"/{gone.requested}" in item.key)
+    assert mine.table.recent_timeline() == mine.table.timeline()
+    assert not mine.table.recent_timeline().has_commit(gone.requested)

@@ -277,23 +277,24 @@ def test_a_commit_of_one_file_asks_three_requests_under_the_lock_if_nobody_else_
 
 
 @pytest.mark.parametrize("earlier", [10, 1_000])
-def test_the_first_commit_of_a_process_asks_six_requests_under_the_lock(earlier):
+def test_the_first_commit_of_a_process_asks_six_requests_under_the_lock_and_one_more_for_each_further_page(earlier):
     storage, _, _ = old_table(earlier)
     mine = writer(storage, Settings(), runtime=ManualRuntime(start_ms=IN_2030_MS + 10_000))
     with mine.begin("INSERT") as tx:
         done = tx.commit([new_file(tx, storage, "a")])
-    # What is new on the timeline, the boundary and the properties; then the decision, the boundary and the publication.
-    assert done.lock_requests == 6
+    # The timeline, the boundary and the properties; then the decision, the boundary and the publication.
+    assert done.lock_requests == 5 + listing(storage)
 
 
 @pytest.mark.parametrize("earlier", [10, 1_000])
-def test_an_insert_of_one_file_asks_the_same_however_long_the_timeline_is(earlier):
+def test_an_insert_of_one_file_lists_the_pages_of_the_timeline_twice_and_asks_the_same_otherwise(earlier):
     storage, mine, _ = old_table(earlier)
     storage.reset()
     with mine.begin("INSERT") as tx:
         tx.commit([new_file(tx, storage, "a")])
-    assert storage.calls.count(("list", layout.TIMELINE)) == 2
-    assert storage.total == 19, storage.calls
+    # All pages at the same time: each listing is asked for one page.
+    assert storage.calls.count(("list", layout.TIMELINE)) == 2 * listing(storage)
+    assert storage.total == 17 + 2 * listing(storage), storage.calls
 
 
 @pytest.mark.parametrize("earlier", [10, 1_000])
