@@ -247,7 +247,9 @@ def first_file(group: FileGroupId, instant: str) -> DataFile:
     return DataFile(group.partition, group.file_id, str(TaskToken(0, 0, 0)), instant)
 
 
-def announcements(storage: Storage, file: DataFile, kind: MarkerKind, *, with_partition: bool) -> list[Callable[[], object]]:
+def announcements(
+    storage: Storage, file: DataFile | LogFile, kind: MarkerKind, *, with_partition: bool
+) -> list[Callable[[], object]]:
     """The requests that announce a file. `with_partition` also makes its folder a partition, if it is none."""
     marker = partial(place, storage, file.instant, file, kind)
     return [marker, partial(announce_partition, storage, file.instant, file.partition)] if with_partition else [marker]

@@ -44,6 +44,7 @@ from lakelock.table import layout
 from lakelock.table.archive import archived_write
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant, State
+from lakelock.table.log_files import LogFile
 from lakelock.table.service_metadata import RollbackPlan
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline, read_timeline
@@ -164,8 +165,9 @@ def looked_for(decision: Decision) -> list[str]:
 
 
 def files_of(metadata: CommitMetadata) -> list[str]:
-    """The base files that a commit names, in order."""
-    return sorted(stat.path for stat in metadata.stats if stat.path and DataFile.parse(stat.path) is not None)
+    """The data files that a commit names, in order."""
+    paths = [stat.path for stat in metadata.stats if stat.path]
+    return sorted(path for path in paths if DataFile.parse(path) is not None or LogFile.parse(path) is not None)
 
 
 def missing(table: OpenTable, paths: Sequence[str]) -> list[str]:

@@ -19,10 +19,11 @@ from lakelock.storage.location import StorageLocation, requests_at_once
 from lakelock.table.base_files import Stamp
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.io import TableIO
+from lakelock.table.log_files import LogFile
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
-from lakelock.table.statistics import FileStatistics
+from lakelock.table.statistics import UNKNOWN, FileStatistics
 
 
 @dataclass(frozen=True)
@@ -49,16 +50,23 @@ class OwnWrites:
 
     def over(self, snapshot: Snapshot) -> Snapshot:
         """What the next write sees, where this is the snapshot from which the transaction began."""
-        rows = {_own_file(stat): FileStatistics(rows=stat.num_writes) for stat in self.stats}
+        files = [(_own_file(stat, snapshot), stat) for stat in self.stats]
+        rows = {file: UNKNOWN if file.logs else FileStatistics(rows=stat.num_writes) for file, stat in files}
         return snapshot.with_files(rows) if rows else snapshot
 
     def files(self, snapshot: Snapshot) -> tuple[OwnFile, ...]:
         """All files."""
-        return tuple(OwnFile(_own_file(stat), snapshot.group(stat.group)) for stat in self.stats)
+        return tuple(OwnFile(_own_file(stat, snapshot), snapshot.group(stat.group)) for stat in self.stats)
 
 
-def _own_file(stat: WriteStat) -> DataFile:
-    found = DataFile.parse(stat.path or "", stat.file_size_bytes or 0)
+def _own_file(stat: WriteStat, snapshot: Snapshot) -> DataFile:
+    """The file, or, where a log file was appended, the slice with it."""
+    path, size_bytes = stat.path or "", stat.file_size_bytes or 0
+    if (log := LogFile.parse(path, size_bytes)) is not None:
+        below = snapshot.group(stat.group)
+        assert below is not None, "a log file was appended to something"
+        return below._replace(logs=(*below.logs, log))
+    found = DataFile.parse(path, size_bytes)
     assert found is not None, "a file that was written has a path"
     return found
 

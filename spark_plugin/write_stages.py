@@ -436,7 +436,7 @@ def while_wanted(
             continue
         if stat.path:
             files.append(stat.path)
-            kind = MarkerKind.CREATE if stat.is_new_group else MarkerKind.MERGE
+            kind = MarkerKind.CREATE if stat.is_new_group or stat.log_files else MarkerKind.MERGE
             markers.append(layout.marker(context.instant, *layout.split_path(stat.path), kind.value))
         yield stat
     # No other attempt replaces a task in the driver, and its transaction ends after it.

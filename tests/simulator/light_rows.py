@@ -9,16 +9,18 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.table.base_files import Written
+from lakelock.table.changed_rows import Found
 from lakelock.table.key_search import buckets_of_keys
+from lakelock.table.log_writing import LogChanges, LogStamp
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.rewriting import Counts
 from tests.api import BucketIndex, DataFile, Stamp, Storage, TableProperties, TableSchema
-from tests.simulator.rows import Row, changes_of, merged, partition_of, rows_of
+from tests.simulator.rows import Row, changes_of, log_line, merged, partition_of, rows_of
 
 
 class Lines(tuple[Row, ...]):
@@ -80,6 +82,16 @@ class NewLines:
     def close(self) -> Written:
         self._output.write(json.dumps([row[1:] for row in self.content]).encode())
         return Written(self.rows, None)
+
+
+@dataclass(frozen=True)
+class Light(LogChanges):
+    """What a log file says."""
+
+    upserts: Any = None
+
+    def __post_init__(self) -> None:
+        """It says one thing of each key."""
 
 
 class LightKernels:
@@ -197,6 +209,23 @@ class LightKernels:
         file.add_new(added or Lines(), None)
         inserted, updated = len(changes.keys() - keys) + len(added or ()), sum(row.key in changes for row in kept)
         return Counts(file.rows, inserted, updated, len(stored) - len(kept))
+
+    def changed_in(
+        self, source: DataFile, storage: Storage, schema: TableSchema, stamp: Stamp, settings: WriteSettings, share: float, *,
+        upserts: Lines | None, delete_mask: Callable[[Row], bool] | None, ordering_field: str | None,
+    ) -> Found | None:  # fmt: skip
+        stored = _stored(storage, source)
+        gone = [row.key for row in stored if delete_mask is not None and delete_mask(row)]
+        changes = {row.key: row for row in upserts or ()}
+        changed = [changes[row.key].completed(row.left, row.right) for row in stored if row.key in changes]
+        named = [*gone, *(row.key for row in changed)]
+        keys = [row.key for row in stored]
+        if changes.keys() - set(keys) or any(keys.count(key) > 1 for key in named) or len(named) > max(1, share * len(keys)):
+            return None
+        return Found(Light(Lines(changed), tuple(gone)) if named else None)
+
+    def log(self, changes: Light, schema: TableSchema, table: str, stamp: LogStamp, settings: WriteSettings) -> bytes:
+        return log_line(changes.upserts, changes.deleted)
 
     def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
         output.write(source.read())

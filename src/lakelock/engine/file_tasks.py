@@ -26,6 +26,8 @@ from lakelock.storage import Storage
 from lakelock.table.base_files import Stamp, Written
 from lakelock.table.commit_metadata import NO_PREVIOUS, RuntimeStats, WriteStat
 from lakelock.table.index import file_id_without_bucket, new_file_id
+from lakelock.table.log_files import LogFile
+from lakelock.table.log_writing import LogChanges, LogStamp, log_stat
 from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import GeneratedKeys, Keyed
 from lakelock.table.restamp import CannotRestamp
@@ -119,6 +121,13 @@ def rewrite_group(
             f"{base.key} is not older than this transaction {context.instant}, and readers would keep showing it",
             hint="begin a new transaction",
         )
+    if own is None and content is None and added is None and _may_append(context, base):
+        found = kernels.changed_in(
+            base, storage, context.schema, context.stamp(file), context.settings.write, context.settings.write.append_below,
+            upserts=upserts, delete_mask=delete_mask, ordering_field=ordering,
+        )  # fmt: skip
+        if found is not None:
+            return None if found.changes is None else _appended(context, base, task, found.changes, storage, runtime, kernels)
     try:
         with announced_file(context, file, storage, runtime, base=made_from) as output:
             writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
@@ -134,6 +143,32 @@ def rewrite_group(
         return None  # the commit removes the marker, as it does those of other files that it does not count
     stat = _rewritten(made_from, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
     return replace(stat, recorded=_recorded(context, written))
+
+
+MOST_LOGS, MOST_LOG_SHARE, FEW_LOG_BYTES = 10, 0.3, 1 << 18
+"""A file group with so many log files is written anew, and so is one whose log files have grown beyond this share of its base
+file, and beyond these bytes."""
+
+
+def _may_append(context: WriteContext, base: DataFile) -> bool:
+    """Whether a write may append a log file to a file group: readers have few of them to merge then."""
+    if not (context.properties.is_merge_on_read and context.settings.write.append_below and base.token):
+        return False
+    most_bytes = max(FEW_LOG_BYTES, MOST_LOG_SHARE * base.size_bytes)
+    return len(base.logs) < MOST_LOGS and sum(log.size_bytes for log in base.logs) <= most_bytes
+
+
+def _appended(
+    context: WriteContext, base: DataFile, task: TaskToken, changes: LogChanges, storage: Storage, runtime: Runtime,
+    kernels: Kernels,
+) -> WriteStat:  # fmt: skip
+    """Append a log file to the file group of `base`."""
+    stamp, began_s = LogStamp(context.instant, base.group, str(task)), runtime.monotonic_s()
+    with announced_file(context, stamp.file, storage, runtime) as output:
+        output.write(kernels.log(changes, context.schema, context.properties.name, stamp, context.settings.write))
+        size_bytes = output.tell()
+    took_ms = round((runtime.monotonic_s() - began_s) * 1000)
+    return replace(log_stat(changes, stamp, size_bytes), runtime=RuntimeStats(upsert_ms=took_ms))
 
 
 class _Unchanged(Exception):
@@ -293,7 +328,7 @@ def _rewritten(base: DataFile | None, file: DataFile, counts: Counts, size_bytes
 @contextmanager
 def announced_file(
     context: WriteContext,
-    file: DataFile,
+    file: DataFile | LogFile,
     storage: Storage,
     runtime: Runtime,
     *,

@@ -242,6 +242,13 @@ class WriteSettings(Section):
     row_group_rows: int = setting(250_000, "Rows of a Parquet row group", unit="rows", at_least=1, at_most=10_000_000)
     batch_rows: int = constant(65_536, "Rows that a task works on at once", at_least=1, at_most=1_000_000)
     compression: Literal["zstd", "snappy", "gzip", "lz4", "none"] = setting("zstd", "Parquet compression")
+    append_below: float = setting(
+        0.3,
+        "On a merge-on-read table a write that changes at most this share of a file group's rows appends a log file to it; a "
+        "greater change makes a new base file, and so does 0",
+        at_least=0,
+        at_most=1,
+    )
     bloom_entries: int = constant(
         1_000, "Number of record keys that the bloom filter of a file always has room for", at_least=1, at_most=100_000_000
     )

@@ -21,9 +21,11 @@ import pyarrow.compute as pc
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp, Written, sequence_numbers
+from lakelock.table.changed_rows import Collector, DoesNotFit, Found
 from lakelock.table.index import BucketIndex
 from lakelock.table.io import TableIO
 from lakelock.table.key_search import by_bucket, tag
+from lakelock.table.log_writing import LogChanges, LogStamp, log_bytes
 from lakelock.table.merged_slices import open_slice
 from lakelock.table.partitions import PartitionValues, partition_paths
 from lakelock.table.properties import TableProperties
@@ -70,7 +72,7 @@ def keys_among(keys: pa.Array | pa.ChunkedArray) -> DeleteMask:
 
 def rewrite(
     base: BaseFile,
-    writer: BaseFileWriter,
+    writer: BaseFileWriter | Collector,
     schema: TableSchema,
     *,
     upserts: Keyed | Placed | None = None,
@@ -123,7 +125,7 @@ def _rows_within_batch(upserts: Keyed | Placed | None) -> int:
 class _Changes:
     """The upserts of one file that are still to be written."""
 
-    def __init__(self, upserts: Keyed, writer: BaseFileWriter, ordering_field: str | None) -> None:
+    def __init__(self, upserts: Keyed, writer: BaseFileWriter | Collector, ordering_field: str | None) -> None:
         self._rows = upserts.rows.combine_chunks()
         self._keys = upserts.keys.combine_chunks()
         self._writer, self._ordering_field = writer, ordering_field
@@ -167,7 +169,7 @@ class _Changes:
 class _PlacedChanges:
     """The new values of one file, and how far its rows were read."""
 
-    def __init__(self, placed: Placed, writer: BaseFileWriter) -> None:
+    def __init__(self, placed: Placed, writer: BaseFileWriter | Collector) -> None:
         self._rows, self._positions = placed.rows.combine_chunks(), placed.positions
         self._writer, self._at = writer, 0
         self.updated = 0
@@ -185,7 +187,7 @@ class _PlacedChanges:
         return _replaced(kept, at, self._rows, np.arange(first, last), self._writer)
 
 
-def _replaced(batch: pa.Table, at: Any, rows: pa.Table, source: Any, writer: BaseFileWriter) -> pa.Table:
+def _replaced(batch: pa.Table, at: Any, rows: pa.Table, source: Any, writer: BaseFileWriter | Collector) -> pa.Table:
     """`batch` (three stamp columns first) with the values of `rows` at `source` in its rows `at`."""
     mask = np.zeros(batch.num_rows, np.bool_)
     mask[at] = True
@@ -363,6 +365,17 @@ class Kernels(Protocol):
         """Fill a `new_file` with the rows of the file slice `source`, changed; see `lakelock.table.rewriting.rewrite`."""
         ...
 
+    def changed_in(
+        self, source: DataFile, storage: Storage, schema: TableSchema, stamp: Stamp, settings: WriteSettings, share: float, *,
+        upserts: KeyedRows | None, delete_mask: DeleteMask | None, ordering_field: str | None,
+    ) -> Found | None:  # fmt: skip
+        """What a rewrite of a file slice would change; None if that is more than a share of its rows, or not for a log file."""
+        ...
+
+    def log(self, changes: Any, schema: TableSchema, table: str, stamp: LogStamp, settings: WriteSettings) -> bytes:
+        """A log file with what `changed_in` has found."""
+        ...
+
     def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
         """Copy a base file for another instant; `CannotRestamp` if it has to be written again."""
         ...
@@ -495,6 +508,22 @@ class ArrowKernels:
             return rewrite(
                 stored, file, schema, upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering_field
             )
+
+    def changed_in(
+        self, source: DataFile, storage: Storage, schema: TableSchema, stamp: Stamp, settings: WriteSettings, share: float, *,
+        upserts: Keyed | Placed | None, delete_mask: DeleteMask | None, ordering_field: str | None,
+    ) -> Found | None:  # fmt: skip
+        with BaseFile(open_slice(source, storage, schema), source.key) as stored:
+            collector = Collector(schema, stamp, settings, int(share * stored.rows))
+            mask = None if delete_mask is None else collector.noting(delete_mask)
+            try:
+                rewrite(stored, collector, schema, upserts=upserts, delete_mask=mask, ordering_field=ordering_field)
+                return collector.found()
+            except DoesNotFit:
+                return None
+
+    def log(self, changes: LogChanges, schema: TableSchema, table: str, stamp: LogStamp, settings: WriteSettings) -> bytes:
+        return log_bytes(changes, schema, table, stamp, settings.compression)
 
     def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
         restamp(source, output, old, new)

@@ -340,7 +340,7 @@ class RollbackPlan:
         requests = [
             {
                 "partitionPath": partition,
-                "fileId": name.partition("_")[0],
+                "fileId": name.removeprefix(".").partition("_")[0],
                 "latestBaseInstant": self.target_instant,
                 "filesToBeDeleted": [_plain_path(self.root, partition, name)],
                 "logBlocksToBeDeleted": {},

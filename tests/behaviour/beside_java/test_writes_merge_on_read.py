@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,7 +16,7 @@ from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
 import lakelock
 from lakelock.errors import ConflictError, InputError, TableError
 from lakelock.markers.leftovers import is_data_file_of
-from lakelock.settings import ArchiveSettings, CleanSettings, Settings
+from lakelock.settings import ArchiveSettings, CleanSettings, Settings, WriteSettings
 from lakelock.table.index import parsed_index
 from lakelock.table.log_files import LogFile
 from lakelock.table.properties import MERGE_ON_READ, read_properties
@@ -213,6 +214,90 @@ def test_optimize_joins_what_log_files_say(engine: ArrowEngine, storage: Storage
     engine.optimize()
     assert content(engine.read()) == {"a": 1, "b": 0}
     assert engine.coordinator.shown().logged == ()
+
+
+def many(count: int, value: int = 0) -> pa.Table:
+    return rows(*((f"k{number:04}", value) for number in range(count)))
+
+
+def logs_of(engine: ArrowEngine) -> int:
+    return sum(len(slice_.logs) for slice_ in engine.coordinator.shown().logged)
+
+
+@pytest.mark.parametrize(
+    ("write", "changed"),
+    [
+        (lambda e: e.upsert(many(3, 7)), {"k0000": 7, "k0001": 7, "k0002": 7}),
+        (lambda e: e.update({"v": pc.add(pc.field("v"), 7)}, pc.field("id") < "k0002"), {"k0000": 7, "k0001": 7}),
+        (lambda e: e.delete(pc.field("id") == "k0001"), {"k0001": None}),
+        (lambda e: e.delete(many(2)), {"k0000": None, "k0001": None}),
+    ],
+)
+def test_a_small_change_is_appended_to_its_file_group(engine: ArrowEngine, storage: Storage, write, changed) -> None:
+    engine.insert(many(100))
+    done = write(engine)
+    assert (done.rows_updated + done.rows_deleted, logs_of(engine)) == (len(changed), 1)
+    expected = {f"k{number:04}": changed.get(f"k{number:04}", 0) for number in range(100)}
+    assert content(engine.read()) == {key: value for key, value in expected.items() if value is not None}
+    assert leftovers(storage) == []
+
+
+@pytest.mark.parametrize(
+    ("settings", "write"),
+    [
+        ({}, lambda e: e.upsert(many(31, 7))),
+        ({"append_below": 0.0}, lambda e: e.upsert(many(1, 7))),
+        ({}, lambda e: e.update({"v": pc.add(pc.field("v"), 1)})),
+    ],
+)
+def test_a_great_change_makes_a_new_base_file(storage: Storage, settings, write) -> None:
+    engine = ArrowEngine(writer(storage, replace(QUICK, write=WriteSettings(**settings))))
+    engine.insert(many(100))
+    write(engine)
+    assert logs_of(engine) == 0 and len(logs_in(storage)) == 0
+
+
+def test_a_group_whose_key_stands_twice_is_rewritten(engine: ArrowEngine, storage: Storage) -> None:
+    """Readers would apply a log file to one of the rows."""
+    engine.insert(pa.concat_tables([many(100), many(1)]))
+    engine.delete(many(1))
+    assert logs_of(engine) == 0 and len(content(engine.read())) == 99
+
+
+def test_many_log_files_are_taken_up_by_a_new_base_file(engine: ArrowEngine) -> None:
+    engine.insert(many(1000))
+    counts = []
+    for number in range(12):
+        engine.upsert(rows((f"k{number:04}", 1)))
+        counts.append(logs_of(engine))
+    assert counts == [*range(1, 11), 0, 1]
+    assert sum(content(engine.read()).values()) == 12
+
+
+def test_rows_of_a_file_group_may_be_changed_again_in_one_transaction(engine: ArrowEngine, storage: Storage) -> None:
+    engine.insert(many(100))
+
+    def twice(tx):
+        engine.upsert_in(tx, rows(("k0001", 1)), end=lambda stats, schema=None: tx.wrote(stats))
+        assert content(engine.read_files(tx.current().files, COLUMNS))["k0001"] == 1
+        return engine.upsert_in(tx, rows(("k0002", 2)))
+
+    engine.run(twice)
+    found = content(engine.read())
+    assert (found["k0001"], found["k0002"], len(found)) == (1, 2, 100)
+    assert leftovers(storage) == [] and len(logs_in(storage)) == logs_of(engine)
+
+
+def test_a_hundred_rows_of_twenty_groups_write_kilobytes(tmp_path) -> None:
+    storage = MemoryStorage()
+    new_table(storage, table_type=MERGE_ON_READ)
+    engine = ArrowEngine(writer(storage))
+    months = [f"{number:02}" for number in range(20)]
+    ids = [f"k{number}" for number in range(1000)]
+    engine.insert(pa.table([ids * 20, [0] * 20_000, [month for month in months for _ in ids]], schema=SCHEMA))
+    done = engine.upsert(pa.table([ids[:5] * 20, [1] * 100, [month for month in months for _ in range(5)]], schema=SCHEMA))
+    (entry,) = engine.coordinator.history(1)
+    assert done.rows_updated == 100 and entry.files == 20 and entry.size_bytes < 250_000
 
 
 SWEEP = Settings(

@@ -59,7 +59,7 @@ BUGS_OF_COMMITS = (
         "if properties.is_merge_on_read and timeline.newest_completion >= instant:",
         "if False:",
         among=APPENDING,
-        seed=51,
+        seed=3080,
     ),
     Planted(
         "log files that touch nothing",

@@ -17,6 +17,7 @@ from tests.spark.sparks import since_spark_4
 
 from lakelock.errors import ConflictError, TableError
 from lakelock.spark_plugin import LakeTable
+from lakelock.table.log_files import LogFile
 
 COLUMNS = pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())])
 Rows = dict[str, int]
@@ -123,3 +124,35 @@ def test_what_does_not_know_log_files_yet_is_refused_by_name(spark: SparkSession
     for call in refused:
         with pytest.raises(TableError, match="merge-on-read"):
             call()
+
+
+SMALL: dict[str, Callable[[LakeTable, DataFrame], object]] = {
+    "upsert": lambda t, two: t.upsert(two),
+    "update": lambda t, two: t.update({"v": "v + 1"}, "id IN ('k1', 'k2')"),
+    "merge": lambda t, two: (
+        t.merge(two, "target.id = source.id AND target.region = source.region")
+        .when_matched_update({"v": "target.v + source.v"})
+        .execute()
+    ),
+    "delete": lambda t, two: t.delete("id IN ('k1', 'k2')"),
+    "delete by keys": lambda t, two: t.delete(two),
+}
+
+
+@pytest.mark.usefixtures("both_ways")
+@pytest.mark.parametrize("write", but(SMALL, ["update"], SMALL))
+def test_small_changes_are_appended(spark: SparkSession, tmp_path: Path, write: str) -> None:
+    path = str(tmp_path / "t")
+    table = LakeTable.create(
+        spark, path, schema="id string, v bigint, region string", key="id", partition_by="region", table_type="MERGE_ON_READ"
+    )
+    table.insert(spark.createDataFrame([(f"k{number}", 0, "eu") for number in range(50)], table.schema).coalesce(1))
+    SMALL[write](table, spark.createDataFrame([("k1", 1, "eu"), ("k2", 1, "eu")], table.schema))
+    found = shown(table.read())
+    assert {key: found.get(key) for key in ("k0", "k1", "k2")} == {
+        "k0": 0,
+        **dict.fromkeys(("k1", "k2"), None if "delete" in write else 1),
+    }
+    assert len([file for file in Path(path).rglob(".*") if LogFile.parse(file.name)]) == 1
+    SMALL[write](table, spark.createDataFrame([("k2", 2, "eu")], table.schema))
+    assert len(shown(table.read())) == (48 if "delete" in write else 50)
