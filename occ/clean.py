@@ -493,7 +493,7 @@ def _complete_clean(table: OpenTable, instant: str, plan: CleanPlan, took_ms: in
             return
         metadata = KeptMetadata.look(table, table.properties())
         if metadata is not None:
-            metadata.clean(instant, plan.files)
+            metadata.clean(instant, plan.files, timeline)
         completion = later_than(table.runtime.now_ms(), timeline.newest_time)
         done = Instant(instant, Action.CLEAN.value, State.COMPLETED, completion)
         table.storage.put_if_absent(layout.timeline(done.file_name), CleanMetadata.of(instant, took_ms, plan).to_bytes())

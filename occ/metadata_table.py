@@ -6,8 +6,10 @@ the decision fixes, and whoever finishes a commit for another finishes this, too
 written: readers take a log file for a part of the newest base file before its completion, so that time must be later than
 everything on the timeline of the metadata table.
 
-Of the metadata table `files` is kept. Java's other partitions would hide rows if they were left as they are, so a table that
-has them is refused (`lakelock.table.eligibility`).
+`files`, `column_stats` and `partition_stats` are kept. Java's other partitions would hide rows if they were left as they are,
+so a table that has them is refused (`lakelock.table.eligibility`). Statistics come from the footers of the new files, so
+whoever finishes a commit makes the same. Those of a partition are joined with what the metadata table says of it. Where
+another engine has completed a delta commit in between, they are joined once more, under a time of their own.
 """
 
 from __future__ import annotations
@@ -16,70 +18,124 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
-from lakelock.errors import RolledBackError, TableError
+import pyarrow as pa
+
+from lakelock.errors import CorruptTableError, RolledBackError, StorageError, TableError
 from lakelock.events import EventKind
 from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.open_table import OpenTable
+from lakelock.storage import Listed, Storage
+from lakelock.storage.base import is_missing
 from lakelock.table import layout
 from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State, later_than
-from lakelock.table.metadata_records import FILES, Records, commit_records
-from lakelock.table.metadata_table import GroupLog, MetadataTable, group_logs, log_name, read_metadata_timeline, schemas_of
+from lakelock.table.metadata_records import COLUMN_STATS, FILES, KEPT, PARTITION_STATS, Record, Records, files_records
+from lakelock.table.metadata_stats import (
+    FileStats,
+    StatsIndex,
+    column_stats_key,
+    column_stats_records,
+    file_stats,
+    null_records,
+    partition_stats_key,
+    partition_stats_records,
+)
+from lakelock.table.metadata_table import (
+    GroupLog,
+    MetadataTable,
+    file_groups,
+    group_logs,
+    list_partition,
+    log_name,
+    read_metadata_timeline,
+    schemas_of,
+)
 from lakelock.table.properties import TableProperties
+from lakelock.table.schema import TableSchema
+from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 from lakelock.texts import command
 
 BOOTSTRAP = "00000000000000"
 """How the instants begin by which Java makes the metadata table from a listing."""
-_GROUPS = {FILES: ("files-0000-0",)}
-"""The file groups of each partition that is kept."""
+_FILES_GROUP = "files-0000-0"
 _OPERATION = "UPSERT_PREPPED"
 
 
 @dataclass(frozen=True)
 class KeptMetadata:
-    """The metadata table as it was found under the lock. `timeline` is its own."""
+    """The metadata table as it was found under the lock. `timeline` is its own; `listed` are the files of its statistics."""
 
     table: OpenTable
     timeline: Timeline
+    listed: Mapping[str, Sequence[Listed]]
+    index: StatsIndex | None
 
     @classmethod
     def look(cls, table: OpenTable, properties: TableProperties) -> KeptMetadata | None:
-        """The metadata table that the table's properties name; None if there is none. Hold the table's lock. One listing.
+        """The metadata table that the table's properties name; None if there is none. Hold the table's lock.
 
-        `TableError` if it is not there, or not as lakelock writes it.
+        A listing of its timeline and of its statistics, at once. `TableError` if it is not there, or not as lakelock writes it.
         """
-        if not properties.metadata_partitions:
+        kept = properties.metadata_partitions
+        if not kept:
             return None
-        if properties.metadata_partitions != (FILES,):
-            raise _unfit(table, f"its metadata table has {', '.join(properties.metadata_partitions)}, not only {FILES}")
-        timeline, stored = table.at_once(
-            partial(read_metadata_timeline, table.storage), partial(table.storage.get, _key(layout.PROPERTIES))
+        if FILES not in kept or not set(kept) <= set(KEPT):
+            raise _unfit(table, f"its metadata table has {', '.join(kept)}, not only {', '.join(KEPT)}")
+        storage, statistics = table.storage, [name for name in kept if name != FILES]
+        timeline, stored, definitions, *listings = table.at_once(
+            partial(read_metadata_timeline, storage),
+            partial(storage.get, _key(layout.PROPERTIES)),
+            partial(storage.get, layout.INDEX_DEFINITIONS) if statistics else lambda: None,
+            *(partial(list_partition, storage, name) for name in statistics),
         )
         if stored is None or not timeline.commits:
             raise _unfit(table, f"{layout.PROPERTIES} names a metadata table, and {layout.METADATA_TABLE} has none")
         version = TableProperties.parse(stored.data, _key(layout.PROPERTIES)).version
         if version != properties.version:
             raise _unfit(table, f"its metadata table has version {version}, and itself {properties.version}")
-        return cls(table, timeline)
+        index = None if definitions is None else StatsIndex.parse(definitions.data, layout.INDEX_DEFINITIONS)
+        if statistics and index is None:
+            raise _unfit(table, f"it has {', '.join(kept)}, and {layout.INDEX_DEFINITIONS} is not there")
+        if index is not None and index.nested:
+            raise _unfit(table, f"its metadata table has statistics of columns inside others: {', '.join(index.nested)}")
+        return cls(table, timeline, dict(zip(statistics, listings, strict=True)), index)
 
     def ensure_free(self, instant: str) -> None:
-        """`RolledBackError` if a compaction of the metadata table has this time: its clock was ahead, or stood still."""
-        if any(i.requested == instant and i.action != Action.DELTA_COMMIT for i in self.timeline.instants):
+        """`RolledBackError` if the metadata table has other things of this time: a clock was ahead, or stood still."""
+        at = (i for i in self.timeline.instants if i.requested == instant)
+        if any(i.action != Action.DELTA_COMMIT or i.is_completed for i in at):
             raise RolledBackError(
-                f"{instant}: another engine has compacted the metadata table at this very time",
+                f"{instant}: another engine has changed the metadata table at this very time",
                 hint="run the operation again",
                 instant=instant,
             )
 
     def commit(self, instant: str, metadata: CommitMetadata) -> None:
         """List the files of a commit that is decided and not visible yet. Idempotent. Hold the table's lock."""
-        self._append(instant, self._records_of(metadata), self.timeline)
+        at = max((i.completion or "" for i in self.timeline.commits if i.requested == instant), default="")
+        if not at:
+            self._append(instant, self._records_of(metadata))
+        elif any((i.completion or "") > at for i in self.timeline.commits if i.action == Action.DELTA_COMMIT):
+            # A finisher was killed before, and another engine has written bounds of partitions without these files since.
+            joined = {PARTITION_STATS: self._statistics(metadata).get(PARTITION_STATS, {})}
+            if joined[PARTITION_STATS]:
+                self._append(later_than(self.table.runtime.now_ms(), self.timeline.newest_time), joined)
 
-    def clean(self, instant: str, files: Mapping[str, Sequence[str]]) -> None:
+    def clean(self, instant: str, files: Mapping[str, Sequence[str]], data: Timeline) -> None:
         """Take the files out, by partition, that a clean has deleted; before it is completed. Hold the table's lock."""
-        self._append(instant, commit_records({}, files, _GROUPS), self.timeline)
+        records: dict[str, Records] = {FILES: files_records({}, files)}
+        if COLUMN_STATS in self.listed:
+            schema = _schema_of(read_commit(self.table.storage, data.commits[-1])) if data.commits else pa.schema([])
+            columns = {*self.index.of(schema), *self.index.columns} if self.index else ()
+            records[COLUMN_STATS] = {
+                column_stats_key(column, partition, name): None
+                for partition, names in files.items()
+                for name in names
+                for column in columns
+            }
+        self._append(instant, records)
 
     def withdraw(self, instant: str) -> None:
         """Take out what an instant listed that never will be visible, whoever did. Hold the table's lock.
@@ -90,7 +146,7 @@ class KeptMetadata:
         if not listed:
             return
         storage = self.table.storage
-        logs = [f"{partition}/{log_name(each, instant)}" for partition, groups in _GROUPS.items() for each in groups]
+        logs = [f"{partition}/{log_name(each, instant)}" for partition, groups in self._groups().items() for each in groups]
         for done in (i for i in listed if i.is_completed):
             key = _key(layout.timeline(done.file_name))
             stored = storage.get(key)
@@ -105,12 +161,12 @@ class KeptMetadata:
 
     def mended(self, data: Timeline) -> KeptMetadata:
         """This after what completed commits of the table should have listed, and did not, was appended late."""
-        timeline = self.timeline
+        now = self
         for commit in lacking(self.timeline, data):
-            timeline = self._append(commit.requested, self._records_of(read_commit(self.table.storage, commit)), timeline)
+            now = now._append(commit.requested, now._records_of(read_commit(self.table.storage, commit)))
             problem = f"the metadata table lacked {commit.requested}, so its readers missed rows; it has it now"
             self.table.emit(EventKind.ALERT, commit.requested, problem=problem)
-        return replace(self, timeline=timeline)
+        return now
 
     def _records_of(self, metadata: CommitMetadata) -> dict[str, Records]:
         """What a delta commit says of the files of a commit."""
@@ -118,28 +174,82 @@ class KeptMetadata:
             partition: {stat.path.rpartition("/")[2]: stat.file_size_bytes or 0 for stat in stats if stat.path}
             for partition, stats in metadata.write_stats.items()
         }
-        return commit_records(added, {}, _GROUPS)
+        return {FILES: files_records(added, {}), **self._statistics(metadata)}
 
-    def _append(self, instant: str, records: Mapping[str, Records], timeline: Timeline) -> Timeline:
-        """Write one delta commit, unless it is there; the timeline of the metadata table with it."""
+    def _statistics(self, metadata: CommitMetadata) -> dict[str, Records]:
+        """The records of the statistics that are kept, from the footers of the new files."""
+        if self.index is None:
+            return {}
+        schema = _schema_of(metadata)
+        columns = self.index.of(schema)
+        files = [stat for stat in metadata.stats if stat.path and DataFile.parse(stat.path) is not None]
+        found = self.table.io.gather([partial(self._file_stats, stat, columns, schema) for stat in files])
+        by_file: dict[str, Record] = {}
+        by_partition: dict[str, list[FileStats]] = {}
+        for stat, stats in zip(files, found, strict=True):
+            if stats is not None:
+                partition, name = layout.split_path(stat.path or "")
+                by_file |= column_stats_records(partition, name, stats, self.index.version)
+                by_partition.setdefault(partition, []).append(stats)
+        metadata_table, version = MetadataTable(self.table.io, self.timeline, Timeline.of([])), self.index.version
+        records: dict[str, dict[str, Record]] = {name: {} for name in (COLUMN_STATS, PARTITION_STATS) if name in self.listed}
+        added = [
+            column for column in columns if column not in (*self.index.columns, *self.table.observed.columns_in_statistics)
+        ]
+        for name, made in records.items() if added else ():
+            made |= null_records(name, added, metadata_table.records(name), schema, version)
+        if COLUMN_STATS in records:
+            records[COLUMN_STATS] |= by_file
+        if PARTITION_STATS in records:
+            keys = [partition_stats_key(column, partition) for partition in by_partition for column in columns]
+            known = metadata_table.newest(PARTITION_STATS, keys, self.listed[PARTITION_STATS])
+            for partition, each in by_partition.items():
+                records[PARTITION_STATS] |= partition_stats_records(partition, each, known, version)
+        return dict(records)
+
+    def _file_stats(self, stat: WriteStat, columns: Sequence[str], schema: pa.Schema) -> FileStats | None:
+        """The statistics of a new file; None if it is gone or damaged, so that nobody can read its rows either."""
+        path = stat.path or ""
+        try:
+            with self.table.storage.open_input(path, size_bytes=stat.file_size_bytes or 0) as source:
+                return file_stats(source, path, stat.partition_path or "", columns, schema)
+        except CorruptTableError as error:
+            self.table.emit(EventKind.ALERT, "", problem=f"no statistics for Hudi's metadata table: {error.message}")
+        except StorageError as error:
+            if not is_missing(error):
+                raise
+        return None
+
+    def _append(self, instant: str, records: Mapping[str, Records]) -> KeptMetadata:
+        """Write one delta commit, unless it is there; the metadata table with it."""
+        timeline, storage = self.timeline, self.table.storage
         if any(i.requested == instant and i.is_completed and i.action == Action.DELTA_COMMIT for i in timeline.instants):
-            return timeline
-        table = self.table
+            return self
         schema, table_schema = self._schemas()
-        logs = group_logs(instant, records, _GROUPS, schema)
-        put = table.storage.put_if_absent
+        logs = group_logs(instant, records, self._groups(), schema)
+        put = storage.put_if_absent
         begun = (_delta_commit(instant, state) for state in (State.REQUESTED, State.INFLIGHT))
         requested, inflight = (_key(layout.timeline(each.file_name)) for each in begun)
-        table.at_once(
-            partial(put, requested, b""), partial(put, inflight, b""), *(partial(put, _key(log.path), log.data) for log in logs)
-        )
+        put_logs = (partial(_put_log, storage, _key(log.path), log.data) for log in logs)
+        self.table.at_once(partial(put, requested, b""), partial(put, inflight, b""), *put_logs)
         reached(Step.METADATA_LOGGED)
         # Later than everything on its timeline: the log file goes on top of the base files that there are.
-        completion = later_than(table.runtime.now_ms(), max(timeline.newest_time, instant))
+        completion = later_than(self.table.runtime.now_ms(), max(timeline.newest_time, instant))
         done = _delta_commit(instant, State.COMPLETED, completion)
         put(_key(layout.timeline(done.file_name)), _commit_bytes(instant, logs, table_schema))
         reached(Step.METADATA_KEPT)
-        return Timeline.of([*timeline.instants, done], archived=timeline.has_archive)
+        added = {
+            name: [Listed(_key(log.path), len(log.data), 0) for log in logs if log.partition == name] for name in self.listed
+        }
+        return replace(
+            self,
+            timeline=Timeline.of([*timeline.instants, done], archived=timeline.has_archive),
+            listed={name: [*files, *added[name]] for name, files in self.listed.items()},
+        )
+
+    def _groups(self) -> dict[str, tuple[str, ...]]:
+        """The file groups of each partition that is kept; `files` has one."""
+        return {FILES: (_FILES_GROUP,), **{name: file_groups(name, files) for name, files in self.listed.items()}}
 
     def _schemas(self) -> tuple[str, str]:
         """The schema of records, with Hudi's own columns and without. Read again only if it was made anew."""
@@ -174,6 +284,20 @@ def _commit_bytes(instant: str, logs: Sequence[GroupLog], schema: str) -> bytes:
         )  # fmt: skip
         stats[log.partition] = (*stats.get(log.partition, ()), stat)
     return CommitMetadata(stats, _OPERATION, {"schema": schema}).to_bytes()
+
+
+def _put_log(storage: Storage, key: str, data: bytes) -> None:
+    """Put a log file. One that a killed writer left may have been joined with less than there is now."""
+    if storage.put_if_absent(key, data) is None:
+        stored = storage.get(key)
+        if stored is not None and stored.data != data:
+            storage.delete([key])
+            storage.put_if_absent(key, data)
+
+
+def _schema_of(metadata: CommitMetadata) -> pa.Schema:
+    """The columns of the table as of a commit."""
+    return TableSchema.of_commit(metadata.schema_json).arrow if metadata.schema_json else pa.schema([])
 
 
 def _delta_commit(instant: str, state: State, completion: str | None = None) -> Instant:

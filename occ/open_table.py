@@ -92,6 +92,8 @@ class Observations:
     """What writes of this process added to the table's columns: it knows these, whatever the table was when it was opened."""
     metadata_schemas: tuple[tuple[str, str], tuple[str, str]] | None = None
     """The schemas of the metadata table's records, and the first instant of the metadata table that has them."""
+    columns_in_statistics: set[str] = field(default_factory=set)
+    """Columns of which this process has put statistics into the metadata table."""
     void: set[str] = field(default_factory=set)
     """Instants that are decided and will never be visible: another engine rolled them back, or removed files of them."""
     swept_until_s: dict[str, float] = field(default_factory=dict)

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JJavaError
@@ -107,7 +108,26 @@ def listing(spark, command):
     return {"files": {name: size for name, size in found.items() if name.endswith(".parquet")}}
 
 
-COMMANDS = {"write": write, "read": read, "sql": sql, "listing": listing}
+def matches(spark, command):
+    """The keys of the rows that satisfy each condition; with `skipping` by the metadata table and its statistics."""
+    told = str(command["skipping"]).lower()
+    options = {"hoodie.metadata.enable": told, "hoodie.enable.data.skipping": told}
+
+    def rows():
+        return spark.read.format("hudi").options(**options).load(command["path"])
+
+    def satisfying(condition):
+        return sorted(str(row[0]) for row in (shared or rows()).where(condition).select(command["key"]).collect())
+
+    shared = None if command["skipping"] else rows().cache()
+    with ThreadPoolExecutor(4) as threads:
+        found = list(threads.map(satisfying, command["conditions"]))
+    if shared is not None:
+        shared.unpersist()
+    return {"found": found}
+
+
+COMMANDS = {"write": write, "read": read, "sql": sql, "listing": listing, "matches": matches}
 
 
 def told(error):

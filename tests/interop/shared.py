@@ -83,7 +83,6 @@ HIVE_STYLE = Layout("hive_style")
 
 # What the handbook asks of every Java writer, and nothing else.
 ASKED = {
-    "hoodie.metadata.index.column.stats.enable": "false",
     "hoodie.write.concurrency.mode": "OPTIMISTIC_CONCURRENCY_CONTROL",
     "hoodie.clean.failed.writes.policy": "LAZY",
     "hoodie.write.table.version": "9",
@@ -127,6 +126,8 @@ class Shared:
     name: str = field(default_factory=lambda: f"t{os.getpid()}_{next(_numbers)}")
     model: dict[Row, Row] = field(default_factory=dict)
     opened: list[Coordinator] = field(default_factory=list)
+    statistics: Mapping[str, str] = field(default_factory=lambda: {"hoodie.metadata.index.column.stats.enable": "false"})
+    """Whether Java makes statistics, its default. Off only to be quick: `test_metadata_statistics.py` is about them."""
 
     @property
     def path(self) -> str:
@@ -149,6 +150,7 @@ class Shared:
         """Options of one Java write; `more` replaces, with `__` for each dot."""
         told = dict(line.split("=", 1) for line in self.hudi_file.read_text().splitlines())
         told |= {"hoodie.table.name": self.name, "hoodie.datasource.write.operation": operation, **QUICK}
+        told |= self.statistics
         if told["hoodie.write.lock.provider"] == DYNAMODB:
             # Its last release on Maven Central is 0.15, which does not fit the classes of 1.2.
             told |= {"older.provider": DYNAMODB, "older.jars": str(HUDI_DYNAMODB.fetch())}

@@ -7,7 +7,7 @@ import os
 import queue
 import subprocess
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -118,6 +118,11 @@ class Witness:
         folder = self._folder / f"read-{next(self._numbers)}"
         self.send("read", path=path, to=str(folder), **what).result()
         return pq.read_table(folder)
+
+    def matches(self, path: str, key: str, conditions: Sequence[str], *, skipping: bool) -> dict[str, list[str]]:
+        """The keys of the rows that satisfy each condition, with data skipping by the metadata table or without."""
+        found = self.send("matches", path=path, key=key, conditions=list(conditions), skipping=skipping).result()["found"]
+        return dict(zip(conditions, found, strict=True))
 
     def sql(self, text: str) -> list[dict[str, Any]]:
         rows: list[dict[str, Any]] = self.send("sql", text=text).result()["rows"]

@@ -33,9 +33,11 @@ from lakelock.table.instants import Instant
 from lakelock.table.key_search import string_hashes
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
-from lakelock.table.metadata_records import FILES
+from lakelock.table.metadata_records import COLUMN_STATS, FILES, KEPT, PARTITION_STATS
+from lakelock.table.metadata_stats import StatsIndex, file_stats, missed
 from lakelock.table.metadata_table import MetadataTable
 from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot, read_replaced, read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.texts import counted
@@ -110,6 +112,8 @@ def _wrong(path: str, size: int, sizes: Mapping[str, int]) -> str:
 
 
 SHOWN_FILES = 5
+COMPARED_FILES = 200
+"""Of so many files, the newest, statistics are compared with the files' own."""
 MOST_UNCOMPACTED = 100
 """Delta commits of Hudi's metadata table from which on readers of it are noticeably slow; Java compacts after 10."""
 
@@ -142,10 +146,35 @@ def check_metadata_table(context: DoctorContext) -> Iterator[Check]:
     if table.uncompacted >= MOST_UNCOMPACTED:
         found = f"Hudi's metadata table was not compacted for {counted(table.uncompacted, 'commit')}: its readers get slower"
         yield Check("metadata", "warning", found, f"let a Java writer write once, which compacts it; or {drop}")
-    if not problems:
-        others = ", ".join(name for name in properties.metadata_partitions if name != FILES)
+    missed = [] if problems else list(_missed(context, table, properties.metadata_partitions))
+    for problem in missed[:SHOWN_FILES]:
+        yield Check("metadata", "failed", problem, drop)
+    if not problems and not missed:
+        others = ", ".join(name for name in properties.metadata_partitions if name not in KEPT)
         more = f"; not compared: {others}" if others else ""
         yield Check("metadata", "ok", f"Hudi's metadata table lists each of {counted(len(shown), 'file')}{more}")
+
+
+def _missed(context: DoctorContext, table: MetadataTable, partitions: Sequence[str]) -> Iterator[str]:
+    """The newest files of which Java's readers would miss rows by the statistics, as sentences."""
+    storage, data = context.storage, table.data
+    definitions = storage.get(layout.INDEX_DEFINITIONS)
+    if COLUMN_STATS not in partitions or definitions is None or not data.commits:
+        return
+    schema = TableSchema.of_commit(read_commit(storage, data.commits[-1]).schema_json or "").arrow
+    columns = StatsIndex.parse(definitions.data, layout.INDEX_DEFINITIONS).of(schema)
+    by_file = table.records(COLUMN_STATS)
+    by_partition = table.records(PARTITION_STATS) if PARTITION_STATS in partitions else {}
+    told = {str(record["ColumnStatsMetadata"][1]["columnName"]) for record in by_partition.values()}
+    newest = sorted(read_snapshot(table.io, data).files, key=lambda file: file.instant)[-COMPARED_FILES:]
+    for file in newest:
+        with storage.open_input(file.key) as source:
+            found = file_stats(source, file.key, file.partition, columns, schema)
+        if by_partition:  # of what no partition has statistics, readers skip nothing
+            found = {column: each for column, each in found.items() if column in told or each.nulls < each.values}
+        what = missed(file.partition, file.name, found, by_file, by_partition)
+        if what:
+            yield f"Java's readers miss rows of {file.key} by the metadata table's {what}"
 
 
 def _differs(key: str, told: Mapping[str, int], shown: Mapping[str, int]) -> str:

@@ -470,7 +470,7 @@ class BaseFile:
         except MemoryError:
             raise
         except (pa.ArrowException, LookupError, UnicodeError, OSError) as error:
-            if isinstance(error, OSError) and not _is_arrows(error):
+            if isinstance(error, OSError) and not is_arrows(error):
                 raise
             raise self._damaged(str(error)) from error
 
@@ -482,6 +482,6 @@ class BaseFile:
         )
 
 
-def _is_arrows(error: OSError) -> bool:
+def is_arrows(error: OSError) -> bool:
     """Whether Arrow raised it: an error of the file system has a number, and most have a class of their own."""
     return type(error) is OSError and error.errno in (None, errno.EINVAL)

@@ -37,7 +37,7 @@ VERSIONS = (8, 9)
 """Of Hudi 1.0, and of Hudi 1.1 and later. They differ in properties, not in the timeline or in files."""
 OLD_VERSION, OLD_LAYOUT = 6, 1
 """Of Hudi 0.14 and 0.15: read as `layout_one.storage` shows it."""
-NO_METADATA_TABLE, NO_INDEXES = "hoodie.metadata.enable=false", "hoodie.metadata.index.column.stats.enable=false"
+NO_METADATA_TABLE, NO_RECORD_INDEX = "hoodie.metadata.enable=false", "hoodie.metadata.record.index.enable=false"
 IN_UTC = "hoodie.table.timeline.timezone=UTC"
 
 
@@ -98,8 +98,8 @@ def advice(refusals: Sequence[Refusal]) -> str:
     if all(refusal.hint for refusal in refusals):
         return "; then ".join(dict.fromkeys(refusal.hint for refusal in refusals))
     if all(refusal.made_with for refusal in refusals):
-        # Of a new table Java's defaults would be the next reasons.
-        options = dict.fromkeys((NO_INDEXES, IN_UTC, *(refusal.made_with for refusal in refusals)))
+        # Of a new table Java's default would be the next reason.
+        options = dict.fromkeys((IN_UTC, *(refusal.made_with for refusal in refusals)))
         return f"copy its rows into a new table that Java makes with {', '.join(options)}"
     return ""
 
@@ -262,12 +262,12 @@ def _metadata_refusals(table: TableProperties) -> Iterator[Refusal]:
         yield Refusal(found, hint, NO_METADATA_TABLE)
     elif underway:
         found = f"a Hudi writer is building {', '.join(underway)} in its metadata table ({METADATA_INFLIGHT})"
-        yield Refusal(found, f"let that writer end; or {drop}", NO_INDEXES)
+        yield Refusal(found, f"let that writer end; or {drop}", NO_RECORD_INDEX)
     elif unkept:
         # A Java writer that is under way fails if they go meanwhile, so lakelock does not remove them by itself.
         found = f"its metadata table has indexes that lakelock does not keep: {', '.join(unkept)} ({METADATA_PARTITIONS})"
-        hint = f"run `lakelock adopt --remove-indexes` while no writer runs, and set {NO_INDEXES} in every Hudi writer"
-        yield Refusal(found, hint, NO_INDEXES)
+        hint = f"run `lakelock adopt --remove-indexes` while no writer runs, and set {NO_RECORD_INDEX} in every Hudi writer"
+        yield Refusal(found, hint, NO_RECORD_INDEX)
     elif table.metadata_partitions and FILES not in table.metadata_partitions:
         yield Refusal(f"its metadata table has no partition `{FILES}` ({METADATA_PARTITIONS})", drop, NO_METADATA_TABLE)
 

@@ -24,7 +24,7 @@ Records = Mapping[str, Record | None]
 
 FILES, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX = "files", "column_stats", "partition_stats", "record_index"
 """Partitions of the metadata table."""
-KEPT = (FILES,)
+KEPT = (FILES, COLUMN_STATS, PARTITION_STATS)
 """Partitions that lakelock keeps true; the others would hide rows."""
 ALL_PARTITIONS = "__all_partitions__"
 """The key in `files` of the record that names the table's partitions."""
@@ -47,7 +47,11 @@ class RecordSchema:
     @classmethod
     def of(cls, text: str, source: str) -> RecordSchema:
         """The schema in a text; `CorruptTableError` that names `source` for one to decode nothing with."""
-        return _schema(text, source)
+        try:
+            return _schema(text)
+        except CorruptTableError:
+            checked_schema(text, source)  # raises the same, and names the source
+            raise
 
     def decoded(self, data: bytes, source: str) -> Record:
         """The record in these bytes; records inside it are pairs of their type's name and their fields.
@@ -75,8 +79,8 @@ class RecordSchema:
 
 
 @lru_cache(maxsize=8)
-def _schema(text: str, source: str) -> RecordSchema:
-    return RecordSchema(text, checked_schema(text, source)[1])
+def _schema(text: str) -> RecordSchema:
+    return RecordSchema(text, checked_schema(text, "")[1])
 
 
 def file_group_of(key: str, count: int) -> int:
@@ -97,14 +101,6 @@ def files_records(added: Mapping[str, Mapping[str, int]], removed: Mapping[str, 
         records[partition or NOT_PARTITIONED] = _record(_FILES_OF_PARTITION, files)
     records[ALL_PARTITIONS] = _record(_ALL_PARTITIONS, {p or NOT_PARTITIONED: _file(0) for p in sorted(added)})
     return records
-
-
-def commit_records(
-    added: Mapping[str, Mapping[str, int]], removed: Mapping[str, Iterable[str]], kept: Iterable[str]
-) -> dict[str, Records]:
-    """What one delta commit says in each of the `kept` partitions of the metadata table; files as for `files_records`."""
-    found: dict[str, Records] = {FILES: files_records(added, removed)}
-    return {partition: found[partition] for partition in kept}
 
 
 def _record(kind: int, files: Mapping[str, Record]) -> Record:
@@ -133,6 +129,12 @@ def joined(partition: str, earlier: Record | None, later: Record) -> Record:
     Elsewhere the later record counts.
     """
     return later if earlier is None else _JOINED.get(partition, _later)(earlier, later)
+
+
+def settles(partition: str, later: Record) -> bool:
+    """Whether nothing that is earlier counts beside a record."""
+    stats = later["ColumnStatsMetadata"] if partition == PARTITION_STATS else None
+    return partition != FILES and (stats is None or bool(stats[1]["isTightBound"] or stats[1]["isDeleted"]))
 
 
 def _later(_: Record, later: Record) -> Record:

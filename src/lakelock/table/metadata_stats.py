@@ -29,6 +29,7 @@ import pyarrow.parquet as pq
 
 from lakelock.errors import CorruptTableError
 from lakelock.parsing import JsonObject
+from lakelock.table.base_files import is_arrows
 from lakelock.table.metadata_records import COLUMN_STATS, NOT_PARTITIONED, PARTITION_STATS, Record
 from lakelock.table.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
 from lakelock.table.statistics import LONGEST_TEXT, at_least, at_most
@@ -105,9 +106,10 @@ class StatsIndex:
             return kind is not None
         return kind.scale <= _SCALE_1 and kind.precision - kind.scale <= _DIGITS_1 - _SCALE_1
 
-    def unknown(self, schema: pa.Schema) -> tuple[str, ...]:
+    @property
+    def nested(self) -> tuple[str, ...]:
         """The columns that it names and that lakelock has no statistics of: those inside others."""
-        return tuple(name for name in self.columns if "." in name and name.partition(".")[0] in schema.names)
+        return tuple(name for name in self.columns if "." in name)
 
 
 def _is_bytes(arrow: pa.DataType) -> bool:
@@ -160,6 +162,11 @@ class ColumnStats:
             self.stored_bytes + other.stored_bytes, self.plain_bytes + other.plain_bytes,
         )  # fmt: skip
 
+    def covers(self, found: ColumnStats) -> bool:
+        """Whether readers that go by this miss nothing of what has the stats `found`."""
+        both = self.joined(found)
+        return (both.low, both.high) == (self.low, self.high) and (found.nulls == 0 or self.nulls > 0)
+
     def _grown(self, to: ValueType) -> ColumnStats:
         """With bounds of a wider type."""
         if to.ordinal in (_FLOAT, _DOUBLE):
@@ -204,12 +211,16 @@ def file_stats(source: IO[bytes], name: str, partition: str, columns: Iterable[s
     """Statistics of these columns in a Parquet file: from its footer, and from values where the footer has no bounds.
 
     `schema` is that of the table; a column that the file lacks is null in all its rows.
-    `CorruptTableError` that names the file if it is missing or damaged.
+    `CorruptTableError` that names the file if it is damaged; errors of the storage and the machine pass.
     """
     try:
         with pq.ParquetFile(source) as file:
             return _Footer(file, partition).stats(columns, schema)
+    except MemoryError:
+        raise
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
+        if isinstance(error, OSError) and not is_arrows(error):
+            raise
         raise CorruptTableError(f"the base file {name} cannot be read: {error}", file=name) from error
 
 
@@ -282,15 +293,16 @@ def _not_less(value: bytes) -> bytes:
 
 
 def _float_bounds(values: pa.ChunkedArray) -> tuple[Any, Any]:
-    """NaN is greater than any number. Java passes over a NaN, and over the rows with it, unless a bound is one."""
+    """Parquet passes over NaN when it takes bounds."""
     nan = pc.is_nan(values)
     found = pc.min_max(values.filter(pc.invert(nan))).as_py()
     if pc.any(nan).as_py():
-        return _LEAST_WITH_NAN, _GREATEST_WITH_NAN
+        return NAN_BOUNDS
     return found["min"], found["max"]
 
 
-_LEAST_WITH_NAN, _GREATEST_WITH_NAN = -math.inf, math.inf
+NAN_BOUNDS = (-math.inf, math.inf)
+"""Of a column with a NaN. If a bound is NaN itself, Java finds no row."""
 
 
 def column_stats_records(partition: str, name: str, stats: FileStats, version: int) -> dict[str, Record]:
@@ -390,6 +402,49 @@ def _unwrapped(wrapped: tuple[str, Record] | None, kind: ValueType) -> Any:
     if isinstance(value, Decimal):
         return int(value.scaleb(_SCALE_1, _EXACT))
     return int.from_bytes(value, "big", signed=True) if kind.ordinal == _DECIMAL else value
+
+
+def null_records(
+    kind: str, columns: Iterable[str], records: Mapping[str, Record], schema: pa.Schema, version: int
+) -> dict[str, Record]:
+    """The records of these columns that files or partitions lack, given all that there are, by key: null in all their rows.
+
+    Where a file or partition has records of other columns only, readers that look for nulls in this one skip it.
+    """
+    made = {}
+    kinds = {column: value_type(schema.field(column).type) for column in columns}
+    for key, record in records.items():
+        name, known = record["ColumnStatsMetadata"][1], stats_in(record)
+        if known is None or name["columnName"] != RECORD_KEY:
+            continue
+        for column, arrow in kinds.items():
+            own = _hashed(column) + key[len(_hashed(RECORD_KEY)) :]
+            if own not in records and arrow is not None:
+                made[own] = _record(
+                    kind, name["fileName"], column, ColumnStats(arrow, values=known.values, nulls=known.values), version
+                )
+    return made
+
+
+def missed(
+    partition: str, name: str, found: FileStats, by_file: Mapping[str, Record], by_partition: Mapping[str, Record]
+) -> str:
+    """What readers that go by these records would miss of a file with the stats `found`; empty if they miss nothing.
+
+    A file without records is read, and a column without one is taken for null. `by_partition` is empty where there is no
+    `partition_stats`.
+    """
+    own = {column: by_file.get(column_stats_key(column, partition, name)) for column in found}
+    for column, record in own.items() if any(own.values()) else ():
+        known = record and stats_in(record)
+        if not (known.covers(found[column]) if known else found[column].nulls == found[column].values):
+            return f"{COLUMN_STATS} of {column}"
+    for column, stats in found.items() if by_partition else ():
+        record = by_partition.get(partition_stats_key(column, partition))
+        known = record and stats_in(record)
+        if not known or not known.covers(stats):
+            return f"{PARTITION_STATS} of {column}"
+    return ""
 
 
 def column_stats_key(column: str, partition: str, name: str) -> str:

@@ -2,27 +2,27 @@
 
 It is a merge-on-read table in `.hoodie/metadata` with a timeline of its own. A delta commit of it counts if it is completed
 there and the instant of the same time is not pending in the table's own timeline. A log file belongs to the newest base
-file whose instant is before the log file's completion. Delta commits name their log files, so none has to be listed; those
-that Java has moved to the archive are older than the newest base files.
+file whose instant is before the log file's completion. Delta commits that Java has moved to the archive are older than the
+newest base files.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial, reduce
 from typing import NamedTuple
 
 from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError
-from lakelock.storage import Storage
+from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.hfile import SCHEMA_INFO, hfile_bytes, read_hfile
+from lakelock.table.hfile import SCHEMA_INFO, Entry, hfile_bytes, read_hfile
 from lakelock.table.instants import Action, Instant, parse_instant
 from lakelock.table.io import TableIO
 from lakelock.table.layout import checked_file_name, checked_partition
-from lakelock.table.log_files import BlockHeader, BlockKind, LogFile, block_bytes, blocks_of, deletes_in
+from lakelock.table.log_files import BlockHeader, BlockKind, LogFile, block_bytes, blocks_of, deletes_bytes, deletes_in
 from lakelock.table.metadata_records import (
     ALL_PARTITIONS,
     FILES,
@@ -33,11 +33,14 @@ from lakelock.table.metadata_records import (
     file_group_of,
     files_in,
     joined,
+    settles,
 )
 from lakelock.table.timeline import Timeline
 
 _BASE_FILE = ".hfile"
 _TOKEN = "0-0-0"
+READ_BACK = 4
+"""On the way back to what counts so many times as many log files are read at once with each step, from one on."""
 
 
 class _Log(NamedTuple):
@@ -47,6 +50,13 @@ class _Log(NamedTuple):
     file: LogFile
 
 
+class _Slices(NamedTuple):
+    """The newest files of a partition: instant and key of the base file of each file group, and log files in order."""
+
+    bases: Mapping[str, tuple[str, str]]
+    logs: Sequence[_Log]
+
+
 @dataclass(frozen=True)
 class MetadataTable:
     """The metadata table at one look. `timeline` is its own, `data` that of the table, which was listed before."""
@@ -54,7 +64,6 @@ class MetadataTable:
     io: TableIO
     timeline: Timeline
     data: Timeline
-    _commits: dict[str, CommitMetadata] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @classmethod
     def look(cls, io: TableIO, data: Timeline) -> MetadataTable:
@@ -91,13 +100,11 @@ class MetadataTable:
 
     def records(self, name: str) -> dict[str, Record]:
         """The records of one of its partitions, by key. Lists it, and reads its newest base files and their log files."""
-        bases = self._base_files(name)
-        logs = [log for log in self._logs(name) if log.completion > bases.get(log.file.file_id, ("", ""))[0]]
-        reads = [*(partial(_base_records, self.io.storage, key) for _, key in bases.values())]
+        slices = self._slices(list_partition(self.io.storage, name))
         found: dict[str, Record] = {}
-        for records in self.io.gather(reads):
+        for records in self.io.gather([partial(_base_records, self.io.storage, key, None) for _, key in slices.bases.values()]):
             found.update(records)
-        changes = self.io.gather([partial(_log_records, self.io.storage, log.file.key) for log in sorted(logs)])
+        changes = self.io.gather([partial(_log_records, self.io.storage, log.file.key, None) for log in slices.logs])
         for change in (change for file in changes for change in file):
             key, record = change
             if record is None:
@@ -106,25 +113,71 @@ class MetadataTable:
                 found[key] = joined(name, found.get(key), record)
         return found
 
-    def _base_files(self, name: str) -> dict[str, tuple[str, str]]:
-        """The instant and the key of each file group's newest base file that is completed."""
-        newest: dict[str, tuple[str, str]] = {}
-        for listed in self.io.storage.list(f"{layout.METADATA_TABLE}/{name}"):
-            parts = listed.key.rpartition("/")[2].removesuffix(_BASE_FILE).split("_")
-            if listed.key.endswith(_BASE_FILE) and len(parts) == 3 and self.timeline.is_visible(parts[2]):
-                newest[parts[0]] = max(newest.get(parts[0], ("", "")), (parts[2], listed.key))
-        return newest
+    def newest(self, name: str, keys: Collection[str], listed: Sequence[Listed]) -> dict[str, Record]:
+        """The records of these keys in a partition that was `listed`. Reads back from its newest log files, and stops where
+        nothing older counts.
+        """
+        slices, later = self._slices(listed), {key: list[Record]() for key in keys}
+        unsettled = set(keys)
+        logs, count = list(slices.logs), 1
+        while unsettled and logs:
+            part, logs, count = logs[-count:], logs[:-count], count * READ_BACK
+            files = self.io.gather([partial(_log_records, self.io.storage, log.file.key, unsettled) for log in part])
+            for key, record in (change for file in reversed(files) for change in reversed(file)):
+                if key in unsettled:
+                    if record is not None:
+                        later[key].append(record)
+                    if record is None or settles(name, record):
+                        unsettled.discard(key)
+        if unsettled:
+            for base in self.io.gather(
+                [partial(_base_records, self.io.storage, key, unsettled) for _, key in slices.bases.values()]
+            ):
+                for key, record in base.items():
+                    later[key].append(record)
+        return {key: reduce(partial(joined, name), reversed(records)) for key, records in later.items() if records}
 
-    def _logs(self, name: str) -> Iterator[_Log]:
-        """The log files of a partition that count, whichever base file they belong to."""
-        counting = self.counting
-        new = [instant for instant in counting if instant.requested not in self._commits]
-        self._commits.update(self.io.gather([partial(_commit, self.io.storage, instant) for instant in new]))
-        for instant in counting:
-            for stat in self._commits[instant.requested].write_stats.get(name, ()):
-                file = LogFile.parse(f"{layout.METADATA_TABLE}/{stat.path}")
-                if file is not None:
-                    yield _Log(instant.completion or "", file)
+    def _slices(self, listed: Iterable[Listed]) -> _Slices:
+        """The newest base files of a partition, and the log files that belong to them, in order."""
+        bases: dict[str, tuple[str, str]] = {}
+        files = []
+        for item in listed:
+            parts = _base_parts(item.key)
+            file = LogFile.parse(item.key)
+            if file is not None:
+                files.append(file)
+            elif parts is not None and self.timeline.is_visible(parts[2]):
+                bases[parts[0]] = max(bases.get(parts[0], ("", "")), (parts[2], item.key))
+        completions = {instant.requested: instant.completion or "" for instant in self.counting}
+        logs = (_Log(completions[file.instant], file) for file in files if file.instant in completions)
+        return _Slices(bases, sorted(log for log in logs if log.completion > bases.get(log.file.file_id, ("", ""))[0]))
+
+
+def _base_parts(key: str) -> list[str] | None:
+    """File group, write token and instant in the name of a base file."""
+    parts = key.rpartition("/")[2].removesuffix(_BASE_FILE).split("_")
+    return parts if key.endswith(_BASE_FILE) and len(parts) == 3 else None
+
+
+def list_partition(storage: Storage, name: str) -> list[Listed]:
+    """The files of a partition of the metadata table. One listing."""
+    return list(storage.list(f"{layout.METADATA_TABLE}/{name}"))
+
+
+def file_groups(name: str, listed: Iterable[Listed]) -> tuple[str, ...]:
+    """The file groups of a partition that was listed, in their order: each has a file from the beginning.
+
+    `CorruptTableError` if their numbers have a gap: then nobody knows which group a key is in.
+    """
+    logs = (LogFile.parse(item.key) for item in listed)
+    bases = (_base_parts(item.key) for item in listed)
+    found = sorted({*(log.file_id for log in logs if log), *(parts[0] for parts in bases if parts)})
+    numbers = [group.split("-")[-2:-1] for group in found]
+    if not found or numbers != [[f"{number:04d}"] for number in range(len(found))]:
+        raise CorruptTableError(
+            f"the metadata table's partition {name} has the file groups {', '.join(found) or 'none'}", file=name
+        )
+    return tuple(found)
 
 
 def read_metadata_timeline(storage: Storage) -> Timeline:
@@ -193,9 +246,12 @@ def group_logs(instant: str, records: Mapping[str, Records], groups: Mapping[str
         for number, file_id in enumerate(groups[partition]):
             mine = {key: each for key, each in changes.items() if file_group_of(key, len(groups[partition])) == number}
             entries = sorted((key.encode(), schema.encoded(each)) for key, each in mine.items() if each is not None)
+            gone = [key for key, each in mine.items() if each is None]
+            data = block_bytes(BlockKind.DELETE, header, deletes_bytes(gone, partition)) if gone else b""
             if entries:
                 content = hfile_bytes(entries, {SCHEMA_INFO: text.encode()}, created_ms=parse_instant(instant))
-                data = block_bytes(BlockKind.HFILE, header, content)
+                data += block_bytes(BlockKind.HFILE, header, content)
+            if data:
                 logs.append(GroupLog(partition, file_id, log_name(file_id, instant), len(entries), data))
     return logs
 
@@ -211,14 +267,20 @@ def _commit(storage: Storage, instant: Instant) -> tuple[str, CommitMetadata]:
     return instant.requested, CommitMetadata.from_bytes(_read(storage, key), key)
 
 
-def _base_records(storage: Storage, key: str) -> Mapping[str, Record]:
+def _base_records(storage: Storage, key: str, wanted: Collection[str] | None) -> Mapping[str, Record]:
+    """The records in a base file, of all keys or of the wanted ones."""
     found = read_hfile(_read(storage, key), key)
     schema = RecordSchema.of(_text(found.info.get(SCHEMA_INFO, b""), key), key)
-    return {_text(name, key): schema.decoded(value, key) for name, value in found.entries}
+    return {name: schema.decoded(value, key) for name, value in _entries(found.entries, key, wanted)}
 
 
-def _log_records(storage: Storage, key: str) -> list[tuple[str, Record | None]]:
-    """The changes in a log file in their order; None for a record that is deleted."""
+def _entries(entries: Iterable[Entry], source: str, wanted: Collection[str] | None) -> Iterator[tuple[str, bytes]]:
+    named = ((_text(key, source), value) for key, value in entries)
+    return (entry for entry in named if wanted is None or entry[0] in wanted)
+
+
+def _log_records(storage: Storage, key: str, wanted: Collection[str] | None) -> list[tuple[str, Record | None]]:
+    """The changes in a log file in their order, of all keys or of the wanted ones; None for a record that is deleted."""
     found: list[tuple[str, Record | None]] = []
     data = _read(storage, key)
     with io.BytesIO(data) as file:
@@ -228,7 +290,7 @@ def _log_records(storage: Storage, key: str) -> list[tuple[str, Record | None]]:
             elif block.kind is BlockKind.HFILE:
                 schema = RecordSchema.of(block.header.get(BlockHeader.SCHEMA, ""), block.source)
                 entries = read_hfile(block.content, block.source).entries
-                found.extend((_text(name, key), schema.decoded(value, block.source)) for name, value in entries)
+                found.extend((name, schema.decoded(value, block.source)) for name, value in _entries(entries, key, wanted))
             else:
                 raise CorruptTableError(f"{block.source} is a block of {block.kind.name}, not of a metadata table", file=key)
     return found

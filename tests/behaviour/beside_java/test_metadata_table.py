@@ -43,7 +43,7 @@ def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
 
 
 def kept(name: str, folder: Path) -> Path:
-    """A table of Java whose metadata table has `files` only."""
+    """A table of Java whose metadata table has no record index."""
     table = unpack(name, folder)
     assert run("adopt", str(table), "--remove-indexes", "--yes").code == 0
     return table
@@ -82,7 +82,8 @@ def is_true(table: Path) -> None:
     found = [check for check in run("doctor", str(table), "--json", *ALONE).json["checks"] if check["name"] == "metadata"]
     assert [check["status"] for check in found] == ["ok"], found
     assert "not compared" not in found[0]["found"]
-    assert sorted(path.name for path in (table / ".hoodie/metadata").iterdir()) == [".hoodie", "files"]
+    there = sorted(path.name for path in (table / ".hoodie/metadata").iterdir())
+    assert there == [".hoodie", "column_stats", "files", "partition_stats"]
 
 
 def changed(table: Path, *keys: str, v: int = 1) -> pa.Table:

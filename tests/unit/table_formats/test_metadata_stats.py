@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import errno
 import io
 import json
 import math
@@ -26,8 +27,10 @@ from lakelock.table.metadata_stats import (
     FileStats,
     StatsIndex,
     ValueType,
+    column_stats_key,
     column_stats_records,
     file_stats,
+    null_records,
     partition_stats_key,
     partition_stats_records,
     stats_in,
@@ -36,6 +39,7 @@ from lakelock.table.metadata_stats import (
 )
 from lakelock.table.metadata_table import MetadataTable
 from lakelock.table.record_keys import record_keys
+from lakelock.table.schema import RECORD_KEY
 
 MADE = ("java12_metadata", "java10_metadata")
 NAME = "11111111-2222-3333-4444-555555555555-0_7-8-9_20260307135800817.parquet"
@@ -185,6 +189,15 @@ def test_a_damaged_file_is_named() -> None:
             file_stats(io.BytesIO(data), "some file", "", ["c"], pa.schema([("c", pa.int64())]))
 
 
+def test_an_error_of_the_machine_is_none_of_the_file() -> None:
+    class Failing(io.BytesIO):
+        def read(self, size: int | None = -1) -> bytes:
+            raise OSError(errno.EIO, "the disk failed")
+
+    with pytest.raises(OSError, match="the disk failed"):
+        file_stats(Failing(b"PAR1" * 9), "some file", "", ["c"], pa.schema([("c", pa.int64())]))
+
+
 def joined(*stats: ColumnStats, version: int = 2) -> ColumnStats:
     """What the record of a partition says after commits with a file each."""
     known: dict[str, Record] = {}
@@ -234,6 +247,19 @@ def test_rows_that_lack_an_added_column_count_as_null_in_it() -> None:
     assert found == ColumnStats(INT, 7, 8, 7, 5)
 
 
+def test_a_column_that_was_added_is_null_in_files_and_partitions_from_before() -> None:
+    stats = {RECORD_KEY: ColumnStats(ValueType(7), "a", "b", 5), "c": ColumnStats(INT, 1, 2, 5)}
+    schema = pa.schema([("c", pa.int32()), ("added", pa.int32())])
+    null = ColumnStats(INT, None, None, 5, 5)
+    by_partition = partition_stats_records("p", [stats], {}, 2)
+    made = null_records(PARTITION_STATS, ["added"], by_partition, schema, 2)
+    assert [stats_in(record) for record in made.values()] == [null] and set(made) == {partition_stats_key("added", "p")}
+    by_file = column_stats_records("p", NAME, stats, 2)
+    made = null_records(COLUMN_STATS, ["added"], by_file, schema, 2)
+    assert [stats_in(record) for record in made.values()] == [null] and set(made) == {column_stats_key("added", "p", NAME)}
+    assert null_records(COLUMN_STATS, ["added"], by_file | made, schema, 2) == {}
+
+
 def test_a_partition_whose_record_marks_a_removal_begins_anew() -> None:
     ((key, record),) = partition_stats_records("p", [{"c": ColumnStats(INT, 1, 2, 5)}], {}, 2).items()
     name, stats = record["ColumnStatsMetadata"]
@@ -273,8 +299,7 @@ def test_version_1_indexes_no_decimals_with_many_digits_and_some_writers_leave_o
 
 
 def test_columns_inside_others_are_named_as_not_indexed_by_lakelock() -> None:
-    schema = pa.schema([("s", pa.struct([("x", pa.int64())])), ("c", pa.int64())])
-    assert definition(["c", "s.x"]).unknown(schema) == ("s.x",)
+    assert definition(["c", "s.x"]).nested == ("s.x",)
 
 
 @pytest.mark.parametrize(

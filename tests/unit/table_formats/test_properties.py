@@ -185,10 +185,7 @@ def test_differences_ignore_what_means_the_same_and_what_is_not_hudis() -> None:
 
 
 READ = "it can be read meanwhile"
-NEW = (
-    "copy its rows into a new table that Java makes with hoodie.metadata.index.column.stats.enable=false, "
-    "hoodie.table.timeline.timezone=UTC"
-)
+NEW = "copy its rows into a new table that Java makes with hoodie.table.timeline.timezone=UTC"
 UPGRADE = "let a Hudi 1.1 or 1.2 writer upgrade it, with hoodie.write.table.version=9"
 BUCKETS = {"index__type": "BUCKET", "bucket__index__num__buckets": "8"}
 REFUSED_TO_WRITE = [
@@ -198,13 +195,13 @@ REFUSED_TO_WRITE = [
         NEW,
     ),
     (
-        {"table__metadata__partitions": "column_stats,files"},
-        "does not keep: column_stats",
+        {"table__metadata__partitions": "files,record_index"},
+        "does not keep: record_index",
         "run `lakelock adopt --remove-indexes`",
     ),
     (
         {"table__metadata__partitions": "files,column_stats,secondary_index_v,bloom_filters"},
-        "does not keep: column_stats, secondary_index_v, bloom_filters",
+        "does not keep: secondary_index_v, bloom_filters",
         "run `lakelock adopt --remove-indexes`",
     ),
     (
@@ -280,15 +277,15 @@ def test_a_table_that_cannot_be_read_says_why(changes: dict[str, str], reason: s
 
 
 def test_every_reason_is_named_at_once_and_the_advice_helps_against_all_of_them() -> None:
-    java_default = {"table__metadata__partitions": "column_stats", "table__timeline__timezone": "LOCAL"}
+    java_default = {"table__metadata__partitions": "files,record_index", "table__timeline__timezone": "LOCAL"}
     with pytest.raises(TableError) as caught:
         check_writable(table(**java_default))
     assert caught.value.message == (
         "lakelock does not write the table t, for 2 reasons:\n"
-        "  1. its metadata table has indexes that lakelock does not keep: column_stats (hoodie.table.metadata.partitions)\n"
+        "  1. its metadata table has indexes that lakelock does not keep: record_index (hoodie.table.metadata.partitions)\n"
         "  2. its instant times are in the zone LOCAL of their writers, not in UTC"
     )
-    assert caught.value.hint == f"{NEW}; {READ}"
+    assert caught.value.hint == f"{NEW}, hoodie.metadata.record.index.enable=false; {READ}"
     every = {key: value for changes, _, _ in (*REFUSED_TO_WRITE, *REFUSED_AT_ALL) for key, value in changes.items()}
     reasons = why_not_writable(table(**every))
     assert set(why_not_readable(table(**every))) < set(reasons) and len(reasons) >= 15
@@ -302,7 +299,7 @@ def test_nothing_is_advised_where_one_of_the_reasons_cannot_be_helped() -> None:
 
 def test_two_reasons_that_one_step_each_mends_are_mended_one_after_the_other() -> None:
     with pytest.raises(TableError) as caught:
-        check_writable(table(table__version="6", timeline__layout__version="1", table__metadata__partitions="column_stats"))
+        check_writable(table(table__version="6", timeline__layout__version="1", table__metadata__partitions="record_index"))
     first, second = caught.value.hint.split("; then ")
     assert first.startswith("let a Hudi") and second.startswith("run `lakelock adopt --remove-indexes`")
 
