@@ -65,8 +65,8 @@ BENCHMARKS = (
     ),
     Benchmark(
         "growth", "Time of a one-row insert as the table's history grows; what a column costs in a wide table; delta-rs",
-        "{ratio:.2f} on this disk, {ratio_distant:.2f} with 20 ms a request; a column {ratio_by_column:.2f}",
-        "--commits 300 --columns 1000",
+        "{disk_ratio:.2f} on this disk, {distant_ratio:.2f} with 30 ms a request; a column {ratio_by_column:.2f}",
+        "--commits 300 --distant-commits 150 --columns 1000",
     ),
     Benchmark(
         "requests", "Storage requests of a transaction that writes one file, at 10 and at 2,000 earlier commits",

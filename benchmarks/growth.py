@@ -1,11 +1,11 @@
-"""What a one-row insert costs as a table's history grows: checkpoints and upkeep on, one process, no Spark.
+"""What a one-row insert costs as a table's history grows: default settings, one process, no Spark.
 
-`python -m benchmarks.growth [--commits 10000] [--partitions 12] [--delay-ms 20] [--columns 3000] [--json]`. At 10 commits, at
-each power of ten and at the end, the median of 21 commits is taken twice: on this disk, and with each storage request
-`--delay-ms` longer, as on an object store. Commits that run upkeep or write a checkpoint are among them; what these cost is in
-the mean of the last hundred. Settings are the defaults. With `pip install deltalake`, delta-rs makes the same commits beside
-it. Target: at the end a commit takes at most 1.3 times as long as at ten. Then one row is inserted, updated, read and fed from
-tables of some and of many columns. Target: at most twice as long for each column.
+`python -m benchmarks.growth [--commits 10000] [--distant-commits 3000] [--partitions 12] [--delay-ms 30] [--columns 3000]
+[--json]`. Rows are inserted one by one into a table on this disk, and into one each of whose storage requests takes
+`--delay-ms` longer, as on an object store. The median of commits 20 to 120 is compared with that of the last hundred. Commits
+that run upkeep or write a checkpoint are among them; what these cost is in the mean. With `pip install deltalake`, delta-rs
+makes the same commits beside it. Target: at the end a commit takes at most 1.3 times as long. Then one row is inserted,
+updated, read and fed from tables of some and of many columns. Target: at most twice as long for each column.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from statistics import mean, median
 from typing import TypeVar
 
 import pyarrow as pa
-from tests.faulty_storage import Wrapped
+from tests.faulty_storage import BATCH, Wrapped
 
 from benchmarks.measuring import arguments, scratch, show, timed, verdict
 from lakelock.clock import SystemRuntime
@@ -27,8 +27,9 @@ from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import create_table
 from lakelock.settings import Settings
-from lakelock.storage import Storage
+from lakelock.storage import Listed, Storage
 from lakelock.storage.location import StorageLocation
+from lakelock.storage.memory import MemoryStorage
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 
@@ -36,7 +37,7 @@ T = TypeVar("T")
 
 TARGET = 1.3
 AROUND = 21
-LAST = 100
+FIRST, LAST = slice(20, 120), 100
 FEW_COLUMNS, COLUMNS_TARGET = 500, 2.0
 DELTA_UP_TO = 1_000
 """More commits take delta-rs many minutes."""
@@ -44,13 +45,21 @@ SCHEMA = pa.schema([("id", pa.int64()), ("part", pa.int32()), ("value", pa.strin
 
 
 class Distant(Wrapped):
-    """Storage each of whose requests takes `delay_s` longer."""
+    """Storage each of whose requests takes `delay_s` longer; a listing is a request for each thousand names."""
 
-    delay_s = 0.0
+    def __init__(self, inner: Storage, delay_s: float) -> None:
+        super().__init__(inner)
+        self._delay_s = delay_s
 
     def carry(self, op: str, key: str, request: Callable[[], T], *, weight: int = 1) -> T:
-        time.sleep(self.delay_s * weight)
+        time.sleep(self._delay_s * weight)
         return request()
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
+        for number, item in enumerate(super().list(prefix, start_after=start_after)):
+            if number and number % BATCH == 0:
+                time.sleep(self._delay_s)
+            yield item
 
 
 def row(number: int, partitions: int) -> pa.Table:
@@ -63,36 +72,24 @@ def opened(location: StorageLocation, storage: Storage) -> Iterator[ArrowEngine]
         yield ArrowEngine(coordinator)
 
 
-def lakelock(folder: str, marks: list[int], partitions: int, delay_s: float) -> dict[str, object]:
+def lakelock(folder: str, name: str, commits: int, partitions: int, delay_s: float = 0.0) -> dict[str, object]:
+    """So many commits; the figures are called `name`."""
     location = StorageLocation.of(folder)
     schema = TableSchema.from_arrow(SCHEMA).to_avro_json("growth")
-    create_table(location.open(), TableProperties.new("growth", ["id"], ["part"], create_schema=schema), SystemRuntime())
-    storage, numbers = Distant(location.open()), count(1)
-    found: dict[str, object] = {}
-    times: list[float] = []
+    storage = Distant(MemoryStorage(name=name), delay_s) if delay_s else location.open()
+    create_table(storage, TableProperties.new("growth", ["id"], ["part"], create_schema=schema), SystemRuntime())
     with opened(location, storage) as engine:
-
-        def insert() -> float:
-            number = next(numbers)
-            times.append(timed(lambda: engine.insert(row(number, partitions))))
-            return times[-1]
-
-        for mark in marks:
-            while len(times) < mark - AROUND // 2:
-                insert()
-            last = times[-LAST:]
-            for name, pause_s in (("", 0.0), ("_distant", delay_s)):
-                storage.delay_s = pause_s
-                found[f"commit_ms_at_{mark}{name}"] = 1000 * median(insert() for _ in range(AROUND))
-            storage.delay_s = 0.0
-    found[f"mean_ms_of_the_last_{LAST}_with_upkeep"] = 1000 * mean(last)
-    for name in ("", "_distant"):
-        first, end = (found[f"commit_ms_at_{mark}{name}"] for mark in (marks[0], marks[-1]))
-        assert isinstance(first, float) and isinstance(end, float)
-        ratio = end / first
-        found[f"ratio{name}"] = ratio
-        found[f"target{name}"] = f"at most {TARGET}: {verdict(ratio, TARGET)}"
-    return found
+        times = [1000 * timed(partial(engine.insert, row(number, partitions))) for number in range(commits)]
+    first, last = times[FIRST], times[-LAST:]
+    ratio = median(last) / median(first)
+    return {
+        f"{name}_commits": commits,
+        f"{name}_ms_of_commits_{FIRST.start}_to_{FIRST.stop}": median(first),
+        f"{name}_ms_of_the_last_{LAST}": median(last),
+        f"{name}_mean_ms_of_the_last_{LAST}_with_upkeep": mean(last),
+        f"{name}_ratio": ratio,
+        f"{name}_target": f"at most {TARGET}: {verdict(ratio, TARGET)}",
+    }
 
 
 def delta(folder: str, marks: list[int], partitions: int) -> dict[str, object]:
@@ -144,12 +141,13 @@ def by_columns(folder: str, columns: int) -> dict[str, object]:
 
 
 def main() -> None:
-    given = arguments(__doc__, commits=10_000, partitions=12, delay_ms=20, columns=3000)
-    marks = [10**power for power in range(1, 10) if 10**power < given.commits] + [given.commits]
+    given = arguments(__doc__, commits=10_000, distant_commits=3_000, partitions=12, delay_ms=30, columns=3000)
+    marks = [10**power for power in range(1, 10) if 10**power <= min(given.commits, DELTA_UP_TO)]
     with scratch() as folder:
-        show(lakelock(f"{folder}/table", marks, given.partitions, given.delay_ms / 1000), given.json)
+        show(lakelock(f"{folder}/near", "disk", given.commits, given.partitions), given.json)
+        show(lakelock(f"{folder}/far", "distant", given.distant_commits, given.partitions, given.delay_ms / 1000), given.json)
         show(by_columns(f"{folder}/columns", given.columns), given.json)
-        show(delta(f"{folder}/delta", [mark for mark in marks if mark <= DELTA_UP_TO], given.partitions), given.json)
+        show(delta(f"{folder}/delta", marks, given.partitions), given.json)
 
 
 if __name__ == "__main__":

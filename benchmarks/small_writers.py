@@ -56,8 +56,7 @@ class Field:
 
     def engine(self) -> ArrowEngine:
         """A table object that knows as little as one in a new process."""
-        storage = Distant(self.store)
-        storage.delay_s = self._delay_s
+        storage = Distant(self.store, self._delay_s)
         location = StorageLocation(self.store.uri)
         return ArrowEngine(Coordinator.open(location, Settings(), application="benchmark", storage=storage))
 

@@ -207,7 +207,7 @@ def _begun(
         announced = Announced(first_file(new_group, instant), table.runtime.monotonic_s())
         requests = announcements(table.storage, announced.file, MarkerKind.CREATE, with_partition=True)
     try:
-        timeline: Timeline = table.at_once(table.recent_timeline, put, *requests)[0]
+        timeline: Timeline = table.at_once(table.timeline, put, *requests)[0]
         if has_decided and not timeline.commits:
             timeline = table.ensure_timeline_is_whole(timeline)
     except BaseException as error:

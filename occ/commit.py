@@ -191,7 +191,7 @@ class Commit:
         """What a look asks for, the numbers of new decisions last."""
         table = self._table
         numbers = partial(table.log.numbers, self._baseline.first)
-        return table.recent_timeline, partial(current_properties, table), table.log.read_boundary, numbers
+        return table.timeline, partial(current_properties, table), table.log.read_boundary, numbers
 
     def _look_beside(self, held: HeldLock) -> LockedState:
         """The look that was made while the lock was taken if it counts, else one that is made now."""
@@ -206,9 +206,9 @@ class Commit:
         table, first = self._table, self._baseline.first
         properties_now = partial(current_properties, table)
         if ahead is None:
-            timeline, properties = table.at_once(table.recent_timeline, properties_now)
+            timeline, properties = table.at_once(table.timeline, properties_now)
             return timeline, properties, table.log.look(after=first, newest=None)
-        timeline, properties, boundary = table.at_once(table.recent_timeline, properties_now, table.log.read_boundary)
+        timeline, properties, boundary = table.at_once(table.timeline, properties_now, table.log.read_boundary)
         if self._nothing_since(ahead, timeline):
             return timeline, properties, table.log.look(after=first, newest=None, listed=ahead, judged_by=boundary)
         return timeline, properties, table.log.look(after=first, newest=None)

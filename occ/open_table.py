@@ -7,7 +7,7 @@ requests that went out while it was taken, and those that go on while it is give
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, TypeVar, overload
@@ -81,8 +81,6 @@ class Observations:
     """The newest commit that the timeline has shown, `""` if there was none yet; None before the first look."""
     opened_as: TableProperties | None = None
     """What the table said of itself when it was opened."""
-    timeline_files: int = 0
-    """How many files the newest listing of the timeline showed."""
     name: str = ""
     """The name in the catalog under which this process registered the table, besides that of the settings."""
     rollback_targets: dict[str, str] = field(default_factory=dict)
@@ -209,36 +207,33 @@ class OpenTable:
         return FileIndex(self.io, self.settings, self.log, lambda text: self.emit(EventKind.ALERT, problem=text))
 
     def timeline(self) -> Timeline:
-        """The timeline as it is now: one listing. `TableError` if the table is gone, or another one is in its place.
+        """The timeline as it is now: by what is new on it where that suffices, else one listing. `TableError` if the table is
+        gone, or another one is in its place.
 
         What was committed when this process looked before must be there, or in the archive. Only if it is not shown, or nothing
         is, more is asked.
         """
+        return self._timeline_now()[0]
+
+    def _timeline_now(self) -> tuple[Timeline, bool]:
+        """The timeline as it is now, and whether it is of one moment."""
         known = self.observed.newest_commit
-        timeline = self._listed_timeline()
+        if known:
+            with suppress(CorruptTableError), damage_of_table(self.storage.uri):
+                look = self._followed.look()
+                is_of_one_moment = look is not None and self._followed.is_of_one_moment(look)
+                if look is not None and look.has_commit(known) and (is_of_one_moment or self._is_whole(look)):
+                    self.observed.time_seen(look.newest_time)
+                    self.observed.newest_commit = look.commits[-1].requested
+                    return look, is_of_one_moment
+        timeline, is_long = self._listed_timeline()
         if not timeline.instants:
             self.ensure_as_opened(self.properties(), strictly=True)
-            timeline = self.ensure_timeline_is_whole(timeline)
+            timeline, is_long = self.ensure_timeline_is_whole(timeline), False
         if known and timeline.state_of(known) is not State.COMPLETED:
             self._ensure_same_table(timeline, known)
         self.observed.newest_commit = timeline.commits[-1].requested if timeline.commits else ""
-        return timeline
-
-    def recent_timeline(self) -> Timeline:
-        """The timeline as it is now, as `timeline` gives it, from what is new on it where that suffices. It misses nothing."""
-        known = self.observed.newest_commit
-        try:
-            with damage_of_table(self.storage.uri):
-                timeline = self._followed.look()
-        except CorruptTableError:
-            timeline = None
-        if timeline is None or not known or not timeline.has_commit(known):
-            return self.timeline()
-        if not self._followed.is_of_one_moment(timeline) and not self._is_whole(timeline):
-            return self.timeline()
-        self.observed.time_seen(timeline.newest_time)
-        self.observed.newest_commit = timeline.commits[-1].requested
-        return timeline
+        return timeline, not is_long
 
     @cached_property
     def _followed(self) -> FollowedTimeline:
@@ -277,7 +272,7 @@ class OpenTable:
         if not decided:
             return timeline
         # What is in the log by now was begun, and so was on the timeline, before it is listed again.
-        timeline = self._listed_timeline()
+        timeline, _ = self._listed_timeline()
         lost = [instant for instant in decided if timeline.state_of(instant) is None]
         if lost and not (timeline.commits or timeline.rollbacks or timeline.has_archive):
             raise TableError(
@@ -312,8 +307,8 @@ class OpenTable:
             hint="open it again. A stream needs a new checkpoint, too",
         )
 
-    def _listed_timeline(self) -> Timeline:
-        """One listing.
+    def _listed_timeline(self) -> tuple[Timeline, bool]:
+        """One listing, and whether it is so long that it may not be of one moment.
 
         Java creates a file of the timeline on a disk before it writes to it, so one that looks torn is looked at again.
         A listing of several answers may miss what an archiver removed in between: the oldest instants go first, so it is whole
@@ -330,12 +325,12 @@ class OpenTable:
                     raise
                 self.runtime.sleep(TORN_WAIT_S)
                 continue
-            if len(listed) <= self.settings.listing.at_once or self._is_whole(timeline):
+            is_long = len(listed) > self.settings.listing.at_once
+            if not is_long or self._is_whole(timeline):
                 break
         self._followed.listed(mark, listed, timeline)
         self.observed.time_seen(timeline.newest_time)
-        self.observed.timeline_files = len(listed)
-        return timeline
+        return timeline, is_long
 
     def _is_whole(self, timeline: Timeline) -> bool:
         """Whether nothing was archived while the timeline was listed: names of the archive come last in a listing.
@@ -356,14 +351,12 @@ class OpenTable:
         A transaction does not need this: the log says what is committed, and the transaction is judged against what it missed.
         """
         if self.observed.newest_commit:
-            timeline = self.timeline()
+            timeline, is_of_one_moment = self._timeline_now()
         else:
             # Nothing that was seen before tells this table from another one.
-            timeline, now = self.at_once(self.timeline, self.properties)
+            (timeline, is_of_one_moment), now = self.at_once(self._timeline_now, self.properties)
             self.ensure_as_opened(now, strictly=True)
-        if self.observed.timeline_files <= self.settings.listing.at_once:
-            return timeline
-        return self.timeline().up_to(timeline)
+        return timeline if is_of_one_moment else self.timeline().up_to(timeline)
 
     def shown_now(self) -> tuple[Snapshot, Timeline]:
         """The file slices visible now, and the timeline that shows them."""

@@ -81,6 +81,6 @@ def test_a_text_that_is_no_moment_is_refused(engine: ArrowEngine, text: str) -> 
 def test_a_time_is_taken_where_an_instant_is(engine: ArrowEngine) -> None:
     done = engine.insert(rows(("a", 1, "1")))
     engine.insert(rows(("b", 2, "1")))
-    assert engine.read("2999-01-01 00:00").num_rows == 2
+    assert engine.read("1999-01-01 00:00").num_rows == 0
     assert engine.read(done.instant).num_rows == 1
     assert engine.changes("1999-01-01").num_rows == 2

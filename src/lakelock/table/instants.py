@@ -106,7 +106,7 @@ class Instant:
         return f"{self.action} {self.requested} ({self.state})"
 
 
-@lru_cache(maxsize=4_096)
+@lru_cache(maxsize=65_536)  # the names of an hour of commits, one after the other
 def parse_file_name(name: str) -> Instant | None:
     """The instant that a timeline file stands for, None for a file that is none (Hudi skips those too)."""
     match = _FILE_NAME(name)

@@ -18,6 +18,7 @@ from lakelock.table import layout
 from lakelock.table.history_files import HistoryFile
 from lakelock.table.instants import WRITES, Action, Instant, State, completes_as, parse_file_name
 
+_FOLDER = layout.TIMELINE + "/"
 _HISTORY = layout.HISTORY + "/"
 
 
@@ -311,10 +312,9 @@ def _saved(instants: Iterable[Instant]) -> frozenset[str]:
     return frozenset(i.requested for i in instants if i.action == Action.SAVEPOINT and i.is_completed)
 
 
-@lru_cache(maxsize=4_096)
 def _instant_at(key: str) -> Instant | None:
-    folder, _, name = key.rpartition("/")
-    return parse_file_name(name) if folder == layout.TIMELINE else None
+    name = key[len(_FOLDER) :]
+    return parse_file_name(name) if key.startswith(_FOLDER) and "/" not in name else None
 
 
 def _completed_earlier(instant: Instant, known: Instant) -> bool:

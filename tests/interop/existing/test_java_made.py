@@ -132,7 +132,6 @@ def follow(share: Share, table: Shared, hint: str) -> None:
         {"hoodie.table.timeline.timezone": "LOCAL"},
         {"hoodie.populate.meta.fields": "false"},
         {"hoodie.table.cdc.enabled": "true"},
-        {"hoodie.datasource.write.table.type": "MERGE_ON_READ"},
         {"hoodie.datasource.write.drop.partition.columns": "true"},
         {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"},
     ],
