@@ -65,10 +65,14 @@ TIDY: dict[str, object] = {
 }  # fmt: skip
 
 
+METADATA_STEPS = ("metadata-logged", "metadata-kept")
+"""Of tables with Hudi's metadata table: `tests/behaviour/beside_java/test_metadata_table.py`."""
+
+
 def test_every_named_step_has_a_process_that_is_killed_there():
     steps = {
         *COMMIT_STEPS, *ROLLBACK_STEPS, *COLLECT_STEPS, *FINISH_STEPS, *UPKEEP_STEPS, *SAVEPOINT_STEPS, *REDO_STEPS,
-        *RESERVING_STEPS, *test_several_tables.STEPS, *test_several_tables.FINISH_STEPS,
+        *RESERVING_STEPS, *test_several_tables.STEPS, *test_several_tables.FINISH_STEPS, *METADATA_STEPS,
     }  # fmt: skip
     assert {name.partition(":")[0] for name in steps} == {step.value for step in Step}
 

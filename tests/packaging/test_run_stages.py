@@ -56,7 +56,7 @@ class Project:
             self.add(f"{name}/test_{name}_passes.py", PASSES)
         self.add("integration/test_lock_matrix.py", PASSES)
         self.add("integration/matrix.py", "import sys\nprint('matrix of', *sys.argv[1:])\n")
-        for name in ("__init__.py", "conftest.py", "sampling.py"):
+        for name in ("__init__.py", "conftest.py", "given_servers.py", "sampling.py"):
             shutil.copy(ROOT / "tests" / name, folder / "tests" / name)
 
     def add(self, path: str, text: str) -> None:

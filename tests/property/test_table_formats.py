@@ -212,7 +212,7 @@ def histories(draw: st.DrawFn) -> History:
         for at in draw(st.lists(st.sampled_from(few), unique=True))
     ]
     groups = st.sampled_from(["", "p"]), st.sampled_from(["a", "b"])
-    file = st.builds(DataFile, *groups, st.just("0-0-0"), st.sampled_from(few), st.just(1))
+    file = st.builds(DataFile, *groups, st.just("0-0-0"), st.sampled_from(few), st.just(1), st.just(()))
     replaced = st.dictionaries(st.sampled_from([FileGroupId("p", "a"), FileGroupId("", "b")]), st.sampled_from(few))
     return found, draw(st.lists(file, unique=True)), draw(replaced)
 

@@ -43,7 +43,7 @@ def table(spark: SparkSession, path: str) -> LakeTable:
     ],
 )
 def test_a_type_that_cannot_hold_the_tables_values_is_refused(spark: SparkSession, asked: str, problem: str) -> None:
-    there, wanted = (arrow_schema(columns_of(spark, text)) for text in (COLUMNS, asked))
+    there, wanted = (arrow_schema(columns_of(text)) for text in (COLUMNS, asked))
     with pytest.raises(SchemaError, match=problem) as told:
         check_asked(there, wanted)
     assert "name in .schema(...) the table's type" in told.value.hint

@@ -246,13 +246,13 @@ def test_in_buckets_a_merge_by_key_reads_only_the_files_that_hold_keys_of_it(
 ) -> None:
     made = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", index="bucket:4")
     made.insert(rows(spark, *[(n, p, n) for n in range(40) for p in "abc"]))
-    read, seen = Attempt.read, []
+    read, seen = Attempt.placed, []
 
     def noted(attempt, files, **how):
         seen.append([file.partition for file in files])
         return read(attempt, files, **how)
 
-    monkeypatch.setattr(Attempt, "read", noted)
+    monkeypatch.setattr(Attempt, "placed", noted)
     source = rows(spark, (5, "b", -5), (100, "b", -100))
     result = made.merge(source, KEYS).when_matched_update_all().when_not_matched_insert_all().execute()
     assert seen == [["p=b"]] and (result.rows_updated, result.rows_inserted) == (1, 1)
