@@ -45,6 +45,10 @@ class Wrapped:
     def uri(self) -> str:
         return self.inner.uri
 
+    @property
+    def listing_seeks(self) -> bool:
+        return self.inner.listing_seeks
+
     def get(self, key: str) -> Stored | None:
         return self.carry("get", key, lambda: self.inner.get(key))
 

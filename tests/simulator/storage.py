@@ -132,6 +132,10 @@ class SimStorage:
     def uri(self) -> str:
         return self._server.uri
 
+    @property
+    def listing_seeks(self) -> bool:
+        return not self._scattered
+
     def has_had(self, key: str) -> bool:
         """Whether there has ever been such an object: common knowledge, not a request."""
         return self._server.has_had(key)

@@ -58,6 +58,11 @@ class Storage(Protocol):
         """The canonical URI of the root, without a trailing slash."""
         ...
 
+    @property
+    def listing_seeks(self) -> bool:
+        """Whether a listing that begins after a key costs only what follows it; where not, the folder is listed in any case."""
+        ...
+
     def get(self, key: str) -> Stored | None:
         """The whole object, or None when it is not there."""
         ...

@@ -61,6 +61,10 @@ class CountedStorage:
     def uri(self) -> str:
         return self._inner.uri
 
+    @property
+    def listing_seeks(self) -> bool:
+        return self._inner.listing_seeks
+
     def get(self, key: str) -> Stored | None:
         _count()
         return self._inner.get(key)

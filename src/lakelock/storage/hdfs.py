@@ -178,6 +178,10 @@ class HdfsStorage:
     def uri(self) -> str:
         return self._uri
 
+    @property
+    def listing_seeks(self) -> bool:
+        return False
+
     def get(self, key: str) -> Stored | None:
         path = self._path(key)
         for _ in range(_LOOKS):

@@ -285,6 +285,10 @@ class LocalStorage:
     def uri(self) -> str:
         return f"file://{self.root}"
 
+    @property
+    def listing_seeks(self) -> bool:
+        return False
+
     def get(self, key: str) -> Stored | None:
         path = self._unlinked(key)
         try:

@@ -26,6 +26,10 @@ class MemoryStorage:
     def uri(self) -> str:
         return f"memory://{self._name}"
 
+    @property
+    def listing_seeks(self) -> bool:
+        return True
+
     def copy(self) -> MemoryStorage:
         """Another storage with the same objects, their versions and times; each then goes its own way."""
         made = MemoryStorage(self._now_ms, name=self._name)

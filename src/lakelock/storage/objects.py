@@ -55,13 +55,6 @@ def is_directory_bucket(uri: str) -> bool:
     return scheme == "s3" and rest.partition("/")[0].endswith(_DIRECTORY_BUCKET)
 
 
-def lists_by_pages(uri: str) -> bool:
-    """Whether a listing that begins after a key asks the service for what follows it only: not on disks, HDFS and directory
-    buckets, where the folder is listed in any case.
-    """
-    return not uri.startswith(("file://", "hdfs://")) and not is_directory_bucket(uri)
-
-
 def as_listed(store: ObjectStore, folder: str, start_after: str) -> Iterator[Listed]:
     """Every object, except that a listing that did not ask for the metadata folder leaves it after one page."""
     import obstore
@@ -395,6 +388,10 @@ class ObjectStorage:
     @property
     def uri(self) -> str:
         return self._uri
+
+    @property
+    def listing_seeks(self) -> bool:
+        return not is_directory_bucket(self._uri)
 
     def get(self, key: str) -> Stored | None:
         import obstore

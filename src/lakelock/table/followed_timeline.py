@@ -18,7 +18,6 @@ from itertools import takewhile
 
 from lakelock.storage import Listed, changed
 from lakelock.storage.base import Changes
-from lakelock.storage.objects import lists_by_pages
 from lakelock.table import layout
 from lakelock.table.io import TableIO
 from lakelock.table.timeline import Timeline
@@ -51,7 +50,7 @@ class FollowedTimeline:
         self._io, self._few, self._stretch = io, few, min(3 * few, MOST_AT_ONCE)
         self._known: _Known | None = None
         self._is_watched = False
-        self._has_pages = lists_by_pages(io.storage.uri)
+        self._has_pages = io.storage.listing_seeks
 
     def begin_listing(self) -> int:
         """Before the whole is listed: a mark for `listed`."""

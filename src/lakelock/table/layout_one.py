@@ -140,6 +140,10 @@ class LayoutOne:
     def uri(self) -> str:
         return self._storage.uri
 
+    @property
+    def listing_seeks(self) -> bool:
+        return False  # the timeline is put in order here
+
     def get(self, key: str) -> Stored | None:
         folder, _, name = key.rpartition("/")
         if folder != layout.TIMELINE:
