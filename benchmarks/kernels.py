@@ -23,8 +23,8 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.settings import Settings, WriteSettings
 from lakelock.storage.location import StorageLocation
 from lakelock.table.base_files import BaseFileWriter, Stamp
-from lakelock.table.bloom import BloomFilter
 from lakelock.table.key_search import tag
+from lakelock.table.parquet_footers import BloomFilter
 from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import Keyed, record_keys
 from lakelock.table.schema import TableSchema

@@ -21,12 +21,12 @@ from typing import NamedTuple, Protocol
 from lakelock.errors import CorruptTableError, WriteFailed
 from lakelock.storage import Listed, Storage
 from lakelock.storage.base import is_text
-from lakelock.str_enum import StrEnum
 from lakelock.table import layout
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.partitions import partition_metadata
 from lakelock.table.snapshot import DataFile
+from lakelock.texts import StrEnum
 
 BATCH_TYPE_FILE = "MARKERS.type"
 """Present when Java's timeline server wrote the markers of an instant, in batches, into `MARKERS0`, `MARKERS1`, ..."""

@@ -10,7 +10,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.retry import with_retries
 from lakelock.occ.transaction import Transaction
-from lakelock.table.schema_changes import Alteration
+from lakelock.table.schema import Alteration
 
 ALTER_SCHEMA = "ALTER_SCHEMA"
 """Hudi's name for it."""

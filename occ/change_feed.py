@@ -39,8 +39,7 @@ from lakelock.table.eligibility import require_copy_on_write
 from lakelock.table.history_files import HistoryFile
 from lakelock.table.instants import Action, Instant, State
 from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes import is_readable_as
+from lakelock.table.schema import TableSchema, is_readable_as
 from lakelock.table.service_metadata import RollbackMetadata
 from lakelock.table.snapshot import DataFile, Snapshot, names_of, read_replaced
 from lakelock.table.timeline import Timeline

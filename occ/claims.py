@@ -28,10 +28,10 @@ from lakelock.occ.footprint import SERVICES, CommitSummary, Footprint, Isolation
 from lakelock.occ.foreign import planned_rewrites
 from lakelock.occ.history import commits_since
 from lakelock.occ.open_table import OpenTable
+from lakelock.occ.request import ensure_within
 from lakelock.occ.reservations import OthersReservations
 from lakelock.occ.rollback import RollbackOutcome, RollbackTarget, decide_rollback
 from lakelock.occ.rules import PROFILES, judge
-from lakelock.occ.targets import ensure_within
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties

@@ -1,14 +1,17 @@
 """One table, open for transactions: the entry to the engine for the Spark plugin, the command line and the simulator.
 
 `TableServices` are what a table needs besides transactions: cleaning, archiving, savepoints, its name in a catalog, and the
-record of its lock and profile.
+record of its lock and profile. `AppliedVersions` says which version of its own numbering each application has committed: what
+makes a replayed write harmless.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime, timezone
+from functools import partial
 from types import TracebackType
 from typing import TypeVar, overload
 
@@ -16,26 +19,26 @@ import pyarrow as pa
 
 from lakelock.catalogs import Synced
 from lakelock.clock import Runtime, SystemRuntime
-from lakelock.conflict import Party
+from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import RolledBackError, StorageError
 from lakelock.events import Events, Listener
 from lakelock.identity import WriterIdentity
 from lakelock.markers.heartbeat import Heartbeat
+from lakelock.occ import commit_keys as keys
 from lakelock.occ import reading
-from lakelock.occ.applications import AppliedVersions
 from lakelock.occ.archive import Archived, archive
 from lakelock.occ.begin import Baseline, begin, give_up
 from lakelock.occ.clean import Cleaned, clean
 from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.committed import CountedStorage
 from lakelock.occ.create import settle_index, with_index
 from lakelock.occ.data_locking import DataLocking, refuse_nested
 from lakelock.occ.ending import OwnDecision, TransactionState, withdraw
-from lakelock.occ.footprint import OVERWRITES
+from lakelock.occ.footprint import OVERWRITES, CommitSummary, writer_of
 from lakelock.occ.foreign import refuse_second_writer
-from lakelock.occ.history import HistoryEntry, Outcome, WhyRejected, history, outcome_of, why_rejected
+from lakelock.occ.history import HistoryEntry, Outcome, WhyRejected, history, outcome_of, read_summary, why_rejected
 from lakelock.occ.log import DecisionLog
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.overlaps import LookBack
 from lakelock.occ.reading import QueryType, ReadView, with_log_files
 from lakelock.occ.recorded_lock import ensure_recorded, require_profile
 from lakelock.occ.recovery import Reaped, collect, collect_outcomes, reap, sweep
@@ -44,20 +47,21 @@ from lakelock.occ.request import WriteRequest
 from lakelock.occ.reservations import end_dead
 from lakelock.occ.retention import Budget, Progress
 from lakelock.occ.rollback import RollbackTarget
-from lakelock.occ.rules import ensure_not_weaker
+from lakelock.occ.rules import ensure_not_weaker, rejection
 from lakelock.occ.savepoints import Savepoint, delete_savepoint, list_savepoints, take_savepoint
 from lakelock.occ.schema import SchemaHistory
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.undone import ensure_readable
+from lakelock.occ.undone import LookBack, ensure_readable, rolled_back_commits, undone_commits, undone_error
 from lakelock.occ.upkeep import Upkept, register, upkeep
 from lakelock.occ.write_context import Detached
 from lakelock.providers import open_provider
 from lakelock.settings import CleanSettings, Settings
 from lakelock.storage import Storage
-from lakelock.storage.counted import CountedStorage
 from lakelock.storage.location import StorageLocation
+from lakelock.table.archive import archive_keys, archived_writes
+from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import check_files, check_readable, check_writable, require_copy_on_write, why_not_writable
-from lakelock.table.instants import Action, as_of_time
+from lakelock.table.instants import Action, Instant, as_of_time
 from lakelock.table.layout_one import shown_as_layout_two
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.schema import TableSchema
@@ -402,3 +406,107 @@ class Coordinator(TableServices):
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+@dataclass(frozen=True)
+class _Applied:
+    """The newest commit of one application in one file of the archive."""
+
+    application: AppTransaction
+    party: Party
+
+
+class AppliedVersions:
+    """Asks the file index, which has the newest commit of every application. Where there is none, reads commits newest first
+    until it meets the application, then the archive; never reads a commit or a file twice.
+    """
+
+    def __init__(self, table: OpenTable) -> None:
+        self._table = table
+        self._read: dict[str, tuple[AppTransaction, Party] | None] = {}
+        self._archived: dict[str, dict[str, _Applied]] = {}
+
+    def applied_by(self, application: AppTransaction, timeline: Timeline) -> Party | None:
+        """The commit of this version or of a later one of the same application; None if there is none.
+
+        The file index has the newest commit of each application. Without it the newest commits are read first: most
+        applications are in one of them, a new one is in none. So each round reads twice as many as the one before, up to
+        `listing.parallel_requests`, in parallel. An application that the active timeline does not show costs a listing of the
+        archive, and a read of each of its files that this process has not read yet.
+        """
+        state = self._table.index.state_at(timeline)
+        if state is not None:
+            applied = state.applications.get(application.app_id)
+            if applied is None or applied.version < application.version:
+                return None
+            if applied.version == application.version and self._is_taken_out(applied.instant, timeline):
+                return None
+            return Party(applied.instant, applied.operation, writer_of(applied.writer), applied.completion)
+        commits = sorted(timeline.commits, key=lambda i: i.completion or "", reverse=True)
+        at, width = 0, 1
+        while at < len(commits):
+            for found in self._applications(commits[at : at + width]):
+                if found is not None and found[0].app_id == application.app_id:
+                    undone = found[0].version == application.version and self._is_taken_out(found[1].instant, timeline)
+                    return found[1] if found[0].version >= application.version and not undone else None
+            at, width = at + width, min(2 * width, self._table.parallel_requests)
+        archived = self._in_archive(application.app_id)
+        return archived.party if archived is not None and archived.application.version >= application.version else None
+
+    def _is_taken_out(self, instant: str, timeline: Timeline) -> bool:
+        """Whether another engine has undone the commit, and it is out of the table: then its rows may be written again.
+
+        `CommitUndone` if it is undone and not taken out. Reads the rollbacks since: a version is rarely asked for twice.
+        """
+        table = self._table
+        if instant not in rolled_back_commits(table, timeline, since=instant):
+            return False
+        found = next((each for each in undone_commits(table, timeline) if each.instant == instant and each.gone), None)
+        if found is not None and any(file.instant == instant for file in table.index.snapshot_at(timeline).files):
+            raise undone_error(table, found)
+        return found is not None
+
+    def _in_archive(self, app_id: str) -> _Applied | None:
+        """The newest archived commit of the application."""
+        unread = archive_keys(self._table.storage) - self._archived.keys()
+        if unread:
+            for key, writes in archived_writes(self._table.storage, holding=keys.APPLICATION.encode(), only=unread):
+                newest = self._archived.setdefault(key, {})
+                for write in sorted(writes, key=lambda w: w.completion):
+                    metadata = CommitMetadata.from_bytes(write.data, write.requested)
+                    found = _application(CommitSummary.of(write.requested, write.completion, metadata, None))
+                    if found is not None:
+                        newest[found[0].app_id] = _Applied(*found)
+        candidates = [file[app_id] for file in self._archived.values() if app_id in file]
+        return max(candidates, key=lambda each: each.party.completion or "", default=None)
+
+    def _applications(self, commits: Sequence[Instant]) -> list[tuple[AppTransaction, Party] | None]:
+        unread = [instant for instant in commits if instant.requested not in self._read]
+        reads = [partial(self._application_of, instant) for instant in unread]
+        found = self._table.io.gather(reads)
+        self._read.update(zip((instant.requested for instant in unread), found, strict=True))
+        return [self._read[instant.requested] for instant in commits]
+
+    def _application_of(self, instant: Instant) -> tuple[AppTransaction, Party] | None:
+        return _application(read_summary(self._table.storage, instant))
+
+    def ensure_new(self, application: AppTransaction | None, timeline: Timeline, mine: Party) -> None:
+        """Raise `ConflictError` if a commit of the timeline has applied this version, or a later one.
+
+        With a transaction's baseline as the timeline no gap is left: what is decided after it meets the conflict rule.
+        """
+        other = None if application is None else self.applied_by(application, timeline)
+        if application is None or other is None:
+            return
+        conflict = Conflict.over(
+            ConflictRule.APPLICATION_TRANSACTION,
+            mine,
+            other,
+            [str(application)],
+            detail="the application has already applied this version",
+        )
+        raise rejection(self._table.settings.concurrency, replace(conflict, retry_helps=False))
+
+
+def _application(other: CommitSummary) -> tuple[AppTransaction, Party] | None:
+    return None if other.application is None else (other.application, other.party)

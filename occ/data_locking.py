@@ -23,7 +23,7 @@ from lakelock.errors import InputError, LockTimeout, TransactionStateError
 from lakelock.events import Event, EventKind, Events
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recorded_lock import compare_locks, recorded_provider
-from lakelock.occ.targets import within
+from lakelock.occ.request import within
 from lakelock.providers import renewing
 
 _running: ContextVar[tuple[str, ...]] = ContextVar("tables_of_running_functions", default=())

@@ -15,7 +15,15 @@ from typing import Any, TypeVar, overload
 import pyarrow as pa
 
 from lakelock.clock import Runtime
-from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, ProviderMismatch, TableError, damage_of_table
+from lakelock.errors import (
+    CorruptTableError,
+    LakelockError,
+    LockTimeout,
+    ProviderMismatch,
+    SnapshotTooOld,
+    TableError,
+    damage_of_table,
+)
 from lakelock.events import Event, EventKind, Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.file_index import FileIndex
@@ -23,7 +31,6 @@ from lakelock.occ.log import DecisionKind, DecisionLog, LogView
 from lakelock.occ.recorded_lock import compare_locks
 from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
-from lakelock.retry import retry_if_overtaken
 from lakelock.settings import Settings
 from lakelock.storage import Storage
 from lakelock.storage.base import gone
@@ -31,14 +38,13 @@ from lakelock.storage.location import StorageLocation, requests_at_once
 from lakelock.table import layout
 from lakelock.table.archive import archived_write
 from lakelock.table.commit_effects import restores_of
-from lakelock.table.followed_timeline import FollowedTimeline
 from lakelock.table.index import TableIndex
 from lakelock.table.instants import Instant, State
 from lakelock.table.io import TableIO
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.service_metadata import RollbackPlan
 from lakelock.table.snapshot import Snapshot
-from lakelock.table.timeline import Timeline
+from lakelock.table.timeline import FollowedTimeline, Timeline
 
 CROWD_S = 10.0
 """For how long a process that has met others at the lock expects to meet them again."""
@@ -464,3 +470,20 @@ class OpenTable:
             provider.release(lease)
         except LakelockError as error:
             self.emit(EventKind.ALERT, problem=f"the lock could not be released and will run out: {error.message}")
+
+
+OVERTAKEN_LOOKS = 3
+"""How often a reader looks at a table whose cleaner keeps overtaking it."""
+
+
+def retry_if_overtaken(look: Callable[[], A]) -> A:
+    """What `look` finds. It looks again, a few times at most, if a cleaner has removed what it was about to read.
+
+    The last `SnapshotTooOld` passes through.
+    """
+    for _ in range(OVERTAKEN_LOOKS - 1):
+        try:
+            return look()
+        except SnapshotTooOld:
+            continue
+    return look()

@@ -14,19 +14,18 @@ from lakelock.errors import ConflictError, RolledBackError, TableError
 from lakelock.events import EventKind
 from lakelock.occ import commit_keys as keys
 from lakelock.occ.begin import Baseline, give_up, inflight_key
-from lakelock.occ.commit import Commit
+from lakelock.occ.commit import Commit, Deciding, PendingCommit
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.committed import Committed
 from lakelock.occ.crash_points import Step, reached
-from lakelock.occ.decide import Deciding, PendingCommit
 from lakelock.occ.ending import News, OwnDecision, TransactionState
 from lakelock.occ.footprint import CommitCost
 from lakelock.occ.log import Decision, DecisionKind, LogView, TableInstant, TransactionName
 from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.overlaps import alarm
 from lakelock.occ.publish import InstantFate, fate_of
 from lakelock.occ.transaction import Last, Replaced, Transaction
+from lakelock.occ.undone import alarm
 from lakelock.occ.upkeep import after_commit
 from lakelock.providers.base import Lease
 from lakelock.storage import Created

@@ -16,11 +16,10 @@ import pyarrow as pa
 from lakelock.data_locks import Resource
 from lakelock.errors import CorruptTableError, InputError, SnapshotTooOld, TableError
 from lakelock.occ.live_logs import logged_slices, slices_as_of, slices_of_version_6
-from lakelock.occ.open_table import OpenTable
+from lakelock.occ.open_table import OpenTable, retry_if_overtaken
+from lakelock.occ.request import within
 from lakelock.occ.retention import hides_what_was_cleaned
 from lakelock.occ.savepoints import all_that_is_kept
-from lakelock.occ.targets import within
-from lakelock.retry import retry_if_overtaken
 from lakelock.table.eligibility import OLD_VERSION, why_not_merged
 from lakelock.table.instants import time_of
 from lakelock.table.log_rows import READ_OPTIMIZED

@@ -38,7 +38,7 @@ from lakelock.table.index import bucket_of, bucket_of_group
 from lakelock.table.instants import Action, Instant, State, as_of_time, format_instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties
-from lakelock.table.schema_changes import is_readable_as
+from lakelock.table.schema import is_readable_as
 from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline
 

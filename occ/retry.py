@@ -11,11 +11,12 @@ too often (ADR 20), and keeps a rejected attempt whose files are mostly good unt
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from typing import Generic, TypeVar
 
+from lakelock.clock import Runtime
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.data_locks import Resource
 from lakelock.errors import (
@@ -41,12 +42,10 @@ from lakelock.occ.footprint import SERVICES
 from lakelock.occ.multi_table import MultiTableTransaction
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recovery import reap
-from lakelock.occ.request import WriteRequest
+from lakelock.occ.request import WriteRequest, resources_of
 from lakelock.occ.reservations import OwnReservation, Turn, reserve
-from lakelock.occ.targets import resources_of
 from lakelock.occ.transaction import Redo, Transaction
 from lakelock.progress import shown
-from lakelock.retry import Backoff
 from lakelock.storage import Stored
 from lakelock.table import layout
 from lakelock.table.archive import extra_of_write
@@ -523,3 +522,26 @@ def _helps(error: LakelockError) -> bool:
     if isinstance(error, ConflictError):
         return error.conflict.retry_helps or error.conflict.rule is ConflictRule.APPLICATION_TRANSACTION
     return True
+
+
+@dataclass(frozen=True)
+class Backoff:
+    """Waits between `attempts` attempts: full jitter below a bound that doubles from `first_wait_s` to `longest_wait_s`."""
+
+    attempts: int
+    first_wait_s: float
+    longest_wait_s: float
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1 or self.first_wait_s < 0 or self.longest_wait_s < self.first_wait_s:
+            raise ValueError(f"{self} needs attempts >= 1 and 0 <= first_wait_s <= longest_wait_s")
+
+    def bound_s(self, retry: int) -> float:
+        """The longest wait before retry number `retry`, counted from 0."""
+        # Beyond 2**62 the bound has long been reached, and a float would overflow.
+        return float(min(self.longest_wait_s, self.first_wait_s * 2 ** min(retry, 62)))
+
+    def waits(self, runtime: Runtime) -> Iterator[float]:
+        """The seconds to wait before each retry: `attempts - 1` numbers, then the end. The caller does the waiting."""
+        for retry in range(self.attempts - 1):
+            yield runtime.random() * self.bound_s(retry)

@@ -28,8 +28,7 @@ from lakelock.table.index import bucket_of_group
 from lakelock.table.instants import Action, Instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.pruning import StatisticsOf
-from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes import changed
+from lakelock.table.schema import TableSchema, changed
 from lakelock.table.snapshot import DataFile
 from lakelock.texts import command
 

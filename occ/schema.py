@@ -12,16 +12,14 @@ import pyarrow as pa
 
 from lakelock.conflict import Conflict, ConflictRule
 from lakelock.errors import ConflictError, TableError
-from lakelock.occ.decide import PendingCommit
-from lakelock.occ.footprint import CommitSummary
+from lakelock.occ.footprint import CommitSummary, Footprint
 from lakelock.occ.history import read_summary
 from lakelock.occ.open_table import OpenTable
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import look_like_buckets
 from lakelock.table.instants import Instant, format_instant, parse_instant
 from lakelock.table.properties import TableProperties
-from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes import changed, is_readable_as, merged_schema
+from lakelock.table.schema import TableSchema, changed, is_readable_as, merged_schema
 from lakelock.table.timeline import Timeline
 
 LOOKED_AT = 20
@@ -103,38 +101,38 @@ class SchemaHistory:
         return self._known[instant.requested]
 
 
-def schema_after(base: TableSchema, draft: PendingCommit, others: Sequence[CommitSummary]) -> TableSchema:
+def schema_after(base: TableSchema, mine: TableSchema, footprint: Footprint, others: Sequence[CommitSummary]) -> TableSchema:
     """The schema to publish: mine, merged with the newest that others, of any engine, published in the window.
 
     A commit that repeats the schema of the baseline changes nothing, even if it is newer than one that changes it: its writer
     had not seen the change. Raises `ConflictError` if the changes do not fit together, or if another wrote files that cannot
     be read in my columns.
     """
-    _require_readable(base, draft, others)
+    _require_readable(base, mine, footprint, others)
     theirs, last = base, None
     for other in sorted(others, key=lambda o: o.party.completion or ""):
         found = _schema_of(other, base)
         if found != base:
-            theirs, last = _together(base, found, theirs, draft, other), other
-    schema = draft.schema if last is None else _together(base, theirs, draft.schema, draft, last)
-    mine = draft.footprint.party.instant
-    later = max((o for o in others if o.party.instant > mine), key=lambda o: o.party.instant, default=None)
+            theirs, last = _together(base, found, theirs, footprint, other), other
+    schema = mine if last is None else _together(base, theirs, mine, footprint, last)
+    instant = footprint.party.instant
+    later = max((o for o in others if o.party.instant > instant), key=lambda o: o.party.instant, default=None)
     published = base if later is None else _schema_of(later, base)
-    if later is not None and draft.schema != base and schema != published:
+    if later is not None and mine != base and schema != published:
         lost = changed(published.arrow, schema.arrow)
         detail = "readers take the columns from the commit with the latest instant, which lacks mine"
-        raise _conflict(draft, later, lost, detail)
+        raise _conflict(footprint, later, lost, detail)
     return schema
 
 
-def _require_readable(base: TableSchema, draft: PendingCommit, others: Sequence[CommitSummary]) -> None:
+def _require_readable(base: TableSchema, mine: TableSchema, footprint: Footprint, others: Sequence[CommitSummary]) -> None:
     """Raise if I rename or drop columns, which replaces all files that I have seen, and another's file would stay."""
-    if is_readable_as(base, draft.schema):
+    if is_readable_as(base, mine):
         return
     for other in others:
-        if not draft.footprint.touched.issuperset(other.files):
-            lost = [*changed(draft.schema.arrow, base.arrow)]
-            raise _conflict(draft, other, lost, "the other wrote files with the columns that this replaces by others")
+        if not footprint.touched.issuperset(other.files):
+            lost = [*changed(mine.arrow, base.arrow)]
+            raise _conflict(footprint, other, lost, "the other wrote files with the columns that this replaces by others")
 
 
 def _schema_of(other: CommitSummary, base: TableSchema) -> TableSchema:
@@ -142,13 +140,13 @@ def _schema_of(other: CommitSummary, base: TableSchema) -> TableSchema:
 
 
 def _together(
-    base: TableSchema, theirs: TableSchema, mine: TableSchema, draft: PendingCommit, other: CommitSummary
+    base: TableSchema, theirs: TableSchema, mine: TableSchema, footprint: Footprint, other: CommitSummary
 ) -> TableSchema:
     schema, problems = merged_schema(base, theirs, mine)
     if problems:
-        raise _conflict(draft, other, problems, "both changed the table's columns, and the changes do not fit together")
+        raise _conflict(footprint, other, problems, "both changed the table's columns, and the changes do not fit together")
     return schema
 
 
-def _conflict(draft: PendingCommit, other: CommitSummary, over: Sequence[str], detail: str) -> ConflictError:
-    return ConflictError(Conflict.over(ConflictRule.METADATA, draft.footprint.party, other.party, over, detail=detail))
+def _conflict(footprint: Footprint, other: CommitSummary, over: Sequence[str], detail: str) -> ConflictError:
+    return ConflictError(Conflict.over(ConflictRule.METADATA, footprint.party, other.party, over, detail=detail))

@@ -31,11 +31,10 @@ from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ import commit_keys as keys
 from lakelock.occ.begin import Baseline
 from lakelock.occ.claims import AnnouncedGroups, ReadWriteSet, claim
-from lakelock.occ.commit import Commit, Staged
+from lakelock.occ.commit import Commit, Deciding, PendingCommit, Staged
 from lakelock.occ.commit_keys import AppTransaction, members_text
 from lakelock.occ.committed import Committed, Phase, Phases
 from lakelock.occ.crash_points import Step, reached
-from lakelock.occ.decide import Deciding, PendingCommit
 from lakelock.occ.ending import (
     IllegalTransition,
     News,
@@ -51,11 +50,10 @@ from lakelock.occ.live_logs import slices_at
 from lakelock.occ.log import Decision
 from lakelock.occ.offers import Offer
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.overlaps import alarm
 from lakelock.occ.reservations import OthersReservations
 from lakelock.occ.rollback import RollbackTarget
 from lakelock.occ.rules import Collision, rejection, worth_keeping
-from lakelock.occ.undone import undone_error
+from lakelock.occ.undone import alarm, undone_error
 from lakelock.occ.upkeep import after_commit
 from lakelock.occ.write_context import Detached, OwnWrites, WriteContext
 from lakelock.table.commit_metadata import WriteStat
@@ -63,8 +61,7 @@ from lakelock.table.eligibility import check_files
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.rows import added
-from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes import require_same_text
+from lakelock.table.schema import TableSchema, require_same_text
 from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.statistics import FileStatistics
 from lakelock.table.timeline import Timeline

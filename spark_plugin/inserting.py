@@ -20,7 +20,7 @@ from lakelock.data_locks import Resource
 from lakelock.engine.file_tasks import generated_keys, write_new_files
 from lakelock.markers.heartbeat import SharedHeartbeat
 from lakelock.occ.footprint import WholeTable
-from lakelock.occ.targets import within
+from lakelock.occ.request import within
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.bucketing import FITS, fitting, write_buckets
 from lakelock.spark_plugin.conditions import Condition
@@ -34,7 +34,7 @@ from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.partitions import partition_paths
 from lakelock.table.properties import TableProperties
 from lakelock.table.rows import conform
-from lakelock.table.schema_changes import KeptColumn, renamed, replacing_schema
+from lakelock.table.schema import KeptColumn, renamed, replacing_schema
 
 GATHERED_ROWS, GATHERED_BYTES = 1_000_000, 256 << 20
 """How much a task with unordered rows holds in memory to group them by partition."""

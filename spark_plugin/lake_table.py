@@ -21,7 +21,7 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.definition import Definition
 from lakelock.occ.reading import QueryType, ReadView, ensure_not_future
-from lakelock.occ.targets import Targets, files_within, resources_of, within
+from lakelock.occ.request import Targets, files_within, resources_of, within
 from lakelock.settings import Settings
 from lakelock.settings.resolver import setting_of
 from lakelock.spark_plugin.arguments import DeltaNames, Duplicates, changed, instant_of, key_of, names, settings_of

@@ -13,12 +13,12 @@ from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError, TransactionStateError
 from lakelock.occ.data_locking import block_of
 from lakelock.occ.multi_table import MultiTableTransaction, locked_for_writes, timelines_of_one_moment
+from lakelock.occ.open_table import retry_if_overtaken
 from lakelock.occ.participant import Participant
 from lakelock.occ.reading import ReadView
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.results import WriteResult
 from lakelock.occ.retry import run_over
-from lakelock.retry import retry_if_overtaken
 from lakelock.spark_plugin import spark_session
 from lakelock.spark_plugin.lake_table import LakeTable
 from lakelock.spark_plugin.spark_session import outcome_told, require_running

@@ -24,7 +24,7 @@ from lakelock.errors import SchemaError, SettingsError
 from lakelock.occ.change_feed import TableStream, ensure_columns_fit, ensure_comparable, feed_between
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.reading import ensure_in_order, ensure_not_future
-from lakelock.occ.targets import files_within, resources_of, within
+from lakelock.occ.request import files_within, resources_of, within
 from lakelock.spark_plugin.source_errors import plainly
 from lakelock.spark_plugin.source_option_names import READS, Use
 from lakelock.spark_plugin.source_options import LATEST, OF_READS, SourceOptions, position_of_text

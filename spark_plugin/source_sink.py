@@ -35,9 +35,8 @@ from lakelock.occ.create import table_exists
 from lakelock.occ.data_locking import lost_locks
 from lakelock.occ.definition import Definition
 from lakelock.occ.footprint import WholeTable
-from lakelock.occ.request import WriteRequest
+from lakelock.occ.request import WriteRequest, resources_of, within
 from lakelock.occ.retry import applied_instead
-from lakelock.occ.targets import resources_of, within
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import Detached, WriteContext
 from lakelock.spark_plugin.bucketing import BucketPlan, unrouted_stage
@@ -53,8 +52,7 @@ from lakelock.table.index import bucket_of_group
 from lakelock.table.partitions import batches_with_generated, fields_with_generated
 from lakelock.table.properties import TableProperties
 from lakelock.table.rows import spelled
-from lakelock.table.schema import TableSchema, check_write
-from lakelock.table.schema_changes import replacing_schema
+from lakelock.table.schema import TableSchema, check_write, replacing_schema
 
 _EXECUTION, _OUTERMOST = "spark.sql.execution.id", "spark.sql.execution.root.id"
 

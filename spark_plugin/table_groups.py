@@ -10,10 +10,10 @@ from pyspark.sql import Column, DataFrame
 
 from lakelock.checked_calls import checked_calls
 from lakelock.occ.clean import Cleaned
+from lakelock.occ.request import Targets
 from lakelock.occ.restore import Repaired
 from lakelock.occ.results import WriteResult
 from lakelock.occ.savepoints import Savepoint
-from lakelock.occ.targets import Targets
 from lakelock.spark_plugin.arguments import delta_arguments
 from lakelock.spark_plugin.table_info import Locks
 from lakelock.spark_plugin.table_upkeep import OptimizeBuilder, Upkeep

@@ -23,7 +23,7 @@ from lakelock.identity import OTHER_ENGINE
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.data_locking import DataLocking, holding_together
 from lakelock.occ.history import HistoryEntry
-from lakelock.occ.targets import Targets, resources_of
+from lakelock.occ.request import Targets, resources_of
 from lakelock.spark_plugin.spark_session import needs_spark, spark_schema
 from lakelock.table.eligibility import why_not_merged
 from lakelock.table.instants import time_of

@@ -27,10 +27,10 @@ from lakelock.errors import InputError, WriteFailed
 from lakelock.occ.clean import Cleaned, asked_retention
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.optimize import Join, Optimized, optimize
+from lakelock.occ.request import Targets, resources_of, within
 from lakelock.occ.restore import Copy, Repaired, moment_of, repair, restore
 from lakelock.occ.results import WriteResult
 from lakelock.occ.savepoints import Savepoint
-from lakelock.occ.targets import Targets, resources_of, within
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep import Upkept
 from lakelock.occ.write_context import WriteContext

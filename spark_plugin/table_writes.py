@@ -19,9 +19,8 @@ from lakelock.errors import InputError
 from lakelock.occ.alter import alter
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.request import WriteRequest
+from lakelock.occ.request import Targets, WriteRequest
 from lakelock.occ.results import WriteResult
-from lakelock.occ.targets import Targets
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin import changing, deleting, inserting, merging, spark_session
 from lakelock.spark_plugin import inserting as overwriting
@@ -47,7 +46,7 @@ from lakelock.spark_plugin.sql_planning import StatementPlanner
 from lakelock.spark_plugin.transactions import TableTransactions
 from lakelock.spark_plugin.write_attempt import Write
 from lakelock.table.record_keys import require_key
-from lakelock.table.schema_changes import Alteration, renamed
+from lakelock.table.schema import Alteration, renamed
 
 if TYPE_CHECKING:
     from lakelock.spark_plugin.sql_words import Words

@@ -20,10 +20,9 @@ from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.data_locking import block_of
 from lakelock.occ.footprint import WholeTable
-from lakelock.occ.request import WriteRequest
+from lakelock.occ.request import Targets, WriteRequest, resources_of, target_of_condition
 from lakelock.occ.results import RunResult, WriteResult
 from lakelock.occ.retry import applied_instead, run, with_retries
-from lakelock.occ.targets import Targets, resources_of, target_of_condition
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.spark_plugin import changing, deleting, inserting, merging

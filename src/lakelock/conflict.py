@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from enum import Enum
 
 from lakelock.identity import WriterIdentity, name_of
-from lakelock.str_enum import StrEnum
+from lakelock.texts import StrEnum
 
 SHOWN = 5
 WHOLE_TABLE = "the whole table"

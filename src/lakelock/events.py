@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from lakelock.str_enum import StrEnum
+from lakelock.texts import StrEnum
 
 _log = logging.getLogger("lakelock")
 _log.addHandler(logging.NullHandler())

@@ -30,10 +30,9 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.definition import Definition
 from lakelock.occ.history import HistoryEntry
-from lakelock.occ.request import WriteRequest
+from lakelock.occ.request import Targets, WriteRequest, resources_of
 from lakelock.occ.results import RunResult, WriteResult
 from lakelock.occ.retry import run
-from lakelock.occ.targets import Targets, resources_of
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, Settings
 from lakelock.storage.location import StorageLocation

@@ -8,6 +8,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Collection, Iterable
 from difflib import get_close_matches
+from enum import Enum
 
 
 def size_text(size_bytes: int) -> str:
@@ -79,3 +80,10 @@ def _edits(one: str, other: str) -> int:
             row.append(least)
         before, last = last, row
     return last[-1]
+
+
+class StrEnum(str, Enum):
+    """An enumeration whose members are their texts. The standard library has it from Python 3.11 on."""
+
+    def __str__(self) -> str:
+        return str(self.value)

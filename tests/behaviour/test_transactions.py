@@ -354,14 +354,14 @@ def test_a_writer_that_stopped_beating_is_rolled_back_by_the_next_and_cannot_com
 
 
 def test_a_decided_commit_whose_writer_died_is_published_by_the_next_writer(storage, monkeypatch):
-    from lakelock.occ import decide
+    from lakelock.occ import commit
 
     def dies(*_args):
         raise KeyboardInterrupt
 
     dead = writer(storage, name="dead").begin("INSERT")
     stat = put_file(dead, storage, "month=1", "a")
-    monkeypatch.setattr(decide, "publish", dies)
+    monkeypatch.setattr(commit, "publish", dies)
     monkeypatch.setattr(type(dead), "abort", lambda self, reason="": None)
     with pytest.raises(KeyboardInterrupt):
         dead.commit([stat])

@@ -22,7 +22,7 @@ from tests.sizes import in_ci
 
 from lakelock.errors import InputError, LakelockError, SchemaError, StorageError
 from lakelock.settings import Settings
-from lakelock.table.schema_changes import Alteration
+from lakelock.table.schema import Alteration
 from lakelock.testing import ManualRuntime
 
 COLUMNS = pa.schema([("id", pa.int64()), ("p", pa.string())])

@@ -13,7 +13,7 @@ from tests.interop.shared import SCHEMA, Layout, Row, Shared, as_rows, rows
 from tests.interop.witness import JavaError
 
 from lakelock.errors import ConflictError
-from lakelock.table.schema_changes import Alteration
+from lakelock.table.schema import Alteration
 
 Share = Callable[..., Shared]
 

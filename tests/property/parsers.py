@@ -59,7 +59,6 @@ from lakelock.spark_plugin.sql_words import filled_in
 from lakelock.storage.base import checked
 from lakelock.storage.location import canonical_uri
 from lakelock.table.avro import REQUESTED_REPLACE, encode
-from lakelock.table.bloom import DYNAMIC, SIMPLE, BloomFilter
 from lakelock.table.commit_metadata import RuntimeStats, requested_replace_bytes
 from lakelock.table.hfile import hfile_bytes, read_hfile
 from lakelock.table.instants import as_of_time, parse_file_name
@@ -68,6 +67,7 @@ from lakelock.table.log_files import BlockHeader, BlockKind, blocks_of
 from lakelock.table.log_rows import add_block
 from lakelock.table.metadata_records import FILES, RecordSchema, files_in, files_records, joined
 from lakelock.table.metadata_stats import ColumnStats, StatsIndex, ValueType, column_stats_records, stats_in
+from lakelock.table.parquet_footers import DYNAMIC, SIMPLE, BloomFilter
 from lakelock.table.row_versions import ByCommitTime, ByEventTime
 from lakelock.table.service_metadata import (
     CleanedUntil,

@@ -6,7 +6,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelock.table.bloom import BloomFilter, bit_positions
+from lakelock.table.parquet_footers import BloomFilter, bit_positions
 
 KEYS = st.lists(st.text(max_size=40), min_size=1, max_size=50)
 

@@ -9,7 +9,7 @@ from tests.api import TableSchema
 
 from lakelock.table.column_types import widens, wider
 from lakelock.table.rows import read_as
-from lakelock.table.schema_changes import changed, is_readable_as, merged_schema
+from lakelock.table.schema import changed, is_readable_as, merged_schema
 
 DECIMALS = st.integers(1, 38).flatmap(lambda p: st.integers(0, p).map(lambda s: pa.decimal128(p, s)))
 ATOMS = st.sampled_from([pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string()]) | DECIMALS

@@ -9,9 +9,9 @@ from tests.api import Action, Instant, MemoryStorage, State, Timeline, format_in
 
 from lakelock.storage import Listed
 from lakelock.storage.base import Changes
-from lakelock.table.followed_timeline import FollowedTimeline
 from lakelock.table.history_files import HistoryFile
 from lakelock.table.io import TableIO
+from lakelock.table.timeline import FollowedTimeline
 
 FEW = 6
 START_MS = 1_700_000_000_000

@@ -22,7 +22,7 @@ from tests.api import AppTransaction, BucketIndex, FileGroupId, Keyed, TableProp
 from lakelock.data_locks.base import Resource
 from lakelock.errors import InputError
 from lakelock.occ.commit_keys import APPLICATION
-from lakelock.occ.targets import resources_of
+from lakelock.occ.request import resources_of
 from lakelock.table.index import new_file_id
 from lakelock.table.key_search import buckets_of, buckets_of_keys
 from lakelock.table.partitions import partition_path, partition_paths, partition_texts

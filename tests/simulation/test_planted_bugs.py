@@ -211,7 +211,7 @@ def test_a_planted_bug_reaches_those_who_got_hold_of_the_function_before() -> No
 
 
 def test_a_planted_bug_whose_line_has_gone_is_an_error() -> None:
-    gone = Planted("gone", "", "occ.decide:Deciding.decide", "no such line", "pass")
+    gone = Planted("gone", "", "occ.commit:Deciding.decide", "no such line", "pass")
     with pytest.raises(ValueError, match="no such line"), gone.planted():
         pass
 

@@ -13,9 +13,8 @@ from typing import IO, Any
 
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.table.base_files import Written
-from lakelock.table.changed_rows import Found
 from lakelock.table.key_search import buckets_of_keys
-from lakelock.table.log_writing import LogChanges, LogStamp
+from lakelock.table.log_writing import Found, LogChanges, LogStamp
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.rewriting import Counts

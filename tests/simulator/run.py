@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError
 from lakelock.occ.log import DecisionLog
-from lakelock.occ.overlaps import audit
+from lakelock.occ.undone import audit
 from lakelock.table.instants import is_instant_time
 from tests.api import DataFile, Outcome, Timeline, layout
 from tests.simulator.actor import Actor

@@ -65,7 +65,7 @@ def test_each_exception_is_used() -> None:
     "source",
     [
         "provider._session.stop()",
-        "from lakelock.table.bloom import _positions",
+        "from lakelock.table.parquet_footers import _positions",
         "from lakelock._private import name",
         'monkeypatch.setattr(Commit, "_decide", decide)',
         'monkeypatch.setattr("lakelock.table.writer._BYTES", 1)',

@@ -14,8 +14,8 @@ from lakelock.identity import WriterIdentity
 from lakelock.markers.liveness import StorageClock, is_too_old, judge_all
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.log import Reservation
+from lakelock.occ.request import Targets, resource_of_values, resources_of, within
 from lakelock.occ.reservations import limit_s
-from lakelock.occ.targets import Targets, resource_of_values, resources_of, within
 from lakelock.providers import Holder, LockState
 from lakelock.table import layout
 

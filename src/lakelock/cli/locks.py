@@ -23,7 +23,7 @@ from lakelock.data_locks.base import FIRST_TOKEN
 from lakelock.errors import CorruptTableError, InputError, LockError, SettingsError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.recorded_lock import compare_locks, recorded_provider
-from lakelock.occ.targets import resources_of
+from lakelock.occ.request import resources_of
 from lakelock.providers import Holder, LockProvider, LockState, open_provider, provider_name
 from lakelock.providers.registry import WITHOUT_OPTIONS, as_settings
 from lakelock.settings import Settings

@@ -23,10 +23,10 @@ from lakelock.occ.archive import Archived
 from lakelock.occ.clean import Cleaned, asked_retention
 from lakelock.occ.optimize import has_buckets, plan_joins, without_rows
 from lakelock.occ.publish import SHARE_THE_LOCK
+from lakelock.occ.request import resources_of, within
 from lakelock.occ.restore import check_moment, kept_by, moment_of, preview_repair, preview_restore, undone_by
 from lakelock.occ.retention import Progress as Report
 from lakelock.occ.savepoints import Savepoint
-from lakelock.occ.targets import resources_of, within
 from lakelock.occ.upkeep import Upkept
 from lakelock.table.eligibility import check_writable
 from lakelock.table.timeline import Timeline

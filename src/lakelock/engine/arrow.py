@@ -30,10 +30,9 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import BucketsRead, ReadKind
 from lakelock.occ.optimize import Optimized, optimize
 from lakelock.occ.reading import QueryType, ReadView, ensure_in_order, ensure_not_future
-from lakelock.occ.request import WriteRequest
+from lakelock.occ.request import Targets, WriteRequest, files_within, resources_of, target_of_expression, within
 from lakelock.occ.restore import Repaired, repair, restore
 from lakelock.occ.retry import run, with_retries
-from lakelock.occ.targets import Targets, files_within, resources_of, target_of_expression, within
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.undone import why_missing
 from lakelock.progress import shown
@@ -49,8 +48,7 @@ from lakelock.table.pruning import StatisticsOf
 from lakelock.table.record_keys import require_key
 from lakelock.table.rewriting import ARROW, ArrowKernels, Condition, Kernels, KeyedRows, selected
 from lakelock.table.rows import missing_since
-from lakelock.table.schema import TableSchema
-from lakelock.table.schema_changes import Alteration
+from lakelock.table.schema import Alteration, TableSchema
 from lakelock.table.slice_differences import STAMPS, FeedRows, feed_schema, paired
 from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.spark_conditions import as_in_spark

@@ -25,8 +25,8 @@ from lakelock.occ.committed import Phase
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import Read
 from lakelock.occ.optimize import Join
+from lakelock.occ.request import Targets, resources_of, within
 from lakelock.occ.restore import Copy
-from lakelock.occ.targets import Targets, resources_of, within
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage

@@ -17,9 +17,9 @@ from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.committed import Committed
 from lakelock.occ.data_locking import block_of
 from lakelock.occ.multi_table import MultiTableTransaction, locked_for_writes, timelines_of_one_moment
+from lakelock.occ.open_table import retry_if_overtaken
 from lakelock.occ.participant import Participant
 from lakelock.occ.request import WriteRequest
-from lakelock.retry import retry_if_overtaken
 from lakelock.settings import MissingColumns
 from lakelock.table.rewriting import Condition
 from lakelock.table.schema import TableSchema

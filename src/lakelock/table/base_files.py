@@ -26,8 +26,7 @@ import pyarrow.parquet as pq
 
 from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError
 from lakelock.settings import WriteSettings
-from lakelock.table.bloom import DYNAMIC, BloomFilter, nominal_error_rate
-from lakelock.table.parquet_footers import HeldFooter
+from lakelock.table.parquet_footers import DYNAMIC, BloomFilter, HeldFooter, nominal_error_rate
 from lakelock.table.record_keys import numbered
 from lakelock.table.rows import conform, read_as
 from lakelock.table.schema import (

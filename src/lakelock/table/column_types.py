@@ -192,7 +192,8 @@ _ATOMS = {
 OWN_PREFIX = "_lakelock_"
 """How the names of columns begin that frames have on their way through Spark."""
 _OWN = (OWN_PREFIX, "_hoodie_")
-_DELETED = "_hoodie_is_deleted"
+DELETED = "_hoodie_is_deleted"
+"""A boolean column that a schema may have: rows with true in it are deletions to Hudi's writers."""
 _OPAQUE = {b"variant": "a variant", b"geometry": "a geometry", b"geography": "a geography"}
 
 
@@ -203,7 +204,7 @@ def is_name(name: str) -> bool:
 
 def refuse_own_name(name: str) -> None:
     """`SchemaError` for a name that Hudi or lakelock gives to columns of its own, in whatever case; Spark asks for none."""
-    if name.lower().startswith(_OWN) and name != _DELETED:
+    if name.lower().startswith(_OWN) and name != DELETED:
         raise SchemaError(
             f"{name!r} cannot be the name of a column: names that begin with {' or '.join(_OWN)} are those of Hudi's and "
             "lakelock's own columns",

@@ -12,7 +12,7 @@ from enum import IntEnum
 from functools import lru_cache
 
 from lakelock.errors import CorruptTableError, InputError
-from lakelock.str_enum import StrEnum
+from lakelock.texts import StrEnum
 
 _EPOCH = datetime(1970, 1, 1)
 _LAST_MS = 253_402_300_799_999  # 9999-12-31 23:59:59.999

@@ -17,11 +17,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelock.errors import CorruptTableError, TableError
-from lakelock.table.column_types import arrow_fields
+from lakelock.table.column_types import DELETED, arrow_fields
 from lakelock.table.log_files import Block, BlockHeader, BlockKind, deletes_in, records_in, schema_of
 from lakelock.table.row_versions import ByEventTime, RowVersions, WrittenRows
 from lakelock.table.rows import Fields, read_as
-from lakelock.table.schema import DELETED, RECORD_KEY
+from lakelock.table.schema import RECORD_KEY
 
 READ_OPTIMIZED = 'read(query_type="read_optimized") reads the base files, without what the log files have changed since'
 OPERATION = "_hoodie_operation"

@@ -18,9 +18,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.errors import DuplicateKeyError, InputError, SchemaError
+from lakelock.table.column_types import DELETED
 from lakelock.table.properties import TableProperties
 from lakelock.table.rows import take_rows
-from lakelock.table.schema import DELETED
 from lakelock.texts import column_hint, counted
 
 NULL = "__null__"

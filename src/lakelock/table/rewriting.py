@@ -21,11 +21,10 @@ import pyarrow.compute as pc
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp, Written, sequence_numbers
-from lakelock.table.changed_rows import Collector, DoesNotFit, Found
 from lakelock.table.index import BucketIndex
 from lakelock.table.io import TableIO
 from lakelock.table.key_search import by_bucket, tag
-from lakelock.table.log_writing import LogChanges, LogStamp, log_bytes
+from lakelock.table.log_writing import Collector, DoesNotFit, Found, LogChanges, LogStamp, log_bytes
 from lakelock.table.merged_slices import open_slice
 from lakelock.table.partitions import PartitionValues, partition_paths
 from lakelock.table.properties import TableProperties

@@ -31,7 +31,7 @@ from lakelock.errors import EarlyConflictError
 from lakelock.markers import data_files
 from lakelock.markers.data_files import MarkerKind
 from lakelock.occ.log import Decision
-from lakelock.occ.overlaps import alarm, audit
+from lakelock.occ.undone import alarm, audit
 from lakelock.testing import ManualRuntime
 
 

@@ -40,7 +40,7 @@ from lakelock.table.metadata_table import (
     read_metadata_timeline,
     schemas_of,
 )
-from lakelock.table.schema_changes import Alteration
+from lakelock.table.schema import Alteration
 
 __all__ = ["nobody_is_killed", "table"]
 

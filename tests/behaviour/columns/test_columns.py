@@ -30,7 +30,7 @@ from tests.behaviour.tables import QUICK, writer
 from lakelock.errors import ConflictError, InputError, LockTimeout, SchemaError
 from lakelock.settings import Settings
 from lakelock.storage import Listed
-from lakelock.table.schema_changes import Alteration
+from lakelock.table.schema import Alteration
 
 ADDRESS = pa.struct([("street", pa.string()), ("floor", pa.int32())])
 OLD = pa.schema(

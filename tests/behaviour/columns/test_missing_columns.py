@@ -12,7 +12,7 @@ from tests.behaviour.tables import QUICK, leftovers, writer
 from lakelock.errors import SchemaError
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.table.rewriting import ARROW
-from lakelock.table.schema_changes import Alteration
+from lakelock.table.schema import Alteration
 
 SCHEMA = pa.schema([("id", pa.string()), ("p", pa.string()), ("ts", pa.int64()), ("v", pa.int64()), ("w", pa.int64())])
 STORED = [{"id": "a", "p": "1", "ts": 5, "v": 1, "w": 10}, {"id": "b", "p": "1", "ts": 5, "v": 2, "w": 20}]

@@ -13,7 +13,7 @@ from tests.behaviour.tables import HUDI, QUICK, SCHEMA, leftovers, new_table, wr
 
 from lakelock.errors import ConflictError
 from lakelock.settings import Settings
-from lakelock.table.schema_changes import Alteration
+from lakelock.table.schema import Alteration
 
 NOTED = SCHEMA.append(pa.field("note", pa.string()))
 COUNTED = SCHEMA.append(pa.field("count", pa.int64()))

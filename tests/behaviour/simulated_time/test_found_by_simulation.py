@@ -27,7 +27,7 @@ from lakelock.markers.claims import Claim
 from lakelock.occ import retry
 from lakelock.occ.begin import requested_key
 from lakelock.occ.recovery import STALE_PROBE_S, reap
-from lakelock.occ.targets import resources_of
+from lakelock.occ.request import resources_of
 from lakelock.occ.transaction import TransactionState
 from lakelock.table.properties import read_properties
 from lakelock.testing import ManualRuntime

@@ -14,7 +14,7 @@ from tests.interop.shared import Shared
 from tests.interop.witness import JavaError
 
 from lakelock.errors import CommitUndone, ConflictError, CorruptTableError, RolledBackError
-from lakelock.occ.overlaps import audit
+from lakelock.occ.undone import audit
 
 Share = Callable[..., Shared]
 

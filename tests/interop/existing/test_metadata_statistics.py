@@ -17,7 +17,7 @@ from tests.behaviour.cli.command_line import run
 from tests.interop.conftest import FULL
 from tests.interop.shared import Layout, Shared, rows
 
-from lakelock.table.schema_changes import Alteration
+from lakelock.table.schema import Alteration
 
 Share = Callable[..., Shared]
 UTC = {"hoodie__table__timeline__timezone": "UTC"}

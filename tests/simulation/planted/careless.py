@@ -9,10 +9,10 @@ BUGS_BESIDE_THE_CARELESS = (
     Planted(
         "no look between decision and publication",
         "a decided commit is published by the timeline from before its decision",
-        "occ.decide:Deciding._boundary_after",
+        "occ.commit:Deciding._boundary_after",
         "if not table.observed.foreign_writers:",
         "if True:",
-        also=(Edit("occ.decide:Deciding.conclude", "if table.observed.foreign_writers:", "if False:"),),
+        also=(Edit("occ.commit:Deciding.conclude", "if table.observed.foreign_writers:", "if False:"),),
         within=4000,
         among=CARELESS,
         seed=17,
@@ -20,7 +20,7 @@ BUGS_BESIDE_THE_CARELESS = (
     Planted(
         "undone and told as committed",
         "a writer does not look whether another engine has undone its commit meanwhile",
-        "occ.overlaps:alarm",
+        "occ.undone:alarm",
         "undone = own_commit_undone(table, decision, timeline)",
         "undone = None",
         within=4000,
@@ -30,7 +30,7 @@ BUGS_BESIDE_THE_CARELESS = (
     Planted(
         "nobody looks back",
         "no transaction looks at its beginning for commits that another engine has undone, and no upkeep does",
-        "occ.overlaps:LookBack.look",
+        "occ.undone:LookBack.look",
         "undone = undone_commits(table, timeline, known=self._settled)",
         "undone = []",
         also=(Edit("occ.upkeep:_look_for_undone", "found = unrepaired(table, timeline)", "found = []"),),
@@ -88,7 +88,7 @@ NOT_AWAITED = Planted(
 TOO_EARLY = Planted(
     "an overlap that comes late",
     "nobody looks for overlaps after the look that follows the commit",
-    "occ.overlaps:LookBack.look",
+    "occ.undone:LookBack.look",
     'late = [each for each in overlaps(known) if (each.second.completion or "") > looked_at]',
     "late = []",
 )

@@ -116,7 +116,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "no reply taken for a refusal",
         "a commit whose decision got no reply is called rejected at once",
-        "occ.decide:Deciding.decide",
+        "occ.commit:Deciding.decide",
         "made = self._make_definite(decision)",
         "raise RolledBackError('no reply', hint='')",
         seed=96,
@@ -137,7 +137,7 @@ BUGS_OF_COMMITS = (
         "return Created.THEIRS",
         also=(
             Edit(
-                "occ.decide:Deciding.decide",
+                "occ.commit:Deciding.decide",
                 "if found is None or found.write_id != decision.write_id:",
                 "if True:",
             ),
@@ -172,7 +172,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "no boundary after the put",
         "a decision counts although its number had been used and collected",
-        "occ.decide:Deciding.decide",
+        "occ.commit:Deciding.decide",
         "if self._boundary_after(decision) >= decision.number:",
         "if False:",
         seed=80,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tests.simulation.planted.planting import Planted
 
-_NAMES = "table.followed_timeline:FollowedTimeline._names_now"
+_NAMES = "table.timeline:FollowedTimeline._names_now"
 _COMPARED = "if tuple(map(_key, files[:moved])) != known.settled:"
 
 UNSEEN = Planted(
@@ -18,14 +18,14 @@ STILL_SHOWN = Planted(
 UNHEARD = Planted(
     "a notice of an old name",
     "what a disk tells of names before the border is not heeded",
-    "table.followed_timeline:FollowedTimeline._changed",
+    "table.timeline:FollowedTimeline._changed",
     "if found is None or any(key < known.border for key in found):",
     "if found is None:",
 )
 PASSED = Planted(
     "a border past what is pending",
     "the border moves past an instant that is pending",
-    "table.followed_timeline:FollowedTimeline._border",
+    "table.timeline:FollowedTimeline._border",
     "min([border, *pending])",
     "border",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.api import SystemRuntime
 
-from lakelock.retry import Backoff
+from lakelock.occ.retry import Backoff
 
 
 class _Loaded(SystemRuntime):

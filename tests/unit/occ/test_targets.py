@@ -8,7 +8,7 @@ import pytest
 from tests.api import Resource, TableProperties
 
 from lakelock.errors import InputError
-from lakelock.occ.targets import resources_of, target_of_condition, target_of_expression, within
+from lakelock.occ.request import resources_of, target_of_condition, target_of_expression, within
 
 
 def table(*fields: str, hive_style: bool = True, url_encode: bool = True) -> TableProperties:

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from lakelock.errors import CorruptTableError
-from lakelock.table.bloom import SIMPLE, BloomFilter, bit_positions, dimensions
+from lakelock.table.parquet_footers import SIMPLE, BloomFilter, bit_positions, dimensions
 
 
 def positions(key: str, hashes: int, size: int) -> list[int]:

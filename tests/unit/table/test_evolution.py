@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 from tests.api import TableSchema
 
-from lakelock.table.schema_changes import merged_schema
+from lakelock.table.schema import merged_schema
 
 INT, TEXT = pa.int64(), pa.string()
 Columns = list[pa.Field]

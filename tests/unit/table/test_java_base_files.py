@@ -11,7 +11,7 @@ from tests.api import BaseFile, TableSchema
 from tests.golden_tables import golden_table
 from tests.unit.table.test_base_file import written
 
-from lakelock.table.bloom import BloomFilter
+from lakelock.table.parquet_footers import BloomFilter
 
 SCHEMA = TableSchema.from_arrow(
     pa.schema([("id", pa.string()), ("v", pa.int64()), ("ts", pa.int64()), ("region", pa.string())])
