@@ -40,7 +40,7 @@ from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.crash_points import Step, reached
-from lakelock.occ.data_locking import holding_together
+from lakelock.occ.data_locking import block_of, holding_together
 from lakelock.occ.ending import IllegalTransition, News, OwnDecision, TransactionState, outcome_unknown
 from lakelock.occ.log import (
     MOST_TABLES,
@@ -185,6 +185,17 @@ def all_locked(wanted: Sequence[tuple[OpenTable, Taking]]) -> Iterator[dict[str,
 
 def _name(table: OpenTable) -> str:
     return table.storage.uri if table.provider is None else table.provider.lock_name
+
+
+@contextmanager
+def transaction_over(
+    coordinators: Sequence[Coordinator], request: WriteRequest | str = "UPSERT"
+) -> Iterator[MultiTableTransaction]:
+    """A transaction over several tables, which the block commits. In PESSIMISTIC mode it locks all of them first, together."""
+    with locked_for_writes(coordinators), MultiTableTransaction.begin(coordinators, request) as tx, ExitStack() as blocks:
+        for part in tx.parts:
+            blocks.enter_context(block_of(part.instant))
+        yield tx
 
 
 def locked_for_writes(coordinators: Sequence[Coordinator]) -> AbstractContextManager[None]:

@@ -133,18 +133,9 @@ class Participant(Transaction):
         self._ensure_open()
         written = stats if last is None else (*stats, *last())
         reached(Step.DATA_WRITTEN)
-        before = self._written[1] if self._written is not None else None
-        self._written = written, schema or before, replaced
+        self._written = written, schema, replaced
         self.state = TransactionState.WRITTEN
         return Committed(self.instant, "", 0, self.operation)
-
-    def continues(self) -> None:
-        """Let another write follow, which sees what was written."""
-        if self.state is TransactionState.WRITTEN and self._written is not None:
-            stats, schema, replaced = self._written
-            self.state = TransactionState.OPEN
-            self.wrote(stats, schema)
-            self._written = (), schema, replaced
 
     def commit_alone(self) -> Committed:
         """Commit as a plain transaction: it turned out that no other table takes part."""

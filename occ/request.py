@@ -9,6 +9,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import Enum
+from operator import index
+from typing import SupportsIndex
 
 import pyarrow as pa
 
@@ -243,3 +246,40 @@ class WriteRequest:
     def of(cls, request: WriteRequest | str) -> WriteRequest:
         """The request; the mere name of an operation is one that asks for nothing else."""
         return cls(request) if isinstance(request, str) else request
+
+
+class Every(Enum):
+    """What a call is about that names no rows. It is not None, so that a variable that is None by mistake deletes nothing."""
+
+    ROW = "every row"
+
+
+def numbered(txn_app_id: object, txn_version: object) -> AppTransaction | None:
+    """The application's own number of a write, None if it has none; `InputError` unless both parts are given and valid."""
+    if txn_app_id is None and txn_version is None:
+        return None
+    if txn_app_id is None or txn_version is None:
+        given, missing = ("txn_version", "txn_app_id") if txn_app_id is None else ("txn_app_id", "txn_version")
+        hint = 'name both, such as txn_app_id="nightly-load", txn_version=7, or neither'
+        raise InputError(f"{given} is given without {missing}: only both together make a write apply once", hint=hint)
+    if not isinstance(txn_app_id, str) or not txn_app_id:
+        raise InputError(f"txn_app_id is {txn_app_id!r}", hint="use a text that names the job, the same in every run")
+    if isinstance(txn_version, bool) or not isinstance(txn_version, SupportsIndex) or not -(2**63) < index(txn_version) < 2**63:
+        hint = "use a whole number that grows from write to write and is the same when a write is run again"
+        raise InputError(f"txn_version is {txn_version!r}, not a whole number of 64 bits", hint=hint)
+    return AppTransaction(txn_app_id, index(txn_version))
+
+
+def names(columns: str | Sequence[str]) -> tuple[str, ...]:
+    """Columns given as one name or several."""
+    return (columns,) if isinstance(columns, str) else tuple(columns)
+
+
+def key_of(columns: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The key columns of a new table, none for None; `InputError` for an empty list, since a key cannot be added later."""
+    found = () if columns is None else names(columns)
+    if columns is not None and not found:
+        raise InputError(
+            "key is an empty list", hint="name the columns that identify a row, or leave key out for a table without"
+        )
+    return found

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
-from enum import Enum
+from datetime import datetime
 from functools import wraps
-from operator import index
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Concatenate, Literal, NoReturn, ParamSpec, SupportsIndex, TypeVar, cast
+from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast
 
 import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -34,24 +32,18 @@ from pyspark.sql.types import (
 
 from lakelock.checked_calls import checked
 from lakelock.errors import InputError, SchemaError
-from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.request import Every
 from lakelock.settings import MissingColumns, Settings, WriteSettings
 from lakelock.spark_plugin.conditions import is_repeatable
 from lakelock.spark_plugin.hadoop import shared, with_metastore
 from lakelock.spark_plugin.spark_session import arrow_schema, spark_conf, spark_schema
-from lakelock.table.instants import as_of_time
+from lakelock.table.instants import as_of_time, time_text
 from lakelock.table.properties import TableProperties
 from lakelock.table.rows import lacking, spelled
 from lakelock.table.schema import TableSchema, check_write, grown_by
 from lakelock.texts import column_hint
 
 Duplicates = Literal["error", "any"]
-
-
-class Every(Enum):
-    """What a call is about that names no rows. It is not None, so that a variable that is None by mistake deletes nothing."""
-
-    ROW = "every row"
 
 
 def settings_of(
@@ -89,43 +81,9 @@ def changed(
     )
 
 
-def numbered(txn_app_id: object, txn_version: object) -> AppTransaction | None:
-    """The application's own number of a write, None if it has none; `InputError` unless both parts are given and valid."""
-    if txn_app_id is None and txn_version is None:
-        return None
-    if txn_app_id is None or txn_version is None:
-        given, missing = ("txn_version", "txn_app_id") if txn_app_id is None else ("txn_app_id", "txn_version")
-        hint = 'name both, such as txn_app_id="nightly-load", txn_version=7, or neither'
-        raise InputError(f"{given} is given without {missing}: only both together make a write apply once", hint=hint)
-    if not isinstance(txn_app_id, str) or not txn_app_id:
-        raise InputError(f"txn_app_id is {txn_app_id!r}", hint="use a text that names the job, the same in every run")
-    if isinstance(txn_version, bool) or not isinstance(txn_version, SupportsIndex) or not -(2**63) < index(txn_version) < 2**63:
-        hint = "use a whole number that grows from write to write and is the same when a write is run again"
-        raise InputError(f"txn_version is {txn_version!r}, not a whole number of 64 bits", hint=hint)
-    return AppTransaction(txn_app_id, index(txn_version))
-
-
-def names(columns: str | Sequence[str]) -> tuple[str, ...]:
-    """Columns given as one name or several."""
-    return (columns,) if isinstance(columns, str) else tuple(columns)
-
-
-def key_of(columns: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The key columns of a new table, none for None; `InputError` for an empty list, since a key cannot be added later."""
-    found = () if columns is None else names(columns)
-    if columns is not None and not found:
-        raise InputError(
-            "key is an empty list", hint="name the columns that identify a row, or leave key out for a table without"
-        )
-    return found
-
-
 def instant_of(moment: str | datetime, zone: str) -> str:
     """A point in time as an instant time of a table whose instants are in this zone; a time without a zone is UTC."""
-    if isinstance(moment, datetime):
-        aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-        return as_of_time(aware.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f"), zone)
-    return as_of_time(moment, zone)
+    return as_of_time(time_text(moment), zone)
 
 
 P = ParamSpec("P")
@@ -176,29 +134,6 @@ ALIASES: Mapping[str, str] = {
     "whenNotMatchedBySourceDelete": "when_not_matched_by_source_delete",
 }
 """Names of Delta's that work, and ours."""
-
-
-def _unknown(name: str, owner: object, what: str) -> NoReturn:
-    instead = INSTEAD.get(name)
-    raise AttributeError(f"{what} has no {name!r}" + (f"; next: {instead}" if instead else ""), name=name, obj=owner)
-
-
-class _Told(type):
-    """So that `LakeTable.isDeltaTable` tells what to type, too."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(cls, name: str) -> NoReturn:
-            _unknown(name, cls, cls.__name__)
-
-
-class DeltaNames(metaclass=_Told):
-    """What answers the names of Delta's that a `LakeTable` does not have."""
-
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            _unknown(name, self, type(self).__name__)
 
 
 def delta_arguments(

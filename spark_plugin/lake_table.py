@@ -12,7 +12,7 @@ from pathlib import Path
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
-from lakelock.checked_calls import checked_calls
+from lakelock.checked_calls import NamesElsewhere, checked_calls
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import Resource
 from lakelock.events import Listener
@@ -21,10 +21,10 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.definition import Definition
 from lakelock.occ.reading import QueryType, ReadView, ensure_not_future
-from lakelock.occ.request import Targets, files_within, resources_of, within
+from lakelock.occ.request import Targets, files_within, key_of, names, resources_of, within
 from lakelock.settings import Settings
 from lakelock.settings.resolver import setting_of
-from lakelock.spark_plugin.arguments import DeltaNames, Duplicates, changed, instant_of, key_of, names, settings_of
+from lakelock.spark_plugin.arguments import INSTEAD, Duplicates, changed, instant_of, settings_of
 from lakelock.spark_plugin.change_feed import TableChanges, merged_rows
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.hadoop import in_full, location_of, spark_path
@@ -53,7 +53,7 @@ from lakelock.table.snapshot import Snapshot
 
 
 @checked_calls
-class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames, DeltaNames):
+class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames, NamesElsewhere):
     """One table. Every write is a transaction of its own: it is in the table as a whole, or not at all.
 
     Writes that lose a conflict are run again (`retry.*`) where that is safe. Values of `options` and of the file `config`
@@ -63,6 +63,8 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
     >>> table.upsert(corrections)                                    # doctest: +SKIP
     UPSERT 20261121092737397: 12 inserted, 3,401 updated (12 files, 40.2 MB) in 1.9 s
     """
+
+    _instead = INSTEAD
 
     def __init__(self, spark: SparkSession, coordinator: Coordinator, root: str) -> None:
         self._spark, self._coordinator, self._root = spark, coordinator, root

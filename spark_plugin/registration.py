@@ -29,9 +29,8 @@ from lakelock.clock import SystemRuntime
 from lakelock.errors import DuplicateKeyError, InputError, TableError, UnsupportedSpark
 from lakelock.identity import job_name
 from lakelock.occ.create import table_exists
-from lakelock.occ.request import WriteRequest, resources_of
+from lakelock.occ.request import WriteRequest, numbered, resources_of
 from lakelock.spark_plugin import inserting
-from lakelock.spark_plugin.arguments import numbered
 from lakelock.spark_plugin.hadoop import hadoop_settings, in_full
 from lakelock.spark_plugin.lake_table import LakeTable
 from lakelock.spark_plugin.session_sql import concerns, sql

@@ -11,8 +11,7 @@ from pyspark.sql import Column, DataFrame
 
 from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError, TransactionStateError
-from lakelock.occ.data_locking import block_of
-from lakelock.occ.multi_table import MultiTableTransaction, locked_for_writes, timelines_of_one_moment
+from lakelock.occ.multi_table import MultiTableTransaction, locked_for_writes, timelines_of_one_moment, transaction_over
 from lakelock.occ.open_table import retry_if_overtaken
 from lakelock.occ.participant import Participant
 from lakelock.occ.reading import ReadView
@@ -54,10 +53,7 @@ class TablesTransaction:
             require_running(table._spark)
         coordinators = [table._coordinator for table in self._tables]
         with ExitStack() as stack:
-            stack.enter_context(locked_for_writes(coordinators))
-            self._join(stack.enter_context(MultiTableTransaction.begin(coordinators)))
-            for part in self._parts:
-                stack.enter_context(block_of(part.instant))
+            self._join(stack.enter_context(transaction_over(coordinators)))
             self._held = stack.pop_all()
         return self
 

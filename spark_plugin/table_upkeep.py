@@ -27,14 +27,14 @@ from lakelock.errors import InputError, WriteFailed
 from lakelock.occ.clean import Cleaned, asked_retention
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.optimize import Join, Optimized, optimize
-from lakelock.occ.request import Targets, resources_of, within
+from lakelock.occ.request import Targets, names, resources_of, within
 from lakelock.occ.restore import Copy, Repaired, moment_of, repair, restore
 from lakelock.occ.results import WriteResult
 from lakelock.occ.savepoints import Savepoint
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep import Upkept
 from lakelock.occ.write_context import WriteContext
-from lakelock.spark_plugin.arguments import delta_arguments, instant_of, names
+from lakelock.spark_plugin.arguments import delta_arguments, instant_of
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.spark_session import FILE, ROW, needs_spark, outcome_told, require_running, spark_schema
 from lakelock.spark_plugin.stage_rows import SparkRows

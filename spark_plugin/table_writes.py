@@ -19,7 +19,7 @@ from lakelock.errors import InputError
 from lakelock.occ.alter import alter
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.request import Targets, WriteRequest
+from lakelock.occ.request import Every, Targets, WriteRequest, names, numbered
 from lakelock.occ.results import WriteResult
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin import changing, deleting, inserting, merging, spark_session
@@ -27,14 +27,11 @@ from lakelock.spark_plugin import inserting as overwriting
 from lakelock.spark_plugin.arguments import (
     Assignments,
     Duplicates,
-    Every,
     changed,
     checked_assignments,
     chosen_rows,
     delta_arguments,
     delta_update,
-    names,
-    numbered,
 )
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.inserting import rename_columns

@@ -20,7 +20,7 @@ from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.data_locking import block_of
 from lakelock.occ.footprint import WholeTable
-from lakelock.occ.request import Targets, WriteRequest, resources_of, target_of_condition
+from lakelock.occ.request import Every, Targets, WriteRequest, numbered, resources_of, target_of_condition
 from lakelock.occ.results import RunResult, WriteResult
 from lakelock.occ.retry import applied_instead, run, with_retries
 from lakelock.occ.transaction import Transaction
@@ -28,13 +28,11 @@ from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.spark_plugin import changing, deleting, inserting, merging
 from lakelock.spark_plugin.arguments import (
     Assignments,
-    Every,
     changed,
     checked_assignments,
     chosen_rows,
     delta_arguments,
     delta_update,
-    numbered,
 )
 from lakelock.spark_plugin.deleting import RowsRead
 from lakelock.spark_plugin.merge_builder import TARGET, MergeBuilder, MergeSpec, with_columns_equated

@@ -1,6 +1,7 @@
 """Calls of public methods, checked before any work: an argument is of the kind that its annotation says, and no empty text.
 
 A value of the wrong kind is never taken for one that was left out: 0, "" and [] mean themselves, or are an `InputError`.
+A name that another library has is an `AttributeError` that says what to type instead (`NamesElsewhere`).
 """
 
 from __future__ import annotations
@@ -13,7 +14,19 @@ from functools import cache, wraps
 from numbers import Real
 from pathlib import PurePath
 from types import NoneType, UnionType
-from typing import Any, Literal, SupportsIndex, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    ClassVar,
+    Literal,
+    NoReturn,
+    SupportsIndex,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 from lakelock.errors import InputError
 from lakelock.texts import did_you_mean
@@ -186,3 +199,28 @@ def _words(hint: Any) -> str:
     if issubclass(plain, Enum):
         return " or ".join(str(each) for each in plain)
     return next((words for each, words in _WORDS.items() if issubclass(plain, each)), f"a {plain.__name__}")
+
+
+class _ToldByClass(type):
+    """So that `LakeTable.isDeltaTable` says what to type, too."""
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(cls, name: str) -> NoReturn:
+            _unknown(name, cls, cls)
+
+
+class NamesElsewhere(metaclass=_ToldByClass):
+    """A class of which users may type the names that another library has: its error says what to type, as `_instead` has it."""
+
+    _instead: ClassVar[Mapping[str, str]] = {}
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            _unknown(name, self, type(self))
+
+
+def _unknown(name: str, owner: object, kind: type[NamesElsewhere]) -> NoReturn:
+    instead = kind._instead.get(name)
+    raise AttributeError(f"{kind.__name__} has no {name!r}" + (f"; next: {instead}" if instead else ""), name=name, obj=owner)

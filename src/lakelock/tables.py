@@ -7,20 +7,18 @@ in memory, and a read gives a pyarrow table or its batches one by one.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing
-from datetime import datetime, timezone
-from enum import Enum
+from contextlib import ExitStack, closing
+from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.checked_calls import checked, checked_calls
+from lakelock.checked_calls import NamesElsewhere, checked, checked_calls
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.engine.multi_table import ArrowTransaction
 from lakelock.engine.sql_texts import parsed_condition, parsed_schema, parsed_value
 from lakelock.errors import InputError, SchemaError, TransactionStateError
 from lakelock.events import Listener
@@ -30,7 +28,8 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.definition import Definition
 from lakelock.occ.history import HistoryEntry
-from lakelock.occ.request import Targets, WriteRequest, resources_of
+from lakelock.occ.multi_table import MultiTableTransaction, transaction_over
+from lakelock.occ.request import Every, Targets, WriteRequest, key_of, names, numbered, resources_of
 from lakelock.occ.results import RunResult, WriteResult
 from lakelock.occ.retry import run
 from lakelock.occ.transaction import Transaction
@@ -38,6 +37,7 @@ from lakelock.settings import MissingColumns, Settings
 from lakelock.storage.location import StorageLocation
 from lakelock.table.change_feed import FeedMode, checked_mode, position_of
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.instants import time_text
 from lakelock.table.properties import COPY_ON_WRITE, NEWEST_VERSION
 from lakelock.table.rows import Fields, spelled
 from lakelock.table.schema import TableSchema
@@ -76,14 +76,8 @@ _INSTEAD: Mapping[str, str] = {
 """Names that tables of other libraries have (deltalake, pyiceberg, data frames), and what to type here."""
 
 
-class Every(Enum):
-    """What a delete is about that names no rows. It is not None, so that a variable that is None by mistake deletes nothing."""
-
-    ROW = "every row"
-
-
 @checked_calls
-class Table:
+class Table(NamesElsewhere):
     """One table, without Spark. Every write is a transaction of its own: it is in the table as a whole, or not at all.
 
     Writes that lose a conflict are run again (`retry.*`) where that is safe. Cheap to keep open, safe to use from several
@@ -93,6 +87,8 @@ class Table:
     >>> table.upsert([{"id": 1, "name": "tea"}])                                              # doctest: +SKIP
     UPSERT 20261121092737397: 1 inserted (1 file, 434.1 KiB) in 0.1 s
     """
+
+    _instead = _INSTEAD
 
     def __init__(self, coordinator: Coordinator) -> None:
         self._coordinator, self._engine = coordinator, ArrowEngine(coordinator)
@@ -144,7 +140,7 @@ class Table:
     ) -> pa.RecordBatchReader:
         """The same rows as batches, which are read file by file as the reader comes to them: for tables larger than memory."""
         engine, properties = self._engine, self._coordinator.properties
-        shown = engine.shown(None if as_of is None else _moment(as_of))
+        shown = engine.shown(None if as_of is None else time_text(as_of))
         chosen = _columns(shown.schema, columns)
         condition = None if where is None else condition_of(where, shown.schema)
         named = resources_of(partition, properties)
@@ -314,12 +310,6 @@ class Table:
     def __repr__(self) -> str:
         return f"Table({self.path!r})"
 
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> NoReturn:
-            instead = _INSTEAD.get(name)
-            raise AttributeError(f"Table has no {name!r}" + (f"; next: {instead}" if instead else ""), name=name, obj=self)
-
     def _rows(self, rows: Rows) -> pa.Table:
         return rows_of(rows, self._coordinator.schema())
 
@@ -392,30 +382,31 @@ class _Block:
     """A transaction over tables that a `with` statement begins and ends."""
 
     def __init__(self, tables: Sequence[Table], application: AppTransaction | None, tag: str) -> None:
-        self._tables = tuple(tables)
-        self._inner = ArrowTransaction(
-            tuple(table._engine for table in self._tables), WriteRequest("UPSERT", tag=tag, application=application)
-        )
+        self._tables, self._request = tuple(tables), WriteRequest("UPSERT", tag=tag, application=application)
+        self._tx: MultiTableTransaction | None = None
+        self._held = ExitStack()
         self._blocks: tuple[TableTransaction, ...] = ()
         self.results: tuple[WriteResult, ...] = ()
         """What was committed, for each table that was written, once the block has ended."""
 
     def _begin(self) -> tuple[TableTransaction, ...]:
-        self._inner.__enter__()
-        self._blocks = tuple(TableTransaction(table._engine, self._inner.part(table._engine)) for table in self._tables)
+        if self._tx is not None:
+            raise TransactionStateError("this transaction was used before", hint="call transaction(...) for a new one")
+        self._tx = self._held.enter_context(transaction_over([table._coordinator for table in self._tables], self._request))
+        pairs = zip(self._tables, self._tx.parts, strict=True)
+        self._blocks = tuple(TableTransaction(table._engine, part) for table, part in pairs)
         return self._blocks
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        try:
-            if error is None:
-                for block in self._blocks:
-                    if block.wrote:
-                        block.committed()
-        except BaseException as failed:
-            self._inner.__exit__(type(failed), failed, failed.__traceback__)
-            raise
-        self._inner.__exit__(kind, error, trace)
-        self.results = tuple(WriteResult.of(done) for done in self._inner.committed)
+        assert self._tx is not None
+        if error is not None:
+            self._held.__exit__(kind, error, trace)
+            return
+        with self._held:
+            for block in self._blocks:
+                if block.wrote:
+                    block.committed()
+            self.results = tuple(map(WriteResult.of, self._tx.commit()))
 
 
 class OneTableTransaction(_Block):
@@ -484,13 +475,11 @@ def create(
     """
     found = Settings.resolve(settings or {}, file=config).settings
     location = StorageLocation.of(path, found.storage)
-    if key is not None and not key:
-        raise InputError("key is an empty list", hint="name the columns that identify a row, or leave key out")
     definition = Definition.of(
         location,
         schema_of(schema),
-        key=() if key is None else _names(key),
-        partition_by=_names(partition_by),
+        key=key_of(key),
+        partition_by=names(partition_by),
         order_by=order_by,
         name=name,
         hive_style=hive_style,
@@ -555,20 +544,6 @@ def transaction(
             hint="open them first: lakelock.transaction(lakelock.open(path), lakelock.open(other_path))",
         )
     return TablesTransaction(tables, numbered(txn_app_id, txn_version), tag)
-
-
-def numbered(txn_app_id: object, txn_version: object) -> AppTransaction | None:
-    """The application's own number of a write, None if it has none; `InputError` unless both parts are given and valid."""
-    if txn_app_id is None and txn_version is None:
-        return None
-    if not isinstance(txn_app_id, str) or not txn_app_id or isinstance(txn_version, bool) or not isinstance(txn_version, int):
-        raise InputError(
-            f"txn_app_id is {txn_app_id!r} and txn_version {txn_version!r}: only both together make a write apply once",
-            hint='name the job and a whole number that grows, such as txn_app_id="nightly-load", txn_version=7, or neither',
-        )
-    if not -(2**63) < txn_version < 2**63:
-        raise InputError(f"txn_version is {txn_version}, not a whole number of 64 bits", hint="use a smaller number")
-    return AppTransaction(txn_app_id, txn_version)
 
 
 def schema_of(given: object) -> pa.Schema:
@@ -700,17 +675,5 @@ def _columns(schema: TableSchema, columns: Sequence[str] | None) -> list[str]:
     return found
 
 
-def _names(columns: str | Sequence[str]) -> tuple[str, ...]:
-    return (columns,) if isinstance(columns, str) else tuple(columns)
-
-
-def _moment(moment: str | datetime) -> str:
-    """A point in time as text; a time without a zone is UTC."""
-    if isinstance(moment, str):
-        return moment
-    aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
-    return aware.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")
-
-
 def _position(moment: str | datetime | int) -> str:
-    return position_of(moment) if isinstance(moment, int) else _moment(moment)
+    return position_of(moment) if isinstance(moment, int) else time_text(moment)

@@ -26,8 +26,8 @@ from tests.api import (
 from tests.behaviour.tables import QUICK
 from tests.behaviour.upkeep.upkeep_tables import AgingTable
 from tests.faulty_storage import FaultyStorage, Rule
+from tests.over_engines import transaction
 
-from lakelock.engine.multi_table import transaction
 from lakelock.errors import CommitOutcomeUnknown, InputError, LakelockError, TableError
 from lakelock.occ.change_feed import TableStream
 from lakelock.settings import Settings

@@ -9,8 +9,7 @@ import pyarrow.compute as pc
 from tests.api import ArrowEngine, LocalStorage
 from tests.behaviour.tables import SCHEMA, writer
 from tests.crashing import arm
-
-from lakelock.engine.multi_table import transaction
+from tests.over_engines import transaction
 
 
 def main(orders_path: str, stock_path: str) -> None:

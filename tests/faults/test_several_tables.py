@@ -15,11 +15,11 @@ from tests.api import ArrowEngine, LocalStorage
 from tests.behaviour.cli.command_line import run
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 from tests.faults.world import let_heartbeats_run_out
+from tests.over_engines import snapshot
 from tests.sizes import but
 from tests.waiting import eventually
 
 from lakelock.cli.output import Exit
-from lakelock.engine.multi_table import snapshot
 from lakelock.errors import TableError
 from lakelock.occ.log import DecisionKind
 

@@ -11,10 +11,10 @@ import pytest
 from tests.api import ArrowEngine, LocalStorage
 from tests.behaviour.tables import SCHEMA, Recorder, leftovers, new_table, writer
 from tests.integration.matrix import START_SOON, Services
+from tests.over_engines import snapshot, transaction
 from tests.servers import SERVICES, Service
 from tests.sizes import but_in_ci
 
-from lakelock.engine.multi_table import snapshot, transaction
 from lakelock.errors import LockTimeout
 from lakelock.settings import Settings
 

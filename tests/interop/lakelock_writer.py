@@ -21,8 +21,8 @@ import pyarrow.compute as pc
 from tests.api import ArrowEngine, Committed, Coordinator, Event, EventKind, StorageLocation, Transaction, with_retries
 from tests.crashing import arm
 from tests.interop.shared import rows
+from tests.over_engines import transaction
 
-from lakelock.engine.multi_table import transaction
 from lakelock.errors import LakelockError
 from lakelock.settings import Settings
 

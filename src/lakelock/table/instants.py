@@ -185,6 +185,14 @@ def has_zone(text: str) -> bool:
     return match is not None and match[8] is not None
 
 
+def time_text(moment: str | datetime) -> str:
+    """A point in time as text; a time without a zone is UTC."""
+    if isinstance(moment, str):
+        return moment
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=timezone.utc)
+    return aware.astimezone(timezone.utc).strftime("%Y-%m-%dT%H:%M:%S.%f")
+
+
 def as_of_time(text: str, zone: str = "UTC") -> str:
     """The instant time that a person means: an instant time, or a date and time (UTC unless it carries an offset).
 

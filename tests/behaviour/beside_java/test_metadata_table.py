@@ -16,9 +16,9 @@ from tests.api import ArrowEngine, CommitMetadata, Coordinator, Event, EventKind
 from tests.behaviour.cli.command_line import run
 from tests.behaviour.foreign import Peer
 from tests.golden_tables import unpack
+from tests.over_engines import transaction
 
 from lakelock.engine.group_insert import fingerprint
-from lakelock.engine.multi_table import transaction
 from lakelock.errors import TableError
 from lakelock.occ.commit_keys import Member
 from lakelock.occ.crash_points import Step, at_each_step

@@ -6,11 +6,13 @@ import pyarrow as pa
 import pytest
 from tests.api import AppTransaction, ArrowEngine, EventKind, MemoryStorage, WriteRequest
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
+from tests.over_engines import transaction
 
-from lakelock.engine.multi_table import transaction
+import lakelock
 from lakelock.errors import ConflictError, EarlyConflictError, InputError, TransactionStateError
 from lakelock.occ.multi_table import CUT_ROUNDS, MultiTableTransaction
 from lakelock.occ.retry import run_over
+from lakelock.tables import Table
 
 BATCH = AppTransaction("stream", 7)
 
@@ -81,8 +83,8 @@ def test_if_others_never_stop_the_end_of_the_block_says_so(tables, writes):
 
 
 def test_a_block_that_is_entered_twice_is_refused_and_leaves_nothing(tables):
-    one, two = (ArrowEngine(writer(storage)) for storage in tables[:2])
-    again = transaction(one, two)
+    one, two = (Table(writer(storage)) for storage in tables[:2])
+    again = lakelock.transaction(one, two)
     with again as tx:
         tx[one].upsert(account(1))
         with pytest.raises(TransactionStateError, match="was used before"):

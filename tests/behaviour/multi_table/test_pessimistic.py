@@ -11,8 +11,8 @@ import pyarrow.compute as pc
 import pytest
 from tests.api import ArrowEngine, MemoryStorage
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, leftovers, new_table, writer
+from tests.over_engines import snapshot, transaction
 
-from lakelock.engine.multi_table import snapshot, transaction
 from lakelock.errors import LockTimeout
 from lakelock.settings import ConcurrencySettings, RetrySettings
 from lakelock.settings.sections import DataLockSettings

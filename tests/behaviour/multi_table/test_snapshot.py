@@ -6,15 +6,17 @@ import contextlib
 
 import pyarrow as pa
 import pytest
-from tests.api import ArrowEngine
+from tests.api import ArrowEngine, MemoryStorage
 from tests.behaviour.multi_table.shop import Shop
 from tests.behaviour.multi_table.test_every_fault import LAST_REQUEST, Dying, Killed, Life
-from tests.behaviour.tables import SCHEMA, writer
+from tests.behaviour.tables import SCHEMA, new_table, writer
 from tests.faulty_storage import CountingStorage, Wrapped
+from tests.over_engines import snapshot, transaction
 
-from lakelock.engine.multi_table import snapshot, transaction
+import lakelock
 from lakelock.errors import InputError
 from lakelock.occ.multi_table import timelines_of_one_moment
+from lakelock.tables import Table
 
 
 class Looking(Wrapped):
@@ -82,9 +84,6 @@ def rows(*values: tuple[str, int, str]) -> pa.Table:
 
 
 def test_the_engine_moves_rows_between_tables_and_reads_them_at_one_moment():
-    from tests.api import MemoryStorage
-    from tests.behaviour.tables import new_table
-
     storages = [MemoryStorage(name=name) for name in ("orders", "stock")]
     for storage in storages:
         new_table(storage)
@@ -103,5 +102,12 @@ def test_the_engine_moves_rows_between_tables_and_reads_them_at_one_moment():
     assert seen[orders].read().column("v").to_pylist() == [2]
     assert orders.read().column("v").to_pylist() == [3]
     assert stock.read().column("v").to_pylist() == [3]
-    with pytest.raises(InputError, match="not part of the transaction"):
-        tx[ArrowEngine(writer(storages[0]))].read()
+
+
+def test_a_table_that_is_not_part_of_a_transaction_is_refused():
+    storages = [MemoryStorage(name=name) for name in ("orders", "stock", "other")]
+    for storage in storages:
+        new_table(storage)
+    orders, stock, other = (Table(writer(storage)) for storage in storages)
+    with lakelock.transaction(orders, stock) as tx, pytest.raises(InputError, match="not part of the transaction"):
+        tx[other].read()

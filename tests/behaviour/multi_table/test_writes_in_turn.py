@@ -23,9 +23,9 @@ from tests.api import (
     create_table,
 )
 from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
+from tests.over_engines import ArrowTransaction, transaction
 from tests.sizes import but_in_ci
 
-from lakelock.engine.multi_table import ArrowTransaction, transaction
 from lakelock.errors import ConflictError
 from lakelock.settings import WriteSettings
 

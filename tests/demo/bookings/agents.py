@@ -11,7 +11,6 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from lakelock.engine.multi_table import snapshot, transaction
 from lakelock.errors import ConflictError, LockTimeout, RolledBackError
 from lakelock.settings import Settings
 from tests.api import ArrowEngine, Coordinator, Event, EventKind, Runtime, StorageLocation, SystemRuntime
@@ -22,6 +21,7 @@ from tests.demo.flights import DemoError
 from tests.demo.plan import AGENT_A, AGENT_B, AGENT_C, AUDITOR
 from tests.demo.signals import Signals
 from tests.demo.store import Store
+from tests.over_engines import snapshot, transaction
 
 PATIENCE_S = 400.0
 PAUSE_S = 0.3

@@ -8,10 +8,10 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.engine.multi_table import transaction
 from lakelock.settings import Settings
 from tests.api import ArrowEngine, Runtime, StorageLocation, TableProperties, TableSchema, create_table
 from tests.demo.flights import DemoError
+from tests.over_engines import transaction
 
 BOOKINGS, SEATS = "bookings", "seats"
 FREE = ""

@@ -6,8 +6,7 @@ import pyarrow.compute as pc
 import pytest
 from tests.api import ArrowEngine, Coordinator, StorageLocation, SystemRuntime
 from tests.demo.bookings.tables import BOOKED, KEYS, create_both, first_rows, halves, move, read_by_hudi
-
-from lakelock.engine.multi_table import snapshot, transaction
+from tests.over_engines import snapshot, transaction
 
 
 @pytest.fixture

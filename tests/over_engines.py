@@ -1,4 +1,4 @@
-"""Transactions over several tables, and reads of several tables at one moment, without Spark."""
+"""Transactions over several tables, and reads of several tables at one moment, by their engines."""
 
 from __future__ import annotations
 
@@ -8,54 +8,17 @@ from functools import partial
 from types import TracebackType
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakelock.engine.arrow import ArrowEngine
-from lakelock.engine.batch import AttemptCache
-from lakelock.errors import InputError, TransactionStateError
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.committed import Committed
-from lakelock.occ.data_locking import block_of
-from lakelock.occ.multi_table import MultiTableTransaction, locked_for_writes, timelines_of_one_moment
+from lakelock.occ.multi_table import MultiTableTransaction, timelines_of_one_moment, transaction_over
 from lakelock.occ.open_table import retry_if_overtaken
-from lakelock.occ.participant import Participant
 from lakelock.occ.request import WriteRequest
-from lakelock.settings import MissingColumns
 from lakelock.table.rewriting import Condition
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import Snapshot
-
-
-class TableOfTransaction:
-    """One table within a transaction over several: reads of what was there at the beginning, and then writes.
-
-    A write sees the ones before it.
-    """
-
-    def __init__(self, engine: ArrowEngine, tx: Participant) -> None:
-        self._engine, self._tx = engine, tx
-
-    def read(self, where: Condition | None = None) -> pa.Table:
-        """The rows; the commit is rejected if another commits what this read would have seen."""
-        return self._engine.read_in(self._tx, where)
-
-    def insert(self, rows: pa.Table) -> None:
-        """Append the rows; keys are not looked up."""
-        self._tx.continues()
-        self._engine.insert_in(self._tx, rows)
-
-    def upsert(self, rows: pa.Table, missing_columns: MissingColumns | None = None) -> None:
-        """Insert the rows whose keys the table lacks and replace the others."""
-        self._tx.continues()
-        self._engine.upsert_in(self._tx, rows, missing_columns, AttemptCache())
-
-    def delete(self, what: pc.Expression | pa.Table) -> None:
-        """Delete the rows that satisfy a condition, or those whose key and partition columns are in a table."""
-        self._tx.continues()
-        if isinstance(what, pa.Table):
-            self._engine.delete_keys_in(self._tx, what, AttemptCache())
-        else:
-            self._engine.delete_where_in(self._tx, what, AttemptCache())
+from lakelock.tables import TableTransaction
 
 
 class ArrowTransaction:
@@ -68,38 +31,30 @@ class ArrowTransaction:
 
     def __init__(self, engines: tuple[ArrowEngine, ...], request: WriteRequest) -> None:
         self._engines, self._request = engines, request
-        self._tx: MultiTableTransaction | None = None
         self._held = ExitStack()
+        self._tx: MultiTableTransaction | None = None
+        self._blocks: tuple[TableTransaction, ...] = ()
         self.committed: tuple[Committed, ...] = ()
 
     def __enter__(self) -> ArrowTransaction:
-        if self._tx is not None:
-            raise TransactionStateError("this transaction was used before", hint="call transaction(...) for a new one")
         coordinators = [engine.coordinator for engine in self._engines]
-        with ExitStack() as stack:
-            stack.enter_context(locked_for_writes(coordinators))
-            self._tx = MultiTableTransaction.begin(coordinators, self._request)
-            for part in self._tx.parts:
-                stack.enter_context(block_of(part.instant))
-            self._held = stack.pop_all()
+        self._tx = self._held.enter_context(transaction_over(coordinators, self._request))
+        pairs = zip(self._engines, self._tx.parts, strict=True)
+        self._blocks = tuple(TableTransaction(engine, part) for engine, part in pairs)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._tx is not None
-        with self._held, self._tx as tx:
+        with self._held:
             if error is None:
-                self.committed = tx.commit()
+                for block in self._blocks:
+                    if block.wrote:
+                        block.committed()
+                self.committed = self._tx.commit()
 
-    def __getitem__(self, engine: ArrowEngine) -> TableOfTransaction:
+    def __getitem__(self, engine: ArrowEngine) -> TableTransaction:
         """The part of one of the tables that the transaction was begun with."""
-        return TableOfTransaction(engine, self.part(engine))
-
-    def part(self, engine: ArrowEngine) -> Participant:
-        """The transaction in one of the tables."""
-        place = next((at for at, each in enumerate(self._engines) if each is engine), None)
-        if place is None or self._tx is None:
-            raise InputError("this table is not part of the transaction", hint="name it in transaction(...)")
-        return self._tx.parts[place]
+        return self._blocks[self._engines.index(engine)]
 
 
 class ArrowSnapshot:
@@ -110,10 +65,7 @@ class ArrowSnapshot:
         self._readers = retry_if_overtaken(partial(_readers, engines))
 
     def __getitem__(self, engine: ArrowEngine) -> ReadOnlyTable:
-        place = next((at for at, each in enumerate(self._engines) if each is engine), None)
-        if place is None:
-            raise InputError("this table is not part of the snapshot", hint="name it in snapshot(...)")
-        return self._readers[place]
+        return self._readers[self._engines.index(engine)]
 
 
 def _readers(engines: tuple[ArrowEngine, ...]) -> tuple[ReadOnlyTable, ...]:
