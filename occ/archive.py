@@ -24,10 +24,11 @@ markers announced.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import pairwise
+from types import MappingProxyType
 
 from lakelock.errors import CorruptTableError, StorageError
 from lakelock.events import EventKind
@@ -86,9 +87,9 @@ def archivable(
     shown: Appearances,
     now_ms: int,
     *,
-    unfinished: Set[str],
-    still_replaced: Set[str],
-    rolled_back_ms: Mapping[str, int],
+    unfinished: Set[str] = frozenset(),
+    still_replaced: Set[str] = frozenset(),
+    rolled_back_ms: Mapping[str, int] = MappingProxyType({}),
     undone: Set[str] = frozenset(),
     covered: Set[str] | None = None,
     late: Set[str] = frozenset(),
@@ -112,7 +113,7 @@ def archivable(
     since_ms = now_ms - round(age_s * 1000)
     lately = min((instant for instant, ms in rolled_back_ms.items() if ms > since_ms), default="")
     if timeline.pending:
-        since_ms = min(since_ms, min(shown.pending_ms.get(i.requested, 0) for i in timeline.pending) - CLOCK_GRAIN_MS - 1)
+        since_ms = min(since_ms, min(shown.pending_ms(i) for i in timeline.pending) - CLOCK_GRAIN_MS - 1)
     blocked, why = _first_blocked(timeline)
     dirty = min(unfinished - {i.requested for i in timeline.pending}, default="")
 
@@ -126,7 +127,7 @@ def archivable(
             held_by = f"what {dirty} left, which is not removed yet"
         elif lately and following.requested > lately:
             held_by = f"archive.min_age_s and clean.readers_s: {lately} was rolled back lately"
-        elif shown.completed_ms.get(commit.requested, now_ms) > since_ms:
+        elif (shown_ms := shown.completed_ms(commit)) is None or shown_ms > since_ms:
             held_by = "running transactions" if timeline.pending else "archive.min_age_s and clean.readers_s"
         else:
             held_by = _holder_of(commit, still_replaced, undone, covered, late)
@@ -321,8 +322,8 @@ def archive(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Archi
     check_writable(table.properties())
     done = Archived()
     for _ in range(table.settings.decisions.slot_attempts):
-        listed = list(table.storage.list(layout.TIMELINE))
-        timeline, history = Timeline.from_listing(listed), read_history(table.storage)
+        timeline, listed = table.timeline_and_files()
+        history = read_history(table.storage)
         try:
             known = _in_history(table, timeline, history)
         except (CorruptTableError, StorageError):
@@ -375,16 +376,16 @@ def _next_write(timeline: Timeline, last: Instant) -> str:
     return min(i.requested for i in timeline.instants if i.is_write and i.requested > last.requested)
 
 
-def _archivable(table: OpenTable, listed: list[Listed], timeline: Timeline) -> Archivable:
+def _archivable(table: OpenTable, listed: Sequence[Listed], timeline: Timeline) -> Archivable:
     # No requests if there is too little on the timeline.
     if len(timeline.commits) <= table.settings.archive.max_commits:
         return Archivable()
     now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
-    return archivable(
-        table.settings,
-        timeline,
-        Appearances.of(listed),
-        now_ms,
+    by_time = partial(archivable, table.settings, timeline, Appearances.of(listed), now_ms)
+    found = by_time()
+    if not found.instants:
+        return found
+    return by_time(
         unfinished=_unfinished(table),
         still_replaced=_still_replaced(table, timeline),
         rolled_back_ms=rolled_back_ms(table, timeline, listed),
@@ -451,7 +452,7 @@ def _instants_in(table: OpenTable, file: HistoryFile) -> set[tuple[str, str]]:
     return instants_in(table.storage, file)
 
 
-def _move(table: OpenTable, listed: list[Listed], chosen: tuple[Instant, ...], history: History, budget: Budget) -> bool:
+def _move(table: OpenTable, listed: Sequence[Listed], chosen: tuple[Instant, ...], history: History, budget: Budget) -> bool:
     """Put the instants into the history, then remove them from the timeline; False when another archiver was faster."""
     reads = [partial(_row, table, instant) for instant in chosen]
     found = table.io.gather(reads)
@@ -503,7 +504,7 @@ def _without_values(data: bytes) -> bytes:
     return replace(metadata, extra={**extra, keys.READS: json.dumps(reads)} if reads else extra).to_bytes()
 
 
-def _remove(table: OpenTable, listed: list[Listed], gone: tuple[Instant, ...], budget: Budget) -> None:
+def _remove(table: OpenTable, listed: Sequence[Listed], gone: tuple[Instant, ...], budget: Budget) -> None:
     """Remove instants from the timeline: their files from before completion first, then the completed files, oldest first."""
     wanted = {(i.requested, i.action) for i in gone}
     pending: list[str] = []

@@ -330,10 +330,9 @@ def clean(table: OpenTable, budget: Budget, *, dry_run: bool = False, asked: Cle
 
 
 def _draft_plan(table: OpenTable, asked: CleanSettings | None) -> _DraftPlan:
-    """The files that may go now. One listing of the timeline, those of the scope, a read of each savepoint and replacement."""
+    """The files that may go now. One look at the timeline, listings of the scope, a read of each savepoint and replacement."""
     settings = asked or table.settings.clean
-    listed = list(table.storage.list(layout.TIMELINE))
-    timeline = Timeline.from_listing(listed)
+    timeline, listed = table.timeline_and_files()
     now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
     kept = retention(settings, timeline, Appearances.of(listed), now_ms, table.runtime.now_ms())
     scope = scope_of(table, timeline, kept, now_ms) if asked is None else everywhere(timeline, kept, now_ms)

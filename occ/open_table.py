@@ -32,7 +32,7 @@ from lakelock.occ.recorded_lock import compare_locks
 from lakelock.providers import LockProvider, renewing
 from lakelock.providers.base import Lease
 from lakelock.settings import Settings
-from lakelock.storage import Storage
+from lakelock.storage import Listed, Storage
 from lakelock.storage.base import gone
 from lakelock.storage.location import StorageLocation, requests_at_once
 from lakelock.table import layout
@@ -220,6 +220,15 @@ class OpenTable:
         is, more is asked.
         """
         return self._timeline_now()[0]
+
+    def timeline_and_files(self) -> tuple[Timeline, Sequence[Listed]]:
+        """The timeline as it is now and the files that show it, in order. One listing more if it is short."""
+        timeline = self.timeline()
+        files = self._followed.files(timeline)
+        if files is None:
+            files = list(self.storage.list(layout.TIMELINE))
+            timeline = Timeline.from_listing(files)
+        return timeline, files
 
     def _timeline_now(self) -> tuple[Timeline, bool]:
         """The timeline as it is now, and whether it is of one moment."""

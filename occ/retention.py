@@ -28,7 +28,8 @@ from lakelock.markers.liveness import CLOCK_GRAIN_MS
 from lakelock.occ.open_table import OpenTable
 from lakelock.settings import CleanSettings
 from lakelock.storage import Listed
-from lakelock.table.instants import Action, Instant, State, format_instant, parse_file_name
+from lakelock.table import layout
+from lakelock.table.instants import Action, Instant, State, format_instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.service_metadata import CleanMetadata, CleanPlan, read_clean
@@ -46,24 +47,23 @@ _NEVER = "9" * 17
 
 @dataclass(frozen=True)
 class Appearances:
-    """When instants appeared, by the storage's time: completed commits, and pending ones."""
+    """When writes appeared, by the storage's time: that of the files of the timeline, by key."""
 
-    completed_ms: Mapping[str, int]
-    pending_ms: Mapping[str, int]
+    file_ms: Mapping[str, int]
 
     @classmethod
-    def of(cls, listed: Iterable[Listed]) -> Appearances:
-        """From a listing of the timeline."""
-        completed: dict[str, int] = {}
-        first: dict[str, int] = {}
-        for item in listed:
-            instant = parse_file_name(item.key.rpartition("/")[2])
-            if instant is None or not instant.is_write:
-                continue
-            if instant.state is State.COMPLETED:
-                completed[instant.requested] = item.modified_ms
-            first[instant.requested] = min(item.modified_ms, first.get(instant.requested, item.modified_ms))
-        return cls(completed, {requested: ms for requested, ms in first.items() if requested not in completed})
+    def of(cls, files: Iterable[Listed]) -> Appearances:
+        """From the files of the timeline."""
+        return cls({item.key: item.modified_ms for item in files})
+
+    def completed_ms(self, commit: Instant) -> int | None:
+        """When it was completed; None if that is not known."""
+        return self.file_ms.get(layout.timeline(commit.file_name))
+
+    def pending_ms(self, write: Instant) -> int:
+        """When it began; 0 if that is not known."""
+        keys = (layout.timeline(replace(write, state=state).file_name) for state in (State.REQUESTED, State.INFLIGHT))
+        return min((self.file_ms[key] for key in keys if key in self.file_ms), default=0)
 
 
 @dataclass(frozen=True)
@@ -127,10 +127,10 @@ def _first_unsettled(
     commits: Sequence[Instant], timeline: Timeline, shown: Appearances, readers_since_ms: int
 ) -> tuple[Instant | None, str]:
     """The first commit that a reader may still read past, and who that is. Archived commits are older than all of these."""
-    began = [(shown.pending_ms.get(i.requested, 0), i) for i in timeline.pending]
+    began = [(shown.pending_ms(i), i) for i in timeline.pending]
     oldest = min(began, key=lambda each: each[0], default=None)
     for commit in commits:
-        shown_ms = shown.completed_ms.get(commit.requested)
+        shown_ms = shown.completed_ms(commit)
         if shown_ms is None or (oldest is not None and shown_ms + CLOCK_GRAIN_MS >= oldest[0]):
             return commit, f"{oldest[1].action} {oldest[1].requested}, which is still running" if oldest else ""
         if shown_ms > readers_since_ms:

@@ -100,6 +100,8 @@ class Table:
             files = list(self.storage.list(layout.TIMELINE))
             found = Timeline.from_listing(files)
             self.followed.listed(mark, files, found)
+        known = self.followed.files(found)
+        assert known is None or list(known) == list(self.storage.list(layout.TIMELINE))
         return found
 
     @property

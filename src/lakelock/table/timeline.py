@@ -338,6 +338,8 @@ def read_timeline(storage: Storage) -> Timeline:
         return Timeline.from_listing(storage.list(layout.TIMELINE))
 
 
+FEW = 60
+"""Where the storage tells what has changed, so many files are enough after the border."""
 MOST_AT_ONCE = 900
 """So many known names are asked for in one request: an object store answers with a thousand, and some may be new."""
 _FROM = len(layout.TIMELINE) + 1
@@ -345,13 +347,13 @@ _FROM = len(layout.TIMELINE) + 1
 
 @dataclass(frozen=True)
 class _Known:
-    """One state: the keys before the border and the `older` part that they show; all that has been listed of the rest, by key;
-    and the whole. `mark`: see `Watching`. `is_of_one_moment`: whether the whole is a state that there was.
+    """One state: the files before the border and the `older` part that they show; all that has been listed of the rest, by
+    key; and the whole. `mark`: see `Watching`. `is_of_one_moment`: whether the whole is a state that there was.
     """
 
     mark: int
     border: str
-    settled: tuple[str, ...]
+    settled: tuple[Listed, ...]
     older: Timeline
     names: Mapping[str, Listed]
     timeline: Timeline
@@ -405,13 +407,20 @@ class FollowedTimeline:
         # On a disk, names come in no order. After the border of a store, they come in one answer if they are few.
         of_one_moment = mark > 0 or (self._has_pages and len(names) <= self._few)
         now = _Known(mark, known.border, known.settled, known.older, names, timeline, of_one_moment)
-        self._known = now = self._cut(now) if len(names) > 2 * self._few else now
+        self._known = now = self._cut(now) if len(names) > 2 * self._kept(now) else now
         return now.timeline
 
     def is_of_one_moment(self, timeline: Timeline) -> bool:
         """Whether the last look gave this timeline, and it is a state that there was: each commit with those before it."""
         known = self._known
         return known is not None and known.timeline is timeline and known.is_of_one_moment
+
+    def files(self, timeline: Timeline) -> Sequence[Listed] | None:
+        """The files that the last look found, if it gave this timeline."""
+        known = self._known
+        if known is None or known.timeline is not timeline:
+            return None
+        return [*known.settled, *(known.names[key] for key in sorted(known.names))]
 
     def _changed(self, known: _Known, found: Changes | None) -> Mapping[str, Listed] | None:
         if found is None or any(key < known.border for key in found):
@@ -425,14 +434,14 @@ class FollowedTimeline:
         """What is listed after the border; None if others than the known names are listed before it."""
         starts = [""]
         if self._has_pages:
-            starts += known.settled[self._stretch - 1 :: self._stretch]
+            starts += map(_key, known.settled[self._stretch - 1 :: self._stretch])
             if len(known.settled) % self._stretch + len(known.names) > self._stretch:
                 starts.append(known.border)
         ends = [*starts[1:], ""]
         parts = self._io.gather([partial(self._between, start, end) for start, end in zip(starts, ends, strict=True)])
         files = [item for part in parts for item in part]
         moved = bisect_left(files, known.border, key=_key)
-        if tuple(map(_key, files[:moved])) != known.settled:
+        if list(map(_key, files[:moved])) != list(map(_key, known.settled)):
             return None
         return {item.key: item for item in files[moved:]}
 
@@ -446,12 +455,16 @@ class FollowedTimeline:
         keys = sorted(known.names)
         border = self._border(known, keys)
         moved = bisect_left(keys, border)
-        if not border or moved < self._few // 2:
+        if not border or moved < self._kept(known) // 2:
             return known
         older = known.timeline.requested_before(border[_FROM:])
         names = {key: known.names[key] for key in keys[moved:]}
-        timeline, settled = older.followed_by(names.values()), (*known.settled, *keys[:moved])
+        timeline, settled = older.followed_by(names.values()), (*known.settled, *(known.names[key] for key in keys[:moved]))
         return _Known(known.mark, border, settled, older, names, timeline, known.is_of_one_moment)
+
+    def _kept(self, known: _Known) -> int:
+        """About so many files are after the border. Each look reads their names again."""
+        return min(FEW, self._few) if known.mark else self._few
 
     def _border(self, known: _Known, keys: Sequence[str]) -> str:
         """The latest border: a key with which those of the first instant after it begin."""
@@ -459,7 +472,7 @@ class FollowedTimeline:
         if not times:
             return ""
         # Writers of other processes show in a moment what is a little older than what has been shown: so some are left.
-        border = times[-max(1, self._few // 2) :][0]
+        border = times[-max(1, self._kept(known) // 2) :][0]
         pending = (i.requested for i in known.timeline.instants[len(known.older.instants) :] if not i.is_completed)
         return f"{layout.TIMELINE}/{min([border, *pending])}"
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from tests.simulation.planted.planting import Planted
 
 _NAMES = "table.timeline:FollowedTimeline._names_now"
-_COMPARED = "if tuple(map(_key, files[:moved])) != known.settled:"
+_COMPARED = "if list(map(_key, files[:moved])) != list(map(_key, known.settled)):"
 
 UNSEEN = Planted(
     "an old name that is new", "what appears before the border is not looked for", _NAMES, _COMPARED,
-    "if not set(map(_key, files[:moved])) >= set(known.settled):",
+    "if not set(map(_key, files[:moved])) >= set(map(_key, known.settled)):",
 )  # fmt: skip
 STILL_SHOWN = Planted(
     "an old name that is gone", "what goes before the border is still shown", _NAMES, _COMPARED,
-    "if not set(map(_key, files[:moved])) <= set(known.settled):",
+    "if not set(map(_key, files[:moved])) <= set(map(_key, known.settled)):",
 )  # fmt: skip
 UNHEARD = Planted(
     "a notice of an old name",
