@@ -19,11 +19,13 @@ from tests.simulator.scenarios.swarm import scenario_of
 
 
 def first_seed(planted: Planted) -> int | None:
-    """A seed that finds the bug: the one that is known to, else the first of those within which it must be found.
+    """A seed that finds the bug: the one that is known to, one that finds another bug among the same kind, else the first of
+    those within which it must be found.
 
     A seed that breaks a promise without the bug, too, finds nothing.
     """
-    known = () if planted.seed is None else (scenario_of(planted.seed),)
+    others = (other.seed for other in PLANTED if other.among.name == planted.among.name != "")
+    known = (scenario_of(seed) for seed in dict.fromkeys((planted.seed, *others)) if seed is not None)
     for scenario in chain(known, islice(planted.among.scenarios(), planted.within)):
         with planted.planted():
             found = run(scenario).violations
@@ -47,7 +49,8 @@ _OTHERS = (
         "occ.rollback:_decide",
         "if decided is not None and resolve(decided) is Resolution.COMMITTED:",
         "if False:",
-        seed=32,
+        among=family("doubtful"),
+        seed=183,
     ),
     Planted(
         "rollback in doubt",
@@ -73,7 +76,7 @@ _OTHERS = (
         "if view.boundary != before:",
         "if False:",
         among=family("blind_reapers"),
-        seed=2135,
+        seed=887,
     ),
     Planted(
         "rollback out of order",
@@ -82,7 +85,7 @@ _OTHERS = (
         "finish_head(table, view, timeline)\n",
         "pass\n",
         among=family("dying_writers"),
-        seed=4159,
+        seed=1375,
     ),
     Planted(
         "a head that is younger than the timeline",
@@ -109,7 +112,7 @@ _OTHERS = (
         "if self._decision.may_be_committed:",
         "if False:",
         among=family("doubtful"),
-        seed=1815,
+        seed=183,
     ),
     Planted(
         "no reconciliation",
@@ -142,7 +145,7 @@ _OTHERS = (
         "occ.recovery:collectable",
         "min([view.head - 1, *needed])",
         "min([view.head, *needed])",
-        seed=62,
+        seed=32,
     ),
     Planted(
         "a silent lock for each of the dead",
@@ -257,7 +260,7 @@ _OTHERS = (
         "occ.rules:partition_overwrite",
         "if not both:",
         "if True:",
-        seed=12,
+        seed=15,
     ),
     Planted(
         "reads that do not matter",
@@ -265,7 +268,7 @@ _OTHERS = (
         "occ.rules:judge",
         "for read_rule in profile.read_rules",
         "for read_rule in ()",
-        seed=1,
+        seed=4,
     ),
     Planted(
         "appended rows",
@@ -273,7 +276,7 @@ _OTHERS = (
         "occ.rules:_added",
         "if added else []",
         "if False else []",
-        seed=1,
+        seed=4,
     ),
     Planted(
         "stray files forgotten",
@@ -299,7 +302,7 @@ _OTHERS = (
         "occ.rollback:remove_strays",
         " - named)",
         ")",
-        seed=0,
+        seed=2,
     ),
     Planted(
         "two slices of one instant",
@@ -308,7 +311,7 @@ _OTHERS = (
         "if len(counting) == 1:",
         "if False:",
         among=STRAGGLERS,
-        seed=616,
+        seed=18,
     ),
     Planted(
         "what a clustering replaced",
@@ -317,7 +320,7 @@ _OTHERS = (
         "both = mine.touched & other.touched",
         "both = frozenset() if other.changes_no_row else mine.touched & other.touched",
         among=FOREIGN,
-        seed=89,
+        seed=83,
     ),
 )
 """Planted bugs of rolling back, cleaning up, of the rules of conflict, and of columns."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 
 from tests.simulator.locks import LockKind
+from tests.simulator.scenarios import swarm
 from tests.simulator.scenarios.families import FAMILIES, ONE_IN, has_family
 from tests.simulator.scenarios.scenario import Scenario
 from tests.simulator.scenarios.swarm import scenario_of
@@ -19,13 +20,19 @@ class Kind:
 
     name: str
     includes: Callable[[Scenario], bool]
+    seeds: Callable[[int], bool] = lambda _: True
+    """Whether a seed may have such a scenario: a scenario takes a millisecond to make, and few seeds are of a rare kind."""
 
     def scenarios(self) -> Iterator[Scenario]:
         """All of them, in the order of their seeds."""
-        return filter(self.includes, map(scenario_of, count()))
+        return filter(self.includes, map(scenario_of, filter(self.seeds, count())))
 
     def __and__(self, other: Kind) -> Kind:
-        return Kind(f"{self.name} and {other.name}", lambda scenario: self.includes(scenario) and other.includes(scenario))
+        return Kind(
+            f"{self.name} and {other.name}",
+            lambda scenario: self.includes(scenario) and other.includes(scenario),
+            lambda seed: self.seeds(seed) and other.seeds(seed),
+        )
 
 
 def family(name: str) -> Kind:
@@ -33,7 +40,8 @@ def family(name: str) -> Kind:
     (wanted,) = (family for family in FAMILIES if family.__name__ == name)
     return Kind(
         f"of the family `{name}`",
-        lambda scenario: has_family(scenario.seed) and FAMILIES[scenario.seed // ONE_IN % len(FAMILIES)] is wanted,
+        lambda _: True,
+        lambda seed: has_family(seed) and FAMILIES[seed // ONE_IN % len(FAMILIES)] is wanted,
     )
 
 
@@ -42,15 +50,29 @@ ANY = Kind("", lambda _: True)
 PAGED = Kind("with small pages", lambda scenario: scenario.page_keys < Scenario.page_keys)
 FOREIGN = Kind("with a foreign writer", lambda scenario: scenario.foreign in ("lazy", "eager"))
 APPENDING = Kind("with log files", lambda scenario: scenario.merge_on_read)
-CARELESS = Kind("with a foreign writer without the lock", lambda scenario: scenario.foreign == "careless")
+CARELESS = Kind(
+    "with a foreign writer without the lock",
+    lambda scenario: scenario.foreign == "careless",
+    lambda seed: seed % swarm.CARELESS_ONE_IN == swarm.CARELESS,
+)
 SILENT_LOCK = Kind("with a silent lock", lambda scenario: scenario.lock is LockKind.SILENT)
 WITHOUT_INDEX = Kind("without a file index", lambda scenario: checkpoints_every(scenario.seed) == 0)
 REDOING = Kind("with redos", lambda scenario: scenario.redo_attempts > 0)
-GATHERING = Kind("with inserts on offer", lambda scenario: scenario.groups)
-RESERVING = Kind("with reservations", lambda scenario: scenario.keeps_turns)
+GATHERING = Kind(
+    "with inserts on offer", lambda scenario: scenario.groups, lambda seed: seed % swarm.GATHERING_ONE_IN in swarm.GATHERING
+)
+RESERVING = Kind(
+    "with reservations",
+    lambda scenario: scenario.keeps_turns,
+    lambda seed: seed % swarm.RESERVING_ONE_IN == swarm.RESERVING,
+)
 STRAGGLERS = Kind("with stragglers", lambda scenario: scenario.stragglers)
 OPTIMIZED = Kind("with optimizers", lambda scenario: any(actor.name.startswith("optimizer") for actor in scenario.actors))
 CLEANED = Kind("with cleaners", lambda scenario: any(actor.name.startswith("cleaner") for actor in scenario.actors))
 RESTORED = Kind("with restores", lambda scenario: any(actor.name == "undoer" for actor in scenario.actors))
-METADATA = Kind("with a metadata table", lambda scenario: scenario.metadata)
+METADATA = Kind(
+    "with a metadata table",
+    lambda scenario: scenario.metadata,
+    lambda seed: seed % swarm.METADATA_ONE_IN == swarm.METADATA,
+)
 SKEWED = Kind("with a clock that is an hour fast", lambda scenario: any(a.skew_ms > 60_000 for a in scenario.actors))

@@ -44,8 +44,8 @@ BUGS_OF_METADATA = (
         "i.requested == instant and i.is_completed",
         among=METADATA & FOREIGN,
         within=100,
-        seed=16452,
         also=(Edit("occ.metadata_table:KeptMetadata.ensure_free", "if any(", "if False and any("),),
+        seed=14468,
     ),
     Planted(
         "a clean that the metadata table lacks",

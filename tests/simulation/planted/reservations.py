@@ -24,7 +24,7 @@ BUGS_OF_RESERVATIONS = (
         "if True:",
         within=300,
         among=RESERVING,
-        seed=489,
+        seed=6,
     ),
     Planted(
         "the dead keep their reservations",
@@ -94,7 +94,7 @@ BUGS_OF_RESERVATIONS = (
         "return False and",
         within=50,
         among=RESERVING,
-        seed=121,
+        seed=6,
     ),
     Planted(
         "a queue that is collected",

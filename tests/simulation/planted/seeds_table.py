@@ -1,8 +1,9 @@
 """Which seed finds which planted bug: `python -m tests.simulation.planted.seeds_table [--write] [NAME ...]`.
 
 A seed that still finds its bug is kept. Each change of the protocol makes some seeds find nothing; their bugs are looked for
-from seed 0 on, several at a time, which takes the tests minutes each time. The table for docs/robustness.md comes last. With
-`--write`, run in the repository, the seeds are put into the source and the table into the document.
+among the seeds that find others of the same kind, and then from seed 0 on, several at a time, which takes the tests minutes
+each time. The table for docs/robustness.md comes last. With `--write`, run in the repository, the seeds are put into the source
+and the table into the document.
 """
 
 from __future__ import annotations
@@ -15,11 +16,23 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from tests.simulation.planted.bugs import PLANTED, Planted, first_seed
+from tests.simulation.planted.several_tables import BUGS_OF_SEVERAL_TABLES, first_seed_of_several
 
 HEAD = "| planted bug | what it does | found by seed | must be found within |\n|---|---|---|---|\n"
 SOURCES = tuple(
     Path(f"tests/simulation/planted/{name}.py")
-    for name in ("bugs", "careless", "commits", "metadata", "profiles", "offers", "redo", "reservations", "upkeep")
+    for name in (
+        "bugs",
+        "careless",
+        "commits",
+        "metadata",
+        "profiles",
+        "offers",
+        "redo",
+        "reservations",
+        "several_tables",
+        "upkeep",
+    )
 )
 DOCUMENT = Path("docs/robustness.md")
 
@@ -57,13 +70,14 @@ def with_seeds(source: str, seeds: Mapping[str, int | None]) -> str:
 
 def search(name: str) -> tuple[str, int | None]:
     """A seed that finds the bug of this name."""
-    (planted,) = (planted for planted in PLANTED if planted.name == name)
-    return name, first_seed(planted)
+    (planted,) = (planted for planted in (*PLANTED, *BUGS_OF_SEVERAL_TABLES) if planted.name == name)
+    return name, first_seed_of_several(planted) if planted in BUGS_OF_SEVERAL_TABLES else first_seed(planted)
 
 
 def main(arguments: list[str]) -> int:
     """Look for the bugs that are named, or for all, and print the table of all."""
-    names = [name for name in arguments if name != "--write"] or [planted.name for planted in PLANTED]
+    every = [planted.name for planted in (*PLANTED, *BUGS_OF_SEVERAL_TABLES)]
+    names = [name for name in arguments if name != "--write"] or every
     found: dict[str, int | None] = {}
     with multiprocessing.get_context("spawn").Pool(min(len(names), os.cpu_count() or 1)) as pool:
         for name, seed in pool.imap_unordered(search, names):

@@ -95,7 +95,7 @@ BUGS_OF_UPKEEP = (
         "    return made is not None",
         "    if made is None:\n        storage.delete([manifest_key(version)])\n    return made is not None",
         among=CLEANED,
-        seed=148,
+        seed=132,
     ),
     Planted(
         "archived without the history",
