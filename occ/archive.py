@@ -36,7 +36,7 @@ from lakelock.markers.leftovers import is_data_file_of
 from lakelock.markers.liveness import CLOCK_GRAIN_MS, StorageClock
 from lakelock.occ import commit_keys as keys
 from lakelock.occ.crash_points import Step, reached
-from lakelock.occ.live_logs import slices_at
+from lakelock.occ.live_logs import bases_below
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import rollback_plan, rollback_target
 from lakelock.occ.retention import COMMITS, Appearances, Budget
@@ -434,8 +434,7 @@ def _late_logs(table: OpenTable, timeline: Timeline) -> set[str]:
     """
     if not table.properties().is_merge_on_read:
         return set()
-    slices = [file for file in slices_at(table, timeline).files if file.token]
-    return {log.instant for file in slices for log in file.logs if log.instant < file.instant}
+    return {log.instant for log, below in bases_below(table, timeline).items() if log.instant < below}
 
 
 def _in_history(table: OpenTable, timeline: Timeline, history: History) -> tuple[Instant, ...]:

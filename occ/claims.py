@@ -78,7 +78,7 @@ def _made_to_yield(table: OpenTable, refused: Sequence[Refusal]) -> tuple[frozen
     services = {r.by.instant: r.by.operation for r in refused if isinstance(r, Held) and r.by.operation in SERVICES}
     committed = set()
     for instant, operation in sorted(services.items()):
-        victim = RollbackTarget(instant, Action.REPLACE_COMMIT, operation, "a write of the same file groups came")
+        victim = RollbackTarget(instant, SERVICES[operation], operation, "a write of the same file groups came")
         if decide_rollback(table, victim) is RollbackOutcome.COMMITTED:
             committed.add(instant)
     return frozenset(services.keys() - committed), frozenset(committed)

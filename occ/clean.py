@@ -26,7 +26,7 @@ from lakelock.errors import RESTORE_FILE, CorruptTableError, InputError, Storage
 from lakelock.events import EventKind
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.crash_points import Step, reached
-from lakelock.occ.live_logs import slices_at
+from lakelock.occ.live_logs import bases_below
 from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.retention import (
@@ -342,7 +342,7 @@ def _draft_plan(table: OpenTable, asked: CleanSettings | None) -> _DraftPlan:
     if files:
         replaced = read_replaced(table.io, timeline)
         planned = _planned_groups(table.storage, timeline)
-        live = lru_cache(partial(_live_logs, table, timeline))
+        live = lru_cache(lambda: bases_below(table, timeline).keys())
         found = partial(
             dead_files, keep_versions=settings.keep_versions, timeline=timeline, files=files, replaced=replaced, live_logs=live
         )
@@ -358,11 +358,6 @@ def _draft_plan(table: OpenTable, asked: CleanSettings | None) -> _DraftPlan:
     named = kept.retained if kept.policy != VERSIONS else ""
     plan = CleanPlan(kept.policy, named, kept.action if named else "", newest, dead.by_partition, extra, table.storage.uri)
     return _DraftPlan(plan, dead, kept, frozenset(protecting(timeline)), note)
-
-
-def _live_logs(table: OpenTable, timeline: Timeline) -> frozenset[LogFile]:
-    """The log files on the newest base files, without their sizes."""
-    return frozenset(log._replace(size_bytes=0) for file in slices_at(table, timeline).files for log in file.logs)
 
 
 def _planned_groups(storage: Storage, timeline: Timeline) -> frozenset[FileGroupId]:

@@ -58,9 +58,14 @@ def running_on(uri: str) -> Iterator[None]:
         _running.reset(token)
 
 
+def is_running_on(uri: str) -> bool:
+    """Whether this thread is in such a block of the table."""
+    return uri in _running.get()
+
+
 def refuse_nested(operation: str, uri: str) -> None:
     """`TransactionStateError` if a function that is running in this thread is a transaction on this table already."""
-    if uri in _running.get():
+    if is_running_on(uri):
         raise TransactionStateError(
             f"{operation} on {uri} would be a transaction of its own within the function of another one on this table",
             hint="write with the transaction that the function is given: it is committed as one, when the function returns",

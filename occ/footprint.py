@@ -24,6 +24,7 @@ from lakelock.occ.log import TransactionName
 from lakelock.parsing import JsonObject
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.index import bucket_of_group
+from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.pruning import StatisticsOf
@@ -120,8 +121,12 @@ OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PA
 
 CLUSTER = "CLUSTER"
 """What Hudi calls the operation of a commit that clusters (`WriteOperationType.CLUSTER`)."""
-SERVICES = frozenset({CLUSTER})
-"""Operations that change no row. They yield to every write of the same file groups, also when they came first."""
+COMPACT = "COMPACT"
+"""The same of one that takes up log files into base files."""
+SERVICES: Mapping[str, Action] = {CLUSTER: Action.REPLACE_COMMIT, COMPACT: Action.DELTA_COMMIT}
+"""Operations that change no row, and what they are on the timeline. They yield to every write of the same file groups, also
+when they came first.
+"""
 
 
 @dataclass(frozen=True)
@@ -262,8 +267,8 @@ class CommitSummary:
     overwritten_partitions: frozenset[str]
     """Partitions whose whole content it replaced; clustering replaces groups but overwrites nothing."""
     changes_no_row: bool
-    """Whether it is known to have moved rows only, as clustering does, by whatever engine. Clustering replaces file groups by
-    new ones and names itself as the operation; anything else counts as a change."""
+    """Whether it is known to have moved rows only, by whatever engine. Clustering replaces file groups by new ones, compaction
+    rewrites them, and both name themselves as the operation; anything else counts as a change."""
     rows: RowCounts = RowCounts()
     built_on: Mapping[FileGroupId, str] = field(default_factory=lambda: _NOTHING)
     """The instant of the file from which it made the new one, by rewritten file group."""
@@ -323,7 +328,8 @@ class CommitSummary:
         """The summary of Hudi's metadata of the commit of an instant."""
         extra, stats = metadata.extra, metadata.stats
         partitions = frozenset(metadata.write_stats)
-        moved = metadata.operation == CLUSTER and bool(metadata.replaced) and not metadata.rewritten_groups
+        clustered = metadata.operation == CLUSTER and bool(metadata.replaced) and not metadata.rewritten_groups
+        compacted = metadata.operation == COMPACT and not metadata.replaced
         overwrites = metadata.operation in OVERWRITES
         named = [(s.path, s.file_size_bytes or 0) for s in stats if s.path is not None]
         files = {file.group: file for file in (DataFile.parse(*each) for each in named) if file is not None}
@@ -348,7 +354,7 @@ class CommitSummary:
             replaced=metadata.replaced_groups,
             written_partitions=partitions,
             overwritten_partitions=partitions.union(metadata.replaced or ()) if overwrites else frozenset(),
-            changes_no_row=moved,
+            changes_no_row=clustered or compacted,
             rows=RowCounts(
                 inserted=sum(s.num_inserts or 0 for s in stats),
                 updated=sum(s.num_update_writes or 0 for s in stats),

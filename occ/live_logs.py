@@ -15,8 +15,9 @@ from lakelock.table.commit_effects import CompletedLog
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files import LogFile
 from lakelock.table.merged_slices import LoggedCommit, LoggedSlice, logs_of, with_logs, with_logs_of_version_6
-from lakelock.table.snapshot import Snapshot
+from lakelock.table.snapshot import DataFile, Snapshot
 from lakelock.table.statistics import UNKNOWN
 from lakelock.table.timeline import Timeline
 
@@ -43,6 +44,20 @@ def _live_logs(table: OpenTable, timeline: Timeline) -> Mapping[FileGroupId, Col
     """The log files that a timeline shows on the newest base files, and perhaps others of the same file groups."""
     known = table.index.logs_at(timeline)
     return logs_of(_commits(table, timeline)) if known is None else known
+
+
+def logged_files(table: OpenTable) -> list[DataFile]:
+    """The file slices that have log files now."""
+    if not table.properties().is_merge_on_read:
+        return []
+    snapshot, timeline = table.shown_now()
+    return [slice_.as_file for slice_ in logged_slices(table, snapshot, timeline)]
+
+
+def bases_below(table: OpenTable, timeline: Timeline) -> Mapping[LogFile, str]:
+    """The log files that readers merge, without their sizes, each with the instant of the base file below it, `""` for none."""
+    found = logged_slices(table, table.index.snapshot_at(timeline), timeline)
+    return {log._replace(size_bytes=0): each.base.instant if each.base else "" for each in found for log in each.logs}
 
 
 def slices_at(table: OpenTable, timeline: Timeline) -> Snapshot:

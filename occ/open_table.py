@@ -98,6 +98,10 @@ class Observations:
     """The schemas of the metadata table's records, and the first instant of the metadata table that has them."""
     columns_in_statistics: set[str] = field(default_factory=set)
     """Columns of which this process has put statistics into the metadata table."""
+    compact: Callable[[Callable[[], bool]], int] | None = None
+    """Compacts the file groups that are due until its argument says stop, and tells how many they were: an engine sets it."""
+    keeping_up: bool = False
+    """Whether a thread of this process is at a run of upkeep."""
     void: set[str] = field(default_factory=set)
     """Instants that are decided and will never be visible: another engine rolled them back, or removed files of them."""
     swept_until_s: dict[str, float] = field(default_factory=dict)

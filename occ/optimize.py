@@ -1,9 +1,11 @@
-"""Joining small files: which file groups become one, or nothing if they have no rows, and the transactions that do it.
+"""Joining small files, and compacting log files: which file groups are written anew, and the transactions that do it.
 
 They change no row, so they do not disturb appends or reads. Where a write rewrites one of the same file groups, they
 yield, even if they came first: the writer puts a rollback decision for a live optimize in the log, and only then takes
-its claim over (`lakelock.occ.claims`). For Hudi they are clustering that is completed: a replacecommit of the
-operation CLUSTER. Their plan is not in the timeline, so Java's writers are not refused in the meantime.
+its claim over (`lakelock.occ.claims`). For Hudi a join is clustering that is completed: a replacecommit of the
+operation CLUSTER. A compaction is a deltacommit of the operation COMPACT, whose base files have the rows of the log files
+below them; Java's writers who append meanwhile do not collide with it. Neither has a plan in the timeline, so Java's writers
+are not refused in the meantime.
 """
 
 from __future__ import annotations
@@ -17,11 +19,13 @@ from lakelock.errors import ConflictError, InputError, RolledBackError
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.ending import rolled_back
-from lakelock.occ.footprint import CLUSTER
+from lakelock.occ.footprint import CLUSTER, COMPACT
 from lakelock.occ.foreign import planned_groups
+from lakelock.occ.live_logs import logged_files
 from lakelock.occ.log import Resolution, decided_for, resolve
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.restore import Copy, Copying
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import OptimizeSettings
 from lakelock.table.archive import read_commit
@@ -111,22 +115,33 @@ def _packed(files: Iterable[DataFile], most_bytes: int) -> Iterable[tuple[DataFi
 
 @dataclass(repr=False)
 class Optimized:
-    """What was joined. `yielded` are the file groups that were left to other writers: the next run picks them up."""
+    """What was joined and compacted. `yielded` are the file groups that were left to other writers: the next run picks them up.
+
+    `compacted` are file groups whose log files went into a new base file.
+    """
 
     commits: list[Committed] = field(default_factory=list)
     files_before: int = 0
     files_after: int = 0
     size_bytes: int = 0
+    compacted: int = 0
     yielded: int = 0
     reasons: list[str] = field(default_factory=list)
     """For each commit that had to yield, to whom."""
 
+    def note_yielded(self, count: int, error: ConflictError | RolledBackError) -> None:
+        """Note that so many file groups were left to the writer that the error names."""
+        self.yielded += count
+        self.reasons.append(error.message.splitlines()[0])
+
     def __repr__(self) -> str:
         left = f"; {self.yielded} left to other writers" if self.yielded else ""
-        return (
-            f"OPTIMIZE: {counted(self.files_before, 'file')} became {self.files_after:,} ({size_text(self.size_bytes)}){left}"
-        )
+        compacted = f"; {counted(self.compacted, 'file group')} compacted" if self.compacted else ""
+        joined = f"{counted(self.files_before, 'file')} became {self.files_after:,}"
+        return f"OPTIMIZE: {joined} ({size_text(self.size_bytes)}){compacted}{left}"
 
+
+_EVERYWHERE: Callable[[str], bool] = lambda partition: True  # noqa: E731
 
 Writing = Callable[[Transaction, Sequence[Join], Callable[[], None]], Sequence[WriteStat]]
 """Writes the files of some joins in a transaction, and regularly calls a check that raises if it must stop."""
@@ -140,13 +155,15 @@ def has_buckets(coordinator: Coordinator, snapshot: Snapshot) -> bool:
 def optimize(
     coordinator: Coordinator,
     write: Writing,
+    copy: Copying,
     *,
-    partitions: Callable[[str], bool] = lambda partition: True,
+    partitions: Callable[[str], bool] = _EVERYWHERE,
     sort_by: Sequence[str] = (),
     sizes: OptimizeSettings | None = None,
     tag: str = "",
 ) -> Optimized:
-    """Join the present small files, in as many commits as `optimize.commit_bytes` requires, and drop those without rows.
+    """Join the present small files, in as many commits as `optimize.commit_bytes` requires, and drop those without rows. Then
+    compact every file group that still has log files; `copy` writes them.
 
     It never waits: files that others are writing are left to them. A table with a bucket index has one file group for
     each bucket, and nothing to join. `InputError` for a column to sort by that the table does not have, `TableError` for a
@@ -155,10 +172,8 @@ def optimize(
     check_writable(coordinator.properties)
     check_columns(sort_by, coordinator.schema())
     result, snapshot = Optimized(), coordinator.snapshot()
-    if has_buckets(coordinator, snapshot):
-        return result
     sizes, in_order = sizes or coordinator.table.settings.optimize, bool(sort_by)
-    chosen = (file for file in snapshot.files if partitions(file.partition))
+    chosen = [] if has_buckets(coordinator, snapshot) else [file for file in snapshot.files if partitions(file.partition)]
     joins = plan_joins(chosen, sizes, in_order=in_order, is_empty=without_rows(snapshot))
     left = {file.group for join in joins for file in join.sources}
     while left:
@@ -173,9 +188,48 @@ def optimize(
             try:
                 _one_commit(coordinator, tx, joins, write, result)
             except (ConflictError, RolledBackError) as error:
-                result.yielded += len(tried)
-                result.reasons.append(error.message.splitlines()[0])
+                result.note_yielded(len(tried), error)
+    compact(coordinator, copy, result, partitions=partitions, most_bytes=sizes.commit_bytes, tag=tag)
     return result
+
+
+def compact(
+    coordinator: Coordinator,
+    copy: Copying,
+    result: Optimized,
+    *,
+    partitions: Callable[[str], bool] = _EVERYWHERE,
+    is_due: Callable[[DataFile], bool] = lambda file: True,
+    most_bytes: int,
+    is_spent: Callable[[], bool] = lambda: False,
+    tag: str = "",
+) -> None:
+    """Write the file groups with log files anew that are due, those with most log files first; `result` notes what was done.
+
+    Each commit rewrites about `most_bytes`; none is begun once the time `is_spent`. It never waits, as `optimize`.
+    """
+    table = coordinator.table
+    left = {file.group for file in logged_files(table) if partitions(file.partition) and is_due(file)}
+    while left and not is_spent():
+        with coordinator.begin(WriteRequest(COMPACT, tag=tag)) as tx:
+            files = _named(table, tx, [file for file in tx.snapshot().files if file.logs and file.group in left])
+            files.sort(key=lambda file: (-len(file.logs), file))
+            tried = next(iter(_packed(files, most_bytes)), ())
+            if not tried:
+                break
+            left.difference_update(file.group for file in tried)
+            mine = list(tried)
+            try:
+                claimed = _claimed(table, tx, [file.group for file in tried])
+                mine = [file for file in tried if file.group in claimed]
+                result.yielded += len(tried) - len(mine)
+                if mine:
+                    stats = copy(tx, [Copy(file, file) for file in mine], partial(_ensure_wanted, table, tx))
+                    result.commits.append(tx.commit(stats))
+                    result.compacted += len(mine)
+                    result.size_bytes += sum(stat.file_size_bytes or 0 for stat in stats)
+            except (ConflictError, RolledBackError) as error:
+                result.note_yielded(len(mine), error)
 
 
 def without_rows(snapshot: Snapshot) -> IsEmpty:
@@ -202,30 +256,36 @@ def _named(table: OpenTable, tx: Transaction, files: Sequence[DataFile]) -> list
     commits = {file.instant: timeline.write_at(file.instant) for file in files}
     reads = [partial(_paths, table, instant) for instant in commits.values() if instant is not None]
     named = frozenset[str]().union(*table.io.gather(reads))
-    return [file for file in files if file.key in named or commits[file.instant] is None]
+    return [file for file in files if file.key in named or not file.token or commits[file.instant] is None]
 
 
 def _paths(table: OpenTable, instant: Instant) -> frozenset[str]:
     return frozenset(stat.path for stat in read_commit(table.storage, instant).stats if stat.path)
 
 
+def _claimed(table: OpenTable, tx: Transaction, wanted: Sequence[FileGroupId]) -> frozenset[FileGroupId]:
+    """Those of the file groups that nobody else writes, nor another engine plans to."""
+    planned = planned_groups(table, tx.baseline.timeline)
+    tx.claim((group for group in wanted if group not in planned), leave_held=True)
+    return tx.claimed
+
+
+def _ensure_wanted(table: OpenTable, tx: Transaction) -> None:
+    """Raise `RolledBackError` if a writer has made this yield."""
+    tx.check_alive()
+    mine = decided_for(tx.instant, table.log.peek(after=tx.baseline.first))
+    if resolve(mine) is Resolution.ROLLED_BACK and mine is not None:
+        raise rolled_back(tx.party, mine)
+
+
 def _one_commit(coordinator: Coordinator, tx: Transaction, joins: Sequence[Join], write: Writing, result: Optimized) -> None:
     table = coordinator.table
     wanted = [file.group for join in joins for file in join.sources]
-    planned = planned_groups(table, tx.baseline.timeline)
-    tx.claim((group for group in wanted if group not in planned), leave_held=True)
-    joins = without(joins, frozenset(wanted) - tx.claimed, without_rows(tx.snapshot()))
+    joins = without(joins, frozenset(wanted) - _claimed(table, tx, wanted), without_rows(tx.snapshot()))
     if not joins:
         result.yielded += len(wanted)
         return
-
-    def ensure_wanted() -> None:
-        tx.check_alive()
-        mine = decided_for(tx.instant, table.log.peek(after=tx.baseline.first))
-        if resolve(mine) is Resolution.ROLLED_BACK and mine is not None:
-            raise rolled_back(tx.party, mine)
-
-    stats = write(tx, joins, ensure_wanted)
+    stats = write(tx, joins, partial(_ensure_wanted, table, tx))
     sources = [file for join in joins for file in join.sources]
     replaced: dict[str, list[str]] = {}
     for file in sources:

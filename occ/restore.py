@@ -145,8 +145,8 @@ def plan_restore(now: Snapshot, then: Snapshot, expected: Expected, as_of: str) 
     return RestorePlan(tuple(copies), tuple(removed))
 
 
-Copying = Callable[[Transaction, Sequence[Copy]], Sequence[WriteStat]]
-"""Writes the copies in a transaction."""
+Copying = Callable[[Transaction, Sequence[Copy], Callable[[], None]], Sequence[WriteStat]]
+"""Writes the copies in a transaction, and regularly calls a check that raises if it must stop."""
 
 
 def restore(coordinator: Coordinator, as_of: str, write: Copying, *, tag: str = "") -> Committed:
@@ -199,7 +199,7 @@ def _restored(coordinator: Coordinator, as_of: str, write: Copying, tx: Transact
     for file in plan.removed:
         replaced.setdefault(file.partition, []).append(file.file_id)
     tx.extra.update({keys.OPERATION: RESTORE, keys.RESTORED: as_of})
-    return tx.commit(write(tx, plan.copies), replaced=replaced)
+    return tx.commit(write(tx, plan.copies, tx.check_alive), replaced=replaced)
 
 
 def _as_it_was(table: OpenTable, timeline: Timeline, now: Snapshot, as_of: str) -> tuple[Snapshot, Expected]:
@@ -293,7 +293,7 @@ def repair(coordinator: Coordinator, write: Copying, *, tag: str = "") -> Repair
         for file in plan.removed:
             replaced.setdefault(file.partition, []).append(file.file_id)
         tx.extra.update({keys.OPERATION: REPAIR, keys.REPAIRED: ",".join(each.instant for each in undone)})
-        committed = tx.commit(write(tx, plan.copies), replaced=replaced)
+        committed = tx.commit(write(tx, plan.copies, tx.check_alive), replaced=replaced)
         again = tuple(copy.source.group for copy in plan.copies)
         done[:] = [Repaired(tuple(undone), committed, again, tuple(file.group for file in plan.removed))]
         return committed

@@ -20,6 +20,8 @@ from lakelock.events import Event, EventKind
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.archive import Archived, archive
 from lakelock.occ.clean import Cleaned, clean
+from lakelock.occ.data_locking import is_running_on
+from lakelock.occ.live_logs import logged_files
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recovery import Reaped, collect, collect_outcomes, collectable, find_dead, reap, sweep
 from lakelock.occ.rejections import forget_rejections, outdated_rejections
@@ -29,7 +31,9 @@ from lakelock.occ.savepoints import withdraw_unfinished
 from lakelock.occ.schema import SchemaHistory
 from lakelock.occ.undone import how_to_go_on, remove_strays_of_undone, unrepaired
 from lakelock.table.eligibility import check_writable
+from lakelock.table.merged_slices import is_to_be_compacted
 from lakelock.table.properties import TableProperties
+from lakelock.table.snapshot import DataFile
 
 
 def register(table: OpenTable, name: str = "") -> Synced:
@@ -97,13 +101,14 @@ T = TypeVar("T")
 class Upkept:
     """What a run of upkeep did, or would do if it is a `dry_run`.
 
-    `reaped` are instants of dead writers, `collected` decisions, `forgotten` old records
+    `reaped` are instants of dead writers, `compacted` file groups, `collected` decisions, `forgotten` old records
     of rejections. `problems` say what could not be done and why; the next run
     tries again. `spent` says that a step used its part of the budget up.
     """
 
     dry_run: bool
     reaped: tuple[str, ...] = ()
+    compacted: int = 0
     cleaned: Cleaned = field(default_factory=Cleaned)
     archived: Archived = field(default_factory=Archived)
     collected: int = 0
@@ -117,6 +122,7 @@ class Upkept:
             f"{count:,} {what}"
             for count, what in (
                 (len(self.reaped), "dead writers finished"),
+                (self.compacted, "file groups compacted"),
                 (self.cleaned.files, "files deleted"),
                 (self.archived.instants, "instants archived"),
                 (self.collected, "decisions collected"),
@@ -139,6 +145,14 @@ def upkeep(table: OpenTable, *, dry_run: bool = False, progress: Progress | None
     """
     check_writable(table.properties())
     table.timeline()  # `TableError` where no step would find this table
+    table.observed.keeping_up = True
+    try:
+        return _upkeep(table, dry_run=dry_run, progress=progress)
+    finally:
+        table.observed.keeping_up = False
+
+
+def _upkeep(table: OpenTable, *, dry_run: bool, progress: Progress | None) -> Upkept:
     runtime = table.runtime
     began_s = runtime.monotonic_s()
     budget = Budget.of(runtime, table.settings.upkeep.budget_s, progress)
@@ -161,6 +175,7 @@ def upkeep(table: OpenTable, *, dry_run: bool = False, progress: Progress | None
 
     none: tuple[str, ...] = ()
     reaped = step("finish the dead", lambda _: _would_reap(table) if dry_run else _reap(table, problems), none)
+    compacted = step("compact", lambda half: _compact(table, half, dry_run=dry_run), 0)
     step("look for undone commits", lambda _: _look_for_undone(table, problems, dry_run=dry_run), None)
     cleaned = step("clean", lambda half: clean(table, half, dry_run=dry_run), Cleaned())
     archived = step("archive", lambda half: archive(table, half, dry_run=dry_run), Archived())
@@ -168,7 +183,7 @@ def upkeep(table: OpenTable, *, dry_run: bool = False, progress: Progress | None
     step("collect outcomes", lambda _: collect_outcomes(table, dry_run=dry_run), 0)
     forgotten = step("forget old rejections", lambda _: _forget(table, dry_run=dry_run), 0)
     took_s = runtime.monotonic_s() - began_s
-    return Upkept(dry_run, reaped, cleaned, archived, collected, forgotten, took_s, bool(spent), tuple(problems))
+    return Upkept(dry_run, reaped, compacted, cleaned, archived, collected, forgotten, took_s, bool(spent), tuple(problems))
 
 
 def _reap(table: OpenTable, problems: list[str]) -> tuple[str, ...]:
@@ -183,6 +198,18 @@ def _reap(table: OpenTable, problems: list[str]) -> tuple[str, ...]:
         now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
         withdraw_unfinished(table, now_ms - round(heartbeat.limit_s * 1000))
     return tuple(each.instant for each in reaped)
+
+
+def is_due(table: OpenTable, file: DataFile) -> bool:
+    """Whether upkeep compacts a file slice."""
+    return is_to_be_compacted(file, table.settings.upkeep.compact_logs)
+
+
+def _compact(table: OpenTable, budget: Budget, *, dry_run: bool) -> int:
+    run = table.observed.compact
+    if run is None or not table.settings.upkeep.compact_logs or is_running_on(table.storage.uri):
+        return 0
+    return sum(is_due(table, file) for file in logged_files(table)) if dry_run else run(lambda: budget.is_spent)
 
 
 def _look_for_undone(table: OpenTable, problems: list[str], *, dry_run: bool) -> None:
@@ -214,12 +241,13 @@ def _forget(table: OpenTable, *, dry_run: bool) -> int:
 def after_commit(table: OpenTable, decision: int) -> None:
     """What follows a published decision: a checkpoint if it is its turn, the catalog, and upkeep if it is its turn.
 
-    Never raises: the commit stands. Decisions are numbered, so of all writers of a table exactly one has each turn.
+    Never raises: the commit stands. Decisions are numbered, so of all writers of a table exactly one has each turn. One that is
+    in the middle of a run, as with a compaction, begins no other.
     """
     table.checkpoint_when_due(decision)
     tell_catalog(table)
-    settings = table.settings.upkeep
-    if not settings.auto or decision == 0 or decision % settings.every_commits:
+    settings, is_at_it = table.settings.upkeep, table.observed.keeping_up
+    if is_at_it or not settings.auto or decision == 0 or decision % settings.every_commits:
         return
     try:
         done = upkeep(table)

@@ -15,6 +15,7 @@ from pyspark.sql.types import StructType
 from lakelock.checked_calls import NamesElsewhere, checked_calls
 from lakelock.clock import SystemRuntime
 from lakelock.data_locks import Resource
+from lakelock.engine.batch import compacts
 from lakelock.events import Listener
 from lakelock.identity import job_name
 from lakelock.occ.coordinator import Coordinator
@@ -266,6 +267,7 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
         spark_name, run = application_in_spark(spark)
         name = application or job_name(os.environ, sys.argv, spark_name)
         coordinator = Coordinator.open(location, settings, application=name, run=run, listeners=listeners)
+        compacts(coordinator)
         return cls(spark, coordinator, root)
 
     @needs_spark

@@ -217,6 +217,11 @@ class _Session:
             case "run_clustering":
                 order = [each.strip() for each in texts.get("order", "").split(",") if each.strip()]
                 return done(table.optimize(texts.get("predicate"), sort_by=order).execute())
+            case "run_compaction":
+                if texts.get("op", "run").lower() not in ("run", "scheduleandexecute"):
+                    hint = "leave op out: lakelock compacts at once, and Java carries out what Java has planned"
+                    raise InputError("lakelock plans no compaction, and carries out none that is planned", hint=hint)
+                return done(table.optimize(small_file_bytes=1).execute())
             case "run_clean":
                 return done(table.vacuum(None if "hours_retained" not in given else float(given["hours_retained"])))
             case "create_savepoint":

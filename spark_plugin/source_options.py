@@ -25,6 +25,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.types import StructType
 
+from lakelock.engine.batch import compacts
 from lakelock.errors import SettingsError, TableError
 from lakelock.identity import job_name
 from lakelock.occ.change_feed import position_at
@@ -493,6 +494,7 @@ class SourceOptions:
         table = Coordinator.open(self.location, self.settings, application=self.application, run=self.run)
         try:
             self.stated.check(table)
+            compacts(table)
         except BaseException:
             table.close()
             raise

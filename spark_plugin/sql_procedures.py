@@ -13,6 +13,7 @@ _TABLE = ("table", "path")
 PROCEDURES: Mapping[str, tuple[str, ...]] = {
     "show_commits": ("limit",),
     "run_clustering": ("predicate", "order"),
+    "run_compaction": ("op",),
     "run_clean": ("hours_retained",),
     "create_savepoint": ("commit_time", "name"),
     "delete_savepoint": ("instant_time", "name"),
@@ -22,7 +23,6 @@ PROCEDURES: Mapping[str, tuple[str, ...]] = {
 """The procedures, and the arguments of each beside `table` and `path`."""
 _ELSEWHERE = {
     "rollback_to_instant": "table.restore(as_of) makes the table what it was; show_commits lists the instants",
-    "run_compaction": "nothing to do: lakelock writes base files, and compacts none",
     "show_clustering": "show_commits: a clustering is a commit with the operation CLUSTER",
     "show_rollbacks": "`lakelock conflicts ls PATH` lists what was rejected",
     "show_commit_files": "`lakelock commits show PATH INSTANT`",

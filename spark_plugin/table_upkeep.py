@@ -245,14 +245,14 @@ class CopyPlan:
     copies: tuple[Copy, ...]
 
 
-def copy_slices(attempt: Attempt, copies: Sequence[Copy]) -> tuple[WriteStat, ...]:
-    """Write all copies."""
+def copy_slices(attempt: Attempt, copies: Sequence[Copy], check: Callable[[], None]) -> tuple[WriteStat, ...]:
+    """Write all copies. `check` is called now and then, and raises to stop."""
     if not copies:
         return ()
     plan = CopyPlan(attempt.context(), tuple(copies))
     numbers = attempt.numbers(len(copies), min(len(copies), MOST_TASKS), in_driver=False)
-    what = f"restoring {counted(len(copies), 'file group')}"
-    return attempt.written(numbers.through(partial(copy_stage, plan), REPORT_SCHEMA), what)
+    what = f"writing {counted(len(copies), 'file group')} anew"
+    return attempt.written(numbers.through(partial(copy_stage, plan), REPORT_SCHEMA), what, check=check)
 
 
 def copy_stage(plan: CopyPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
@@ -286,7 +286,7 @@ class Upkeep:
 
     @checked
     def __call__(self, *, dry_run: bool = False) -> Upkept:
-        """Finish dead writers, delete old files, archive old instants and collect old decisions.
+        """Finish dead writers, compact log files, delete old files, archive old instants and collect old decisions.
 
         Begins new work for at most `upkeep.budget_s`; the next run does the rest. With `dry_run` nothing is changed, and
         the result says what would be done. The result's `problems` list what could not be done.
@@ -342,7 +342,8 @@ class Upkeep:
         target_file_bytes: int | None = None,
         tag: str = "",
     ) -> OptimizeBuilder:
-        """Describe the joining of small files of each partition into bigger ones; `.execute()` runs it.
+        """Describe the joining of small files of each partition into bigger ones; `.execute()` runs it. Log files of the file
+        groups that are left go into new base files.
 
         No row changes, and `read(as_of=...)` works as before.
         `where`: a condition on the partition columns; `partition` names partitions or prefixes, such as `"month=1"`.
@@ -369,7 +370,10 @@ class Upkeep:
                 return join_files(attempt, joins, spec.sort_by, rarely_checked(ensure_wanted))
 
         chosen = self._chosen_partitions(spec.where, spec.partition)
-        return optimize(self._coordinator, write, partitions=chosen, sort_by=spec.sort_by, sizes=sizes, tag=spec.tag)
+        return optimize(
+            self._coordinator, write, self._write_copies,
+            partitions=chosen, sort_by=spec.sort_by, sizes=sizes, tag=spec.tag,
+        )  # fmt: skip
 
     @needs_spark
     def restore(self, as_of: str | datetime, *, tag: str = "") -> WriteResult:
@@ -394,10 +398,10 @@ class Upkeep:
         require_running(self._spark)
         return repair(self._coordinator, self._write_copies, tag=tag)
 
-    def _write_copies(self, tx: Transaction, copies: Sequence[Copy]) -> Sequence[WriteStat]:
+    def _write_copies(self, tx: Transaction, copies: Sequence[Copy], check: Callable[[], None]) -> Sequence[WriteStat]:
         told = outcome_told(self._spark, tx, self._coordinator.table.storage.uri)
         with told, closing(self._attempt(tx)) as attempt:
-            return copy_slices(attempt, copies)
+            return copy_slices(attempt, copies, rarely_checked(check))
 
     def _chosen_partitions(self, where: str | Column | None, partition: Targets) -> Callable[[str], bool]:
         coordinator = self._coordinator

@@ -12,11 +12,15 @@ from tests.interop.shared import Layout, Row, Shared
 from tests.sizes import but
 
 from lakelock.errors import ConflictError
+from lakelock.settings import OptimizeSettings
 
 Share = Callable[..., Shared]
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())])
 LOGS = {"hoodie__parquet__small__file__limit": "0", "hoodie__compact__inline": "false"}
 """Java writes log files, and compacts them on request only."""
+
+SWEEPING = {"clean.policy": "KEEP_LATEST_COMMITS", "clean.keep_commits": 1, "clean.readers_s": 0}
+SWEEPING |= {"archive.min_commits": 3, "archive.max_commits": 4, "archive.min_age_s": 0}
 
 
 def of(version: int = 9) -> Layout:
@@ -98,11 +102,30 @@ def test_a_plan_of_java_to_compact_keeps_its_file_groups_as_they_are(share: Shar
 
 
 @pytest.mark.in_ci
+@pytest.mark.parametrize("version", but([9, 8], [9]))
+def test_java_goes_on_with_what_lakelock_has_compacted(share: Share, version: int) -> None:
+    """It reads it, appends to it, compacts it again, cleans and archives; and lakelock what Java has compacted."""
+    table = share(of(version))
+    ours(table, *((key, 0, "eu") for key in "abcdef"), *((key, 0, "us") for key in "xyz"))
+    for step in range(1, 9):
+        theirs(table, ("a", step, "eu"), ("y", step, "us"))
+        theirs(table, ("b", step, "eu"), operation="delete")
+        if step % 3 == 0:
+            compact(table)
+        else:
+            assert table.engine().optimize(sizes=OptimizeSettings(small_file_bytes=1)).compacted >= 2
+        assert logged(table) == 0
+        table.agree()
+        ours(table, ("b", step, "eu"), ("x", step, "us"))
+        with table.coordinator(**SWEEPING) as upkeep:
+            assert upkeep.upkeep().problems == ()
+        table.agree()
+
+
+@pytest.mark.in_ci
 def test_both_clean_and_archive_what_the_other_has_left(share: Share) -> None:
     table, choose = share(of()), Random(7)
     ours(table, *((key, 0, "eu") for key in "abcdef"))
-    sweeping = {"clean.policy": "KEEP_LATEST_COMMITS", "clean.keep_commits": 1, "clean.readers_s": 0}
-    sweeping |= {"archive.min_commits": 3, "archive.max_commits": 4, "archive.min_age_s": 0}
     javas = {"hoodie__keep__min__commits": "3", "hoodie__keep__max__commits": "4", "hoodie__clean__commits__retained": "1"}
     for step in range(1, 13):
         rows = [(key, step, "eu") for key in choose.sample("abcdef", 2)]
@@ -112,7 +135,7 @@ def test_both_clean_and_archive_what_the_other_has_left(share: Share) -> None:
             theirs(table, *rows, **(javas if step > 6 else {"hoodie__clean__automatic": "false"}))
         if step % 6 == 0:
             compact(table)
-        with table.coordinator(**sweeping) as upkeep:
+        with table.coordinator(**SWEEPING) as upkeep:
             upkeep.clean()
             upkeep.archive()
         table.agree()

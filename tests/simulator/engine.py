@@ -19,6 +19,7 @@ from lakelock.occ.optimize import Optimized
 from lakelock.occ.reading import ReadView
 from lakelock.occ.restore import Repaired
 from lakelock.occ.write_context import Detached
+from lakelock.settings import OptimizeSettings
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.rewriting import ArrowKernels, Kernels
@@ -98,6 +99,10 @@ class Engine:
 
     def optimize(self, tag: str, sort_by: Sequence[str] = ()) -> Optimized:
         return self._engine.optimize(sort_by=sort_by, tag=tag)
+
+    def compact(self, tag: str) -> Optimized:
+        """Write file groups with log files anew, and join none."""
+        return self._engine.optimize(sizes=OptimizeSettings(small_file_bytes=1, target_file_bytes=1, commit_bytes=1), tag=tag)
 
     def restore(self, back: int, tag: str) -> Committed | None:
         """Restore the table as of that many commits ago; None if there was nothing then."""

@@ -15,7 +15,7 @@ from lakelock.errors import LakelockError, RolledBackError
 from lakelock.markers.data_files import MarkerKind, listed, place
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.begin import inflight_key, requested_key
-from lakelock.occ.footprint import CommitSummary
+from lakelock.occ.footprint import COMPACT, CommitSummary
 from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import OpenTable
 from lakelock.table.commit_metadata import requested_replace_bytes
@@ -256,6 +256,8 @@ class _Foreign:
             stored = self._storage.get(layout.timeline(other.file_name))
             metadata = CommitMetadata.from_bytes(stored.data if stored else b"{}", other.file_name)
             theirs = CommitSummary.of(other.requested, other.completion or "", metadata, None)
+            if self._write.action is Action.DELTA_COMMIT and metadata.operation == COMPACT:
+                continue  # as in Java Hudi: a log file lies on top of what was compacted
             if mine & (theirs.files.keys() | theirs.replaced):
                 raise RolledBackError(f"{self._instant} overlaps with {other.requested}", hint="run again")
         by_partition: dict[str, tuple[WriteStat, ...]] = {}

@@ -218,8 +218,9 @@ class LightKernels:
         changes = {row.key: row for row in upserts or ()}
         changed = [changes[row.key].completed(row.left, row.right) for row in stored if row.key in changes]
         named = [*gone, *(row.key for row in changed)]
-        keys = [row.key for row in stored]
-        if changes.keys() - set(keys) or any(keys.count(key) > 1 for key in named) or len(named) > max(1, share * len(keys)):
+        keys, below = ([row.key for row in rows] for rows in (stored, _stored(storage, source._replace(logs=()))))
+        twice = any(each.count(key) > 1 for key in named for each in (keys, below))
+        if changes.keys() - set(keys) or twice or len(named) > max(1, share * len(keys)):
             return None
         return Found(Light(Lines(changed), tuple(gone)) if named else None)
 

@@ -60,6 +60,11 @@ class Operation:
         return True
 
     @property
+    def repeats(self) -> bool:
+        """Whether it may take several commits."""
+        return False
+
+    @property
     def undoes(self) -> bool:
         """Whether it undoes the work of others: what was appended to a row may then be gone."""
         return False

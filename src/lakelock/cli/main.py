@@ -147,7 +147,7 @@ class _AllCommands(Commands):
         "optimize": Home(
             "lakelock.cli.upkeep",
             "optimize_table",
-            "Join small files into bigger ones. No row changes, and every other write of the same files takes precedence.",
+            "Join small files into bigger ones, and compact log files.",
         ),
         "restore": Home(
             "lakelock.cli.upkeep",
@@ -178,7 +178,7 @@ class _AllCommands(Commands):
         "upkeep": Home(
             "lakelock.cli.upkeep",
             "upkeep",
-            "Finish what dead writers left behind, delete old files, archive old instants, collect old decisions.",
+            "Finish what the dead left, compact log files, delete old files, archive old instants, collect old decisions.",
         ),
         "clean": Home(
             "lakelock.cli.upkeep", "clean", "Delete the old data files that `clean.*` does not keep (elsewhere called vacuum)."

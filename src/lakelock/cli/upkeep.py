@@ -19,8 +19,10 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
 from lakelock.cli.output import Exit, Output, console, iso, moment, plain, reporting
 from lakelock.engine.arrow import ArrowEngine
+from lakelock.engine.batch import compacts
 from lakelock.occ.archive import Archived
 from lakelock.occ.clean import Cleaned, asked_retention
+from lakelock.occ.live_logs import logged_files
 from lakelock.occ.optimize import has_buckets, plan_joins, without_rows
 from lakelock.occ.publish import SHARE_THE_LOCK
 from lakelock.occ.request import resources_of, within
@@ -51,11 +53,12 @@ def upkeep(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Finish what dead writers left behind, delete old files, archive old instants, collect old decisions.
+    """Finish what the dead left, compact log files, delete old files, archive old instants, collect old decisions.
 
     Live writers and readers are not disturbed. Exit code 1 if a step could not be done; the others are still done.
     """
     with reporting(as_json) as out, opened(path, config, _with_budget(settings, budget_s), lock=not dry_run) as coordinator:
+        compacts(coordinator)
         with _shown_progress() as report:
             done = coordinator.upkeep(dry_run=dry_run, progress=report)
         out.show({"table": coordinator.table.storage.uri, **plain(done)}, lambda o: _print_upkept(o, done))
@@ -128,6 +131,8 @@ def _shown_progress() -> Iterator[Report]:
 def _print_upkept(out: Output, done: Upkept) -> None:
     verb = "would finish" if done.dry_run else "finished"
     out.line(f"{verb} {counted(len(done.reaped), 'dead writer')}")
+    if done.compacted:
+        out.line(f"{'would compact' if done.dry_run else 'compacted'} {counted(done.compacted, 'file group')}")
     _print_cleaned(out, done.cleaned, dry_run=done.dry_run)
     _print_archived(out, done.archived, dry_run=done.dry_run)
     out.line(f"{'would collect' if done.dry_run else 'collected'} {counted(done.collected, 'decision')}")
@@ -238,7 +243,10 @@ def optimize_table(
     settings: SetOption = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Join small files into bigger ones. No row changes, and every other write of the same files takes precedence."""
+    """Join small files into bigger ones, and compact log files.
+
+    No row changes, and every other write of the same files takes precedence.
+    """
     with reporting(as_json) as out, opened(path, config, settings, lock=not dry_run) as coordinator:
         if dry_run:
             check_writable(coordinator.properties)
@@ -249,8 +257,12 @@ def optimize_table(
             is_empty = without_rows(snapshot)
             joins = plan_joins(chosen, coordinator.table.settings.optimize, is_empty=is_empty)
             count, new = sum(len(join.sources) for join in joins), sum(not all(map(is_empty, join.sources)) for join in joins)
-            values = {"table": coordinator.table.storage.uri, "files_before": count, "files_after": new}
-            out.show(values, lambda o: o.line(f"{counted(count, 'file')} would become {new:,}; nothing was changed"))
+            joined = {file.group for join in joins for file in join.sources}
+            logged = [f for f in logged_files(coordinator.table) if f.group not in joined]
+            compacted = sum(not targets or within(file.partition, targets) for file in logged)
+            values = {"table": coordinator.table.storage.uri, "files_before": count, "files_after": new, "compacted": compacted}
+            more = f", {counted(compacted, 'file group')} would be compacted" if compacted else ""
+            out.show(values, lambda o: o.line(f"{counted(count, 'file')} would become {new:,}{more}; nothing was changed"))
             return
         done = ArrowEngine(coordinator).optimize(partition=partition, tag=tag)
         values = {
@@ -259,6 +271,7 @@ def optimize_table(
             "files_before": done.files_before,
             "files_after": done.files_after,
             "size_bytes": done.size_bytes,
+            "compacted": done.compacted,
             "yielded": done.yielded,
             "reasons": done.reasons,
         }

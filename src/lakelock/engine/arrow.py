@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from lakelock.checked_calls import checked_calls
 from lakelock.conflict import WHOLE_TABLE
 from lakelock.data_locks import Resource
-from lakelock.engine.batch import AttemptCache, Batch, chosen_partitions, write_copies, write_joins
+from lakelock.engine.batch import AttemptCache, Batch, chosen_partitions, compacts, write_copies, write_joins
 from lakelock.engine.group_insert import HURRY_S, GroupInsert, may_group
 from lakelock.engine.updating import checked_values, new_values
 from lakelock.errors import InputError, LakelockError, LockTimeout, StorageError
@@ -215,6 +215,7 @@ class ArrowEngine:
 
     def __init__(self, coordinator: Coordinator, kernels: Kernels = ARROW) -> None:
         self._coordinator, self._kernels = coordinator, kernels
+        compacts(coordinator, kernels)
 
     @property
     def coordinator(self) -> Coordinator:
@@ -500,13 +501,15 @@ class ArrowEngine:
         sizes: OptimizeSettings | None = None,
         tag: str = "",
     ) -> Optimized:
-        """Join small files of the partitions that are named, or that satisfy a condition on the partition columns.
+        """Join small files of the partitions that are named, or that satisfy a condition on the partition columns, and compact
+        the log files that are left.
 
         Rows of one new file are in memory only where they are sorted.
         """
         chosen = chosen_partitions(self._coordinator, where, partition)
         write = partial(write_joins, self._coordinator, self._kernels, tuple(sort_by))
-        return optimize(self._coordinator, write, partitions=chosen, sort_by=sort_by, sizes=sizes, tag=tag)
+        copy = partial(write_copies, self._coordinator, self._kernels)
+        return optimize(self._coordinator, write, copy, partitions=chosen, sort_by=sort_by, sizes=sizes, tag=tag)
 
     def restore(self, as_of: str, *, tag: str = "") -> Committed:
         """Make the table what it was as of an instant or a time in UTC: what came after is undone in a new commit."""

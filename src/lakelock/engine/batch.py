@@ -24,17 +24,18 @@ from lakelock.markers.data_files import TaskToken
 from lakelock.occ.committed import Phase
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import Read
-from lakelock.occ.optimize import Join
+from lakelock.occ.optimize import Join, Optimized, compact
 from lakelock.occ.request import Targets, resources_of, within
 from lakelock.occ.restore import Copy
 from lakelock.occ.transaction import Transaction
+from lakelock.occ.upkeep import is_due
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.index import BucketIndex, bucket_group, bucket_of
 from lakelock.table.layout import FileGroupId
 from lakelock.table.partitions import partition_values
-from lakelock.table.rewriting import DeleteMask, Kernels, KeyedRows
+from lakelock.table.rewriting import ARROW, DeleteMask, Kernels, KeyedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
@@ -305,11 +306,29 @@ def write_joins(
     return stats
 
 
-def write_copies(coordinator: Coordinator, kernels: Kernels, tx: Transaction, copies: Sequence[Copy]) -> list[WriteStat]:
-    """Write the rows of old slices again, one after the other."""
+def compacts(coordinator: Coordinator, kernels: Kernels = ARROW) -> None:
+    """Let the upkeep of an open table compact its log files, in this process and in commits of about one file of the target
+    size.
+    """
+
+    def run(is_spent: Callable[[], bool]) -> int:
+        table, done = coordinator.table, Optimized()
+        compact(
+            coordinator, partial(write_copies, coordinator, kernels), done, is_due=partial(is_due, table),
+            most_bytes=table.settings.optimize.target_file_bytes, is_spent=is_spent,
+        )  # fmt: skip
+        return done.compacted
+
+    coordinator.table.observed.compact = run
+
+
+def write_copies(
+    coordinator: Coordinator, kernels: Kernels, tx: Transaction, copies: Sequence[Copy], ensure_wanted: Callable[[], None]
+) -> list[WriteStat]:
+    """Write the rows of slices again, one after the other."""
     table, context, stats = coordinator.table, tx.write_context(), list[WriteStat]()
     for number, copy in enumerate(copies):
-        tx.check_alive()
+        ensure_wanted()
         task = TaskToken(number, 0, 0)
         if copy.base is not None:
             stat = rewrite_group(

@@ -28,6 +28,7 @@ from lakelock.table.commit_metadata import NO_PREVIOUS, RuntimeStats, WriteStat
 from lakelock.table.index import file_id_without_bucket, new_file_id
 from lakelock.table.log_files import LogFile
 from lakelock.table.log_writing import LogChanges, LogStamp, log_stat
+from lakelock.table.merged_slices import is_to_be_compacted
 from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import GeneratedKeys, Keyed
 from lakelock.table.restamp import CannotRestamp
@@ -145,17 +146,10 @@ def rewrite_group(
     return replace(stat, recorded=_recorded(context, written))
 
 
-MOST_LOGS, MOST_LOG_SHARE, FEW_LOG_BYTES = 10, 0.3, 1 << 18
-"""A file group with so many log files is written anew, and so is one whose log files have grown beyond this share of its base
-file, and beyond these bytes."""
-
-
 def _may_append(context: WriteContext, base: DataFile) -> bool:
     """Whether a write may append a log file to a file group: readers have few of them to merge then."""
-    if not (context.properties.is_merge_on_read and context.settings.write.append_below and base.token):
-        return False
-    most_bytes = max(FEW_LOG_BYTES, MOST_LOG_SHARE * base.size_bytes)
-    return len(base.logs) < MOST_LOGS and sum(log.size_bytes for log in base.logs) <= most_bytes
+    appends = context.properties.is_merge_on_read and context.settings.write.append_below and base.token
+    return bool(appends) and not is_to_be_compacted(base)
 
 
 def _appended(

@@ -412,6 +412,13 @@ class UpkeepSettings(Section):
     budget_s: float = setting(
         10.0, "How long one run begins new work; the next run does the rest", unit="s", at_least=0.1, at_most=86_400
     )
+    compact_logs: int = setting(
+        5,
+        "On a merge-on-read table a run compacts the file groups with so many log files, and those with log files of more than "
+        "30 % of their base file; 0: none",
+        at_least=0,
+        at_most=1_000,
+    )
 
 
 MIB = 1 << 20

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import copy
 import io
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -172,8 +172,12 @@ class Collector:
         if self._left < 0:
             raise DoesNotFit
 
-    def found(self) -> Found:
-        """What changes. `DoesNotFit` for a key that stands twice: readers would apply a log file to one of its rows."""
+    def found(self, base: Iterable[pa.Table] = ()) -> Found:
+        """What changes. `DoesNotFit` for a key that stands twice: readers would apply a log file to one of its rows.
+
+        `base`: where log files lie on the base file, the keys of that. Such a log file may have deleted one row of a key that
+        stands there twice, and the next one would bring it back.
+        """
         deleted = pa.chunked_array(self._deleted, pa.string())
         rows = pa.concat_tables(self._changed) if self._changed else None
         changed = pa.chunked_array([] if rows is None else rows.column(RECORD_KEY).chunks, pa.string())
@@ -182,6 +186,10 @@ class Collector:
             return Found(None)
         stored = pa.chunked_array([*self._keys, *deleted.chunks], pa.string())
         if pc.sum(pc.is_in(stored, value_set=named.combine_chunks())).as_py() != pc.count_distinct(named).as_py():
+            raise DoesNotFit
+        below = [rows.column(RECORD_KEY).filter(pc.is_in(rows.column(RECORD_KEY), named.combine_chunks())) for rows in base]
+        keys = pa.chunked_array([chunk for column in below for chunk in column.chunks], pa.string())
+        if len(keys) > pc.count_distinct(keys).as_py():
             raise DoesNotFit
         upserts = None
         if rows is not None and rows.num_rows:

@@ -81,6 +81,17 @@ class MergedRows:
         return ByCommitTime(needed) if self.ordering is None else ByEventTime(needed, self.ordering.name)
 
 
+MOST_LOGS, MOST_LOG_SHARE, FEW_LOG_BYTES = 10, 0.3, 1 << 18
+"""A file group with so many log files is written anew, and so is one whose log files have grown beyond this share of its base
+file, and beyond these bytes."""
+
+
+def is_to_be_compacted(file: DataFile, most_logs: int = MOST_LOGS) -> bool:
+    """Whether so much lies on a base file that reading it costs more than writing it anew."""
+    log_bytes = sum(log.size_bytes for log in file.logs)
+    return len(file.logs) >= most_logs or log_bytes > max(FEW_LOG_BYTES, MOST_LOG_SHARE * file.size_bytes)
+
+
 def open_slice(file: DataFile, storage: Storage, schema: TableSchema | None = None) -> IO[bytes]:
     """The rows of a file slice as a base file: what is stored, or, where there are log files, what they and the base file make.
 

@@ -517,7 +517,10 @@ class ArrowKernels:
             mask = None if delete_mask is None else collector.noting(delete_mask)
             try:
                 rewrite(stored, collector, schema, upserts=upserts, delete_mask=mask, ordering_field=ordering_field)
-                return collector.found()
+                if not (source.logs and source.token):
+                    return collector.found()
+                with BaseFile(storage.open_input(source.key), source.key) as base:
+                    return collector.found(base.stamps())
             except DoesNotFit:
                 return None
 

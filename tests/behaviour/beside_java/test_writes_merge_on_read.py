@@ -264,6 +264,15 @@ def test_a_group_whose_key_stands_twice_is_rewritten(engine: ArrowEngine, storag
     assert logs_of(engine) == 0 and len(content(engine.read())) == 99
 
 
+def test_a_key_that_a_log_file_has_deleted_once_of_twice_is_rewritten(engine: ArrowEngine, storage: Storage) -> None:
+    """The next log file would bring the deleted row back."""
+    engine.insert(pa.concat_tables([many(100), many(1, 5)]))
+    Peer(storage).append(group_of(engine), rows(), ["k0000"])
+    assert content(engine.read())["k0000"] == 5
+    engine.upsert(many(1, 7))
+    assert logs_of(engine) == 0 and content(engine.read())["k0000"] == 7
+
+
 def test_many_log_files_are_taken_up_by_a_new_base_file(engine: ArrowEngine) -> None:
     engine.insert(many(1000))
     counts = []

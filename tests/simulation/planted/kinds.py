@@ -50,6 +50,7 @@ ANY = Kind("", lambda _: True)
 PAGED = Kind("with small pages", lambda scenario: scenario.page_keys < Scenario.page_keys)
 FOREIGN = Kind("with a foreign writer", lambda scenario: scenario.foreign in ("lazy", "eager"))
 APPENDING = Kind("with log files", lambda scenario: scenario.merge_on_read)
+COMPACTED = Kind("with compactors", lambda scenario: any(a.name.startswith("compactor-") for a in scenario.actors))
 CARELESS = Kind(
     "with a foreign writer without the lock",
     lambda scenario: scenario.foreign == "careless",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.planted.kinds import CLEANED, OPTIMIZED, RESTORED, SKEWED, STRAGGLERS, WITHOUT_INDEX
+from tests.simulation.planted.kinds import CLEANED, COMPACTED, OPTIMIZED, RESTORED, SKEWED, STRAGGLERS, WITHOUT_INDEX
 from tests.simulation.planted.planting import Edit, Planted
 
 BUGS_OF_UPKEEP = (
@@ -23,6 +23,24 @@ BUGS_OF_UPKEEP = (
         "if False:",
         among=OPTIMIZED,
         seed=155,
+    ),
+    Planted(
+        "log files that a compaction forgets",
+        "a compaction writes the rows of the base file only, and hides what the log files on it say",
+        "occ.optimize:compact",
+        "[Copy(file, file) for file in mine]",
+        "[Copy(file._replace(logs=()), file) for file in mine]",
+        among=COMPACTED,
+        seed=71,
+    ),
+    Planted(
+        "a compaction over what was appended meanwhile",
+        "a compaction commits although a log file that it has not seen lies on the file group",
+        "occ.rules:file_group",
+        "both = mine.touched & other.touched",
+        'both = frozenset() if mine.party.operation == "COMPACT" else mine.touched & other.touched',
+        among=COMPACTED,
+        seed=131,
     ),
     Planted(
         "stray rows made permanent",

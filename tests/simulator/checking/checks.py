@@ -281,7 +281,8 @@ class Checker:
         tag = metadata.extra.get(TAG, "") or metadata.extra.get(FOREIGN_TAG, "")
         numbers = [_number_of(member.tag) for member in members_of(metadata.extra)] or [_number_of(tag)]
         for number in numbers:
-            if number is not None and any(p.operation == number for p in self.published):
+            again = number is not None and any(p.operation == number for p in self.published)
+            if number is not None and again and not self._operations[number].repeats:
                 self.fail(
                     "an operation is applied once", f"{self._operations[number]} becomes visible a second time as {requested}"
                 )

@@ -7,7 +7,7 @@ from collections.abc import Container, Iterable, Sequence
 from lakelock.table.log_files import LogFile
 from tests.api import CommitMetadata, DataFile, FileGroupId
 from tests.simulator.operations import State, state_of
-from tests.simulator.rows import Row, changes_of, merged, rows_of
+from tests.simulator.rows import Changes, Row, changes_of, merged, rows_of
 from tests.simulator.storage import SimServer
 
 Commits = Sequence[tuple[str, CommitMetadata]]
@@ -32,6 +32,11 @@ def files_of(metadata: CommitMetadata) -> list[DataFile]:
     return [file for stat in metadata.stats if (file := DataFile.parse(stat.path or "")) is not None]
 
 
+def logs_of(metadata: CommitMetadata) -> list[LogFile]:
+    """The log files that a commit names."""
+    return [log for stat in metadata.stats if (log := LogFile.parse(stat.path or "")) is not None]
+
+
 class VisibleTable:
     """The file slices now and as of earlier times, and their rows, also those of files that were cleaned since."""
 
@@ -40,6 +45,8 @@ class VisibleTable:
         self.commits: list[tuple[str, CommitMetadata]] = []
         self._slices: dict[FileGroupId, DataFile] = {}
         self._logs: dict[FileGroupId, list[tuple[str, LogFile]]] = {}
+        self._completions: dict[str, str] = {}
+        self._changes: dict[str, Changes] = {}
         self._cleaned: dict[str, tuple[Row, ...]] = {}
 
     @property
@@ -53,9 +60,10 @@ class VisibleTable:
     def show(self, requested: str, completion: str, metadata: CommitMetadata) -> list[DataFile]:
         """Show a commit; the slices that are not visible any more."""
         self.commits.append((requested, metadata))
-        for stat in metadata.stats:
-            if (log := LogFile.parse(stat.path or "")) is not None:
-                self._logs.setdefault(log.group, []).append((completion, log))
+        self._completions[requested] = completion
+        for log in logs_of(metadata):
+            self._logs.setdefault(log.group, []).append((completion, log))
+            self._changes[log.key] = changes_of(log.key, self._server.objects[log.key].data)
         hidden = []
         for file in files_of(metadata):
             known = self._slices.get(file.group)
@@ -77,15 +85,33 @@ class VisibleTable:
 
     def rows_now(self, file: DataFile) -> tuple[Row, ...]:
         """The rows of a newest base file with those of its log files: those that completed no earlier than its instant."""
-        logs = sorted(log for completion, log in self._logs.get(file.group, ()) if completion >= file.instant)
-        return merged(self._rows(file.key), [changes_of(log.key, self._server.objects[log.key].data) for log in logs])
+        return self._merged(file, (log for completion, log in self._logs.get(file.group, ()) if completion >= file.instant))
 
     def as_of(self, moment: str, commits: int | None = None) -> State:
-        """The table as of an instant, as far as the first so many commits, by default all, made it visible."""
-        return self._state(slices_as_of(self.commits[:commits], moment).values())
+        """The table as of an instant, as far as the first so many commits, by default all, made it visible.
 
-    def _state(self, files: Iterable[DataFile]) -> State:
-        return state_of(row for file in files for row in self._rows(file.key))
+        A log file that lies on a base file of a later instant is not shown, as in Java Hudi.
+        """
+        known, later = self.commits[:commits], dict[FileGroupId, str]()
+        for requested, metadata in known:
+            for file in files_of(metadata) if requested > moment else ():
+                later[file.group] = min(requested, later.get(file.group, requested))
+        logs: dict[FileGroupId, list[LogFile]] = {}
+        for requested, metadata in known:
+            for log in logs_of(metadata) if requested <= moment else ():
+                if self._completions[requested] < later.get(log.group, "9"):
+                    logs.setdefault(log.group, []).append(log)
+        files = slices_as_of(known, moment).values()
+        return state_of(
+            row
+            for file in files
+            for row in self._merged(
+                file, (each for each in logs.get(file.group, ()) if self._completions[each.instant] >= file.instant)
+            )
+        )
+
+    def _merged(self, file: DataFile, logs: Iterable[LogFile]) -> tuple[Row, ...]:
+        return merged(self._rows(file.key), [self._changes[log.key] for log in sorted(logs)])
 
     def _rows(self, key: str) -> tuple[Row, ...]:
         return self._cleaned[key] if key in self._cleaned else rows_of(key, self._server.objects[key].data)

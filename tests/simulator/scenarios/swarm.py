@@ -39,7 +39,7 @@ from tests.simulator.scenarios.redoing import redoing
 from tests.simulator.scenarios.reserving import reserving
 from tests.simulator.scenarios.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Foreign, Scenario, Tending
 from tests.simulator.scenarios.stragglers import straggling
-from tests.simulator.scenarios.upkeep import kept_up, tended
+from tests.simulator.scenarios.upkeep import compacted, kept_up, tended
 
 BY_COLUMN_ONE_IN, BY_COLUMN = 16, 9
 """One seed in this many has writers of single columns, in addition to what chance or a family gave it."""
@@ -51,6 +51,8 @@ OTHER_PROFILE_ONE_IN, OTHER_PROFILE = 31, 27
 """The same for writers with the rules of Delta or of Hive."""
 REDOING_ONE_IN, REDOING = 17, (4, 11)
 """Two seeds in this many have writers that do only what collided again."""
+COMPACTED_ONE_IN, COMPACTED = 29, 13
+"""One seed in this many has log files and actors that compact them, and so have half of those whose foreign writer appends."""
 CARELESS_ONE_IN, CARELESS = 37, 17
 """One seed in this many has a foreign writer without the lock."""
 APPENDING = 1 / 3
@@ -84,9 +86,17 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
         scenario = careless(scenario, Random(f"careless/{seed}"))
     if scenario.foreign in ("lazy", "eager") and Random(f"logs/{seed}").random() < APPENDING:
         scenario = appending(scenario)
+    if _may_compact(scenario):
+        scenario = compacted(scenario, Random(f"compacted/{seed}"))
     if seed % METADATA_ONE_IN == METADATA and scenario.foreign != "careless" and not scenario.merge_on_read:
         scenario = with_metadata_table(scenario, Random(f"metadata/{seed}"))
     return replace(scenario, files="parquet") if parquet and not scenario.merge_on_read else scenario
+
+
+def _may_compact(scenario: Scenario) -> bool:
+    if scenario.merge_on_read:
+        return Random(f"compacts/{scenario.seed}").random() < 0.5
+    return scenario.seed % COMPACTED_ONE_IN == COMPACTED and scenario.foreign == "none" and not scenario.groups
 
 
 def appending(scenario: Scenario) -> Scenario:

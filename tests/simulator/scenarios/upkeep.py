@@ -36,12 +36,25 @@ class Optimize(Operation):
     def tells(self) -> bool:
         return False
 
+    @property
+    def repeats(self) -> bool:
+        return True
+
     def run(self, engine: Engine) -> Committed | None:
         done = engine.optimize(self.tag, ("id",) if self.in_order else ())
         return done.commits[0] if done.commits else None
 
     def apply(self, state: State) -> None:
         """Nothing happens to the rows."""
+
+
+@dataclass(frozen=True)
+class Compact(Optimize):
+    """Write each file group with log files anew, in a commit of its own."""
+
+    def run(self, engine: Engine) -> Committed | None:
+        done = engine.compact(self.tag)
+        return done.commits[0] if done.commits else None
 
 
 @dataclass(frozen=True)
@@ -184,6 +197,35 @@ def kept_up(scenario: Scenario, random: Random) -> Scenario:
         weather = Weather(rates, latency_s=random.choice([0.002, 0.01, 0.03]), longest_pause_s=1.0, crashes_at_most=2)
         scenario = replace(scenario, weather=weather, early=True, lease_s=30.0)
     return scenario
+
+
+_COMPACTS = 11 * BUSIEST
+"""The first number of the operations of actors that compact."""
+
+
+def compacted(scenario: Scenario, random: Random) -> Scenario:
+    """The table is merge-on-read, writers append log files to few file groups, and one or two actors compact these.
+
+    In some, upkeep that follows a commit does so, too.
+    """
+    compactors = tuple(
+        ActorPlan(
+            f"compactor-{number}",
+            tuple(Compact(_COMPACTS + 100 * number + one) for one in range(random.randint(4, 16))),
+            think_s=random.choice([0.02, 0.2]),
+        )
+        for number in range(random.randint(1, 2))
+    )
+    writers = tuple(
+        ActorPlan(f"busy-{actor}", tuple(_hot(_COMPACTS + 500 + 20 * actor + one, random) for one in range(8)), think_s=0.05)
+        for actor in range(random.randint(0, 2))
+    )
+    tending = scenario.tending
+    if random.random() < 0.3:
+        upkeep = UpkeepSettings(every_commits=random.choice([1, 3]), compact_logs=1)
+        tending = replace(tending, upkeep=upkeep)
+    actors = (*scenario.actors, *compactors, *writers)
+    return replace(scenario, actors=actors, merge_on_read=True, files="json", tending=tending)
 
 
 def keeps_every_claim(scenario: Scenario) -> bool:
