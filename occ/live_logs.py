@@ -14,6 +14,7 @@ from lakelock.table.archive import archived_writes, read_commit
 from lakelock.table.commit_effects import CompletedLog
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Action
+from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.merged_slices import LoggedCommit, LoggedSlice, logs_of, with_logs, with_logs_of_version_6
@@ -27,12 +28,12 @@ LOG_INFIX = b".log."
 
 def slices_of_version_6(table: OpenTable, bases: Snapshot, timeline: Timeline) -> tuple[LoggedSlice, ...]:
     """The slices that have log files, of a table of version 6."""
-    return with_logs_of_version_6(bases, _commits(table, timeline))
+    return with_logs_of_version_6(bases, logging_commits(table.io, timeline))
 
 
 def slices_as_of(table: OpenTable, bases: Snapshot, timeline: Timeline, as_of: str) -> tuple[LoggedSlice, ...]:
     """The slices that have log files as of an earlier time, on the base files as of then; `timeline` is that of now."""
-    return with_logs(bases, logs_of(_commits(table, timeline, as_of), as_of))
+    return with_logs(bases, logs_of(logging_commits(table.io, timeline, as_of), as_of))
 
 
 def logged_slices(table: OpenTable, bases: Snapshot, timeline: Timeline) -> tuple[LoggedSlice, ...]:
@@ -43,7 +44,7 @@ def logged_slices(table: OpenTable, bases: Snapshot, timeline: Timeline) -> tupl
 def _live_logs(table: OpenTable, timeline: Timeline) -> Mapping[FileGroupId, Collection[CompletedLog]]:
     """The log files that a timeline shows on the newest base files, and perhaps others of the same file groups."""
     known = table.index.logs_at(timeline)
-    return logs_of(_commits(table, timeline)) if known is None else known
+    return logs_of(logging_commits(table.io, timeline)) if known is None else known
 
 
 def logged_files(table: OpenTable) -> list[DataFile]:
@@ -67,11 +68,11 @@ def slices_at(table: OpenTable, timeline: Timeline) -> Snapshot:
     return bases.with_files(dict.fromkeys(logged, UNKNOWN))
 
 
-def _commits(table: OpenTable, timeline: Timeline, as_of: str | None = None) -> Iterator[LoggedCommit]:
+def logging_commits(io: TableIO, timeline: Timeline, as_of: str | None = None) -> Iterator[LoggedCommit]:
     """Every visible commit that wrote log files or replaced file groups, those requested after `as_of`, and others."""
     seen = set()
     if timeline.has_archive:
-        for _, writes in archived_writes(table.storage):
+        for _, writes in archived_writes(io.storage):
             for write in writes:
                 if write.requested not in seen and timeline.is_visible(write.requested):
                     seen.add(write.requested)
@@ -80,7 +81,7 @@ def _commits(table: OpenTable, timeline: Timeline, as_of: str | None = None) -> 
                         metadata = CommitMetadata.from_bytes(write.data, write.requested)
                         yield LoggedCommit(write.requested, write.completion, metadata)
     commits = [commit for commit in timeline.commits if commit.requested not in seen]
-    reads = [partial(read_commit, table.storage, commit) for commit in commits]
-    found = table.io.gather(reads)
+    reads = [partial(read_commit, io.storage, commit) for commit in commits]
+    found = io.gather(reads)
     for commit, metadata in zip(commits, found, strict=True):
         yield LoggedCommit(commit.requested, commit.completion or "", metadata)

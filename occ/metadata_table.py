@@ -30,6 +30,7 @@ from lakelock.table import layout
 from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.log_files import LogFile
 from lakelock.table.metadata_records import COLUMN_STATS, FILES, KEPT, PARTITION_STATS, Record, Records, files_records
 from lakelock.table.metadata_stats import (
     FileStats,
@@ -182,7 +183,7 @@ class KeptMetadata:
             return {}
         schema = _schema_of(metadata)
         columns = self.index.of(schema)
-        files = [stat for stat in metadata.stats if stat.path and DataFile.parse(stat.path) is not None]
+        files = [stat for stat in metadata.stats if stat.path and (DataFile.parse(stat.path) or LogFile.parse(stat.path))]
         found = self.table.io.gather([partial(self._file_stats, stat, columns, schema) for stat in files])
         by_file: dict[str, Record] = {}
         by_partition: dict[str, list[FileStats]] = {}
@@ -190,7 +191,8 @@ class KeptMetadata:
             if stats is not None:
                 partition, name = layout.split_path(stat.path or "")
                 by_file |= column_stats_records(partition, name, stats, self.index.version)
-                by_partition.setdefault(partition, []).append(stats)
+                if any(found.values for found in stats.values()):
+                    by_partition.setdefault(partition, []).append(stats)
         metadata_table, version = MetadataTable(self.table.io, self.timeline, Timeline.of([])), self.index.version
         records: dict[str, dict[str, Record]] = {name: {} for name in (COLUMN_STATS, PARTITION_STATS) if name in self.listed}
         added = [
@@ -208,12 +210,12 @@ class KeptMetadata:
         return dict(records)
 
     def _file_stats(self, stat: WriteStat, columns: Sequence[str], schema: pa.Schema) -> FileStats | None:
-        """The statistics of a new file; None if it is gone or damaged, so that nobody can read its rows either."""
+        """The statistics of a new file; None if it is gone or damaged, so that nobody can read its rows, or not understood."""
         path = stat.path or ""
         try:
             with self.table.storage.open_input(path, size_bytes=stat.file_size_bytes or 0) as source:
-                return file_stats(source, path, stat.partition_path or "", columns, schema)
-        except CorruptTableError as error:
+                return file_stats(source, path, columns, schema)
+        except (CorruptTableError, TableError) as error:
             self.table.emit(EventKind.ALERT, "", problem=f"no statistics for Hudi's metadata table: {error.message}")
         except StorageError as error:
             if not is_missing(error):

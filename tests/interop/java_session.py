@@ -89,7 +89,7 @@ def sql(spark, command):
 
 
 def listing(spark, command):
-    """The base files of each partition and their lengths, by Hudi's own listing, with the metadata table or without."""
+    """The data files of each partition and their lengths, by Hudi's own listing, with the metadata table or without."""
     hudi, table = spark.sparkContext._jvm.org.apache.hudi, command["path"]
     conf = hudi.storage.hadoop.HadoopStorageConfiguration(spark.sparkContext._jsc.hadoopConfiguration())
     engine = hudi.client.common.HoodieSparkEngineContext(spark.sparkContext._jsc)
@@ -105,7 +105,7 @@ def listing(spark, command):
         for file in metadata.getAllFilesInPartition(path):
             found[f"{partition}/{file.getPath().getName()}"] = file.getLength()
     metadata.close()
-    return {"files": {name: size for name, size in found.items() if name.endswith(".parquet")}}
+    return {"files": {name: size for name, size in found.items() if name.endswith(".parquet") or ".log." in name}}
 
 
 def matches(spark, command):

@@ -142,8 +142,7 @@ class Shared:
         """The writer configuration that both sides read."""
         file = self.folder / f"{self.name}.properties"
         if not file.exists():
-            asked = ASKED if self.layout.table_type == "COPY_ON_WRITE" else {**ASKED, "hoodie.metadata.enable": "false"}
-            file.write_text("".join(f"{key}={value}\n" for key, value in {**asked, **self.lock}.items()))
+            file.write_text("".join(f"{key}={value}\n" for key, value in {**ASKED, **self.lock}.items()))
         return file
 
     def java_options(self, operation: str = "upsert", **more: str) -> dict[str, str]:

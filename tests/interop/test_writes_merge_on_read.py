@@ -18,6 +18,8 @@ Share = Callable[..., Shared]
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())])
 LOGS = {"hoodie__parquet__small__file__limit": "0", "hoodie__compact__inline": "false"}
 """Java writes log files, and compacts them on request only."""
+FILES_ONLY = "hoodie.metadata.index.column.stats.enable=false"
+"""Java's metadata table lists files; `existing/test_metadata_merge_on_read.py` is about its statistics."""
 
 SWEEPING = {"clean.policy": "KEEP_LATEST_COMMITS", "clean.keep_commits": 1, "clean.readers_s": 0}
 SWEEPING |= {"archive.min_commits": 3, "archive.max_commits": 4, "archive.min_age_s": 0}
@@ -42,13 +44,13 @@ def logged(table: Shared) -> int:
 
 
 def planned(table: Shared) -> str:
-    options = "options => 'hoodie.metadata.enable=false,hoodie.compact.inline.max.delta.commits=1'"
+    options = f"options => '{FILES_ONLY},hoodie.compact.inline.max.delta.commits=1'"
     (plan,) = table.java.sql(f"CALL run_compaction(op => 'schedule', path => '{table.path}', {options})")
     return str(plan["timestamp"])
 
 
 def compact(table: Shared, plan: str = "") -> None:
-    what = f"timestamp => {plan or planned(table)}, options => 'hoodie.metadata.enable=false'"
+    what = f"timestamp => {plan or planned(table)}, options => '{FILES_ONLY}'"
     table.java.sql(f"CALL run_compaction(op => 'execute', path => '{table.path}', {what})")
 
 

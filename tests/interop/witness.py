@@ -129,9 +129,9 @@ class Witness:
         return rows
 
     def listing(self, path: str, *, metadata: bool, but: Collection[str] = ()) -> dict[str, int]:
-        """The base files and their lengths, by Hudi's metadata table or by listing folders; without those of some instants."""
+        """The data files and their lengths, by Hudi's metadata table or by listing folders; without those of some instants."""
         files: dict[str, int] = self.send("listing", path=path, metadata=metadata).result()["files"]
-        return {name: size for name, size in files.items() if not name.endswith(tuple(f"_{i}.parquet" for i in but))}
+        return {name: size for name, size in files.items() if not any(f"_{i}." in name for i in but)}
 
     def close(self) -> None:
         if self.process.stdin is not None and self.process.poll() is None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from lakelock.errors import LakelockError
 from lakelock.occ.log import DecisionLog
 from lakelock.occ.undone import audit
+from lakelock.storage.base import METADATA_FOLDER
 from lakelock.table.instants import is_instant_time
+from lakelock.table.log_files import LogFile
 from tests.api import DataFile, Outcome, Timeline, layout
 from tests.simulator.actor import Actor
 from tests.simulator.checking.checks import Published, Violation
@@ -198,7 +200,8 @@ def _check_tidy(world: World) -> None:
     if left:
         checker.fail("nothing is left behind", ", ".join(left[:5]))
     if has_metadata_table(server):
-        told, there = set(listed_files(server)), {key for key in server.keys if DataFile.parse(key) is not None}
+        data = [key for key in server.keys if not key.startswith(METADATA_FOLDER)]
+        told, there = set(listed_files(server)), {key for key in data if DataFile.parse(key) or LogFile.parse(key)}
         if told != there - set(checker.strays):
             detail = f"it lists {sorted(told - there)[:3]} and does not list {sorted(there - told)[:3]}"
             checker.fail("the metadata table lists what is there", detail)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from lakelock.settings import Settings
-from lakelock.table.eligibility import NO_METADATA_TABLE
 from lakelock.table.properties import TableProperties
 
 _JAVA_OPTIONS = (
@@ -36,8 +35,7 @@ _IMPLICIT = {
 
 def java_options(properties: TableProperties, settings: Settings) -> tuple[str, ...]:
     """What every Java writer of a shared table needs, as lines of its properties file; the lock last, if Java has it."""
-    metadata = (NO_METADATA_TABLE,) if properties.is_merge_on_read else ()
-    return (*metadata, *_JAVA_OPTIONS, f"hoodie.write.table.version={properties.version}", *java_lock(settings))
+    return (*_JAVA_OPTIONS, f"hoodie.write.table.version={properties.version}", *java_lock(settings))
 
 
 def java_lock(settings: Settings) -> tuple[str, ...]:

@@ -19,6 +19,7 @@ from lakelock.errors import LakelockError
 from lakelock.occ.create import recorded_index
 from lakelock.occ.file_index import FileIndex
 from lakelock.occ.footprint import CommitSummary
+from lakelock.occ.live_logs import logging_commits
 from lakelock.occ.log import DecisionLog
 from lakelock.occ.publish import SHARE_THE_LOCK
 from lakelock.occ.undone import overlaps
@@ -33,6 +34,7 @@ from lakelock.table.instants import Instant
 from lakelock.table.key_search import string_hashes
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
+from lakelock.table.merged_slices import logs_of, with_logs
 from lakelock.table.metadata_records import COLUMN_STATS, FILES, KEPT, PARTITION_STATS
 from lakelock.table.metadata_stats import StatsIndex, file_stats, missed
 from lakelock.table.metadata_table import MetadataTable
@@ -119,9 +121,9 @@ MOST_UNCOMPACTED = 100
 
 
 def check_metadata_table(context: DoctorContext) -> Iterator[Check]:
-    """The newest file of each file group is the same, and as long, by Hudi's metadata table and by a listing of all files."""
+    """The files of the newest slices are the same, and as long, by Hudi's metadata table and by a listing and the commits."""
     properties, storage = read_properties(context.storage), context.storage
-    if FILES not in properties.metadata_partitions or properties.version not in VERSIONS or properties.is_merge_on_read:
+    if FILES not in properties.metadata_partitions or properties.version not in VERSIONS:
         return
     io, timeline = context.io(storage), read_timeline(storage)
     # In this order: what the timeline shows was in the metadata table before.
@@ -136,8 +138,12 @@ def check_metadata_table(context: DoctorContext) -> Iterator[Check]:
         for partition, files in table.files().items()
         for name, size_bytes in files.items()
     ]
-    shown = {file.key: file.size_bytes for file in read_snapshot(io, timeline).files}
+    bases = read_snapshot(io, timeline)
+    slices = with_logs(bases, logs_of(logging_commits(io, timeline))) if properties.is_merge_on_read else ()
+    current: list[DataFile | LogFile] = [*bases.files, *(log for slice_ in slices for log in slice_.logs)]
+    shown = {file.key: file.size_bytes for file in current}
     told = {file.key: file.size_bytes for file in Snapshot.of(timeline, listed, read_replaced(io, timeline)).files}
+    told |= {file.key: file.size_bytes for file in listed if LogFile.parse(file.key) and file.key in shown}
     problems = [_differs(key, told, shown) for key in sorted(told.keys() | shown.keys()) if told.get(key) != shown.get(key)]
     for problem in problems[:SHOWN_FILES]:
         yield Check("metadata", "failed", f"Hudi's metadata table {problem}", drop)
@@ -146,7 +152,7 @@ def check_metadata_table(context: DoctorContext) -> Iterator[Check]:
     if table.uncompacted >= MOST_UNCOMPACTED:
         found = f"Hudi's metadata table was not compacted for {counted(table.uncompacted, 'commit')}: its readers get slower"
         yield Check("metadata", "warning", found, f"let a Java writer write once, which compacts it; or {drop}")
-    missed = [] if problems else list(_missed(context, table, properties.metadata_partitions))
+    missed = [] if problems else list(_missed(context, table, properties.metadata_partitions, current))
     for problem in missed[:SHOWN_FILES]:
         yield Check("metadata", "failed", problem, drop)
     if not problems and not missed:
@@ -155,8 +161,10 @@ def check_metadata_table(context: DoctorContext) -> Iterator[Check]:
         yield Check("metadata", "ok", f"Hudi's metadata table lists each of {counted(len(shown), 'file')}{more}")
 
 
-def _missed(context: DoctorContext, table: MetadataTable, partitions: Sequence[str]) -> Iterator[str]:
-    """The newest files of which Java's readers would miss rows by the statistics, as sentences."""
+def _missed(
+    context: DoctorContext, table: MetadataTable, partitions: Sequence[str], files: Sequence[DataFile | LogFile]
+) -> Iterator[str]:
+    """The newest of these files of which Java's readers would miss rows by the statistics, as sentences."""
     storage, data = context.storage, table.data
     definitions = storage.get(layout.INDEX_DEFINITIONS)
     if COLUMN_STATS not in partitions or definitions is None or not data.commits:
@@ -166,10 +174,10 @@ def _missed(context: DoctorContext, table: MetadataTable, partitions: Sequence[s
     by_file = table.records(COLUMN_STATS)
     by_partition = table.records(PARTITION_STATS) if PARTITION_STATS in partitions else {}
     told = {str(record["ColumnStatsMetadata"][1]["columnName"]) for record in by_partition.values()}
-    newest = sorted(read_snapshot(table.io, data).files, key=lambda file: file.instant)[-COMPARED_FILES:]
+    newest = sorted(files, key=lambda file: file.instant)[-COMPARED_FILES:]
     for file in newest:
         with storage.open_input(file.key) as source:
-            found = file_stats(source, file.key, file.partition, columns, schema)
+            found = file_stats(source, file.key, columns, schema)
         if by_partition:  # of what no partition has statistics, readers skip nothing
             found = {column: each for column, each in found.items() if column in told or each.nulls < each.values}
         what = missed(file.partition, file.name, found, by_file, by_partition)

@@ -256,11 +256,7 @@ def _metadata_refusals(table: TableProperties) -> Iterator[Refusal]:
     drop = f"set {NO_METADATA_TABLE} in every Hudi writer and let one write once: it removes the metadata table"
     underway = table.metadata_partitions_underway
     unkept = [name for name in table.metadata_partitions if name not in KEPT]
-    if table.metadata_partitions and table.is_merge_on_read:
-        found = f"it is MERGE_ON_READ and has a metadata table ({METADATA_PARTITIONS}), which lakelock does not keep there"
-        hint = f"run `lakelock adopt --drop-metadata-table` while no writer runs; set {NO_METADATA_TABLE} in all Hudi writers"
-        yield Refusal(found, hint, NO_METADATA_TABLE)
-    elif underway:
+    if underway:
         found = f"a Hudi writer is building {', '.join(underway)} in its metadata table ({METADATA_INFLIGHT})"
         yield Refusal(found, f"let that writer end; or {drop}", NO_RECORD_INDEX)
     elif unkept:

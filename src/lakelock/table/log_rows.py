@@ -6,7 +6,7 @@ read: first the keys, and the others only if one of its rows is shown.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
 from typing import Protocol
@@ -35,7 +35,7 @@ def add_block(block: Block, versions: RowVersions) -> None:
     if block.kind is BlockKind.DELETE:
         versions.add_deletes(deletes_in(block))
         return
-    is_partial = block.header.get(BlockHeader.IS_PARTIAL, "").lower() == "true"
+    is_partial = _is_partial(block)
     if is_partial and isinstance(versions, ByEventTime):
         raise _unread(block, "parts of rows where versions are ordered by event time")
     found = _rows_in(block, Fields([*versions.columns, _DELETED]))
@@ -53,6 +53,23 @@ def add_block(block: Block, versions: RowVersions) -> None:
         return read_as(found.read(columns.names), columns, block.source)
 
     versions.add_rows(WrittenRows(keys, load, gone, written))
+
+
+def whole_rows(block: Block, columns: Iterable[str]) -> pa.Table:
+    """The rows of a block, with those of these columns that they have; as they are stored. None in a block of deletes.
+
+    `TableError` for parts of rows, and for kinds of blocks that lakelock does not merge.
+    """
+    if block.kind is BlockKind.DELETE:
+        return pa.table({})
+    if _is_partial(block):
+        raise _unread(block, "parts of rows as whole ones")
+    found = _rows_in(block, Fields(pa.field(name, pa.null()) for name in (RECORD_KEY, *columns)))
+    return found.read(found.names)
+
+
+def _is_partial(block: Block) -> bool:
+    return block.header.get(BlockHeader.IS_PARTIAL, "").lower() == "true"
 
 
 class _Rows(Protocol):

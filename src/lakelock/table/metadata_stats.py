@@ -1,12 +1,15 @@
 """Statistics of columns in Hudi's metadata table: `column_stats` of a data file, `partition_stats` of a partition.
 
-Java's readers skip a file or partition by them, so each must be true of all its rows. Three things follow:
+Java's readers skip a file or partition by them, so each must be true of all its rows. Four things follow:
 
 - A file has a record of every indexed column, or readers take a column without one for null in all rows. Bounds that the
   Parquet footer lacks, of long texts or because of a NaN, are taken from the values.
 - The record of a partition is joined with the one that is there and replaces it (`isTightBound`). Java would join two
   records itself, but fails where the column has grown from int to long between them.
 - A column that earlier files of a partition lack is null in all their rows.
+
+- A log file has records of its rows, so one that only deletes has empty ones. Readers take a file slice whole if one of its
+  files may have a row, and Java computes a partition's record from the records of its log files, too.
 
 Tables of version 9 have version 2 of this index, in which the type stands beside the bounds (`HoodieValueTypeInfo`). Version
 1, of version 8, has other wrappers for dates and decimals. The tests compare with records of Java for each type.
@@ -15,6 +18,7 @@ Tables of version 9 have version 2 of this index, in which the type stands besid
 from __future__ import annotations
 
 import hashlib
+import io
 import math
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +33,10 @@ import pyarrow.parquet as pq
 
 from lakelock.errors import CorruptTableError
 from lakelock.parsing import JsonObject
+from lakelock.table import layout
 from lakelock.table.base_files import is_arrows
+from lakelock.table.log_files import LogFile, blocks_of
+from lakelock.table.log_rows import whole_rows
 from lakelock.table.metadata_records import COLUMN_STATS, NOT_PARTITIONED, PARTITION_STATS, Record
 from lakelock.table.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
 from lakelock.table.statistics import LONGEST_TEXT, at_least, at_most
@@ -50,6 +57,8 @@ class ValueType(NamedTuple):
     scale: int = 0
 
 
+_NULL = 1
+"""What Java gives a column of a log file that only deletes."""
 _BOOLEAN, _INT, _LONG, _FLOAT, _DOUBLE, _STRING, _BYTES, _FIXED, _DECIMAL = 2, 3, 4, 5, 6, 7, 8, 9, 10
 _DATE, _TIME_MILLIS, _TIME_MICROS, _TIMESTAMP = 12, 13, 14, 15
 _LOCAL_TIMESTAMP = 18
@@ -192,6 +201,8 @@ _WHOLE = {_INT, _LONG, _DATE, _TIME_MILLIS, *range(_TIME_MICROS, _LOCAL_TIMESTAM
 
 def _common(one: ValueType, other: ValueType) -> ValueType | None:
     """The type that both grow into; None if there is none. Where they differ in name only it is `other`."""
+    if _NULL in (one.ordinal, other.ordinal):
+        return one if other.ordinal == _NULL else other
     if one.ordinal == other.ordinal == _DECIMAL:
         scale = max(one.scale, other.scale)
         return ValueType(_DECIMAL, max(one.precision - one.scale, other.precision - other.scale) + scale, scale)
@@ -207,21 +218,47 @@ FileStats = Mapping[str, ColumnStats]
 """Statistics of one file by column."""
 
 
-def file_stats(source: IO[bytes], name: str, partition: str, columns: Iterable[str], schema: pa.Schema) -> FileStats:
-    """Statistics of these columns in a Parquet file: from its footer, and from values where the footer has no bounds.
+def file_stats(source: IO[bytes], path: str, columns: Iterable[str], schema: pa.Schema) -> FileStats:
+    """Statistics of these columns in a base file or log file: from its footer, or from values where that has no bounds.
 
     `schema` is that of the table; a column that the file lacks is null in all its rows.
-    `CorruptTableError` that names the file if it is damaged; errors of the storage and the machine pass.
+    `CorruptTableError` that names the file if it is damaged, `TableError` for log blocks that lakelock does not merge; errors
+    of the storage and the machine pass.
     """
     try:
+        if LogFile.parse(path) is not None:
+            return _log_stats(source, path, columns, schema)
         with pq.ParquetFile(source) as file:
-            return _Footer(file, partition).stats(columns, schema)
+            return _Footer(file, layout.split_path(path)[0]).stats(columns, schema)
     except MemoryError:
         raise
     except (pa.ArrowException, OSError, ValueError, LookupError) as error:
         if isinstance(error, OSError) and not is_arrows(error):
             raise
-        raise CorruptTableError(f"the base file {name} cannot be read: {error}", file=name) from error
+        raise CorruptTableError(f"the file {path} cannot be read: {error}", file=path) from error
+
+
+def _log_stats(source: IO[bytes], path: str, columns: Iterable[str], schema: pa.Schema) -> FileStats:
+    """Of the rows in a log file. Sizes are 0, and where there are no rows the type is `_NULL`, as Java has them."""
+    found = dict.fromkeys(columns, ColumnStats(ValueType(_NULL)))
+    for block in blocks_of(source, source.seek(0, io.SEEK_END) - source.seek(0), path):
+        rows = whole_rows(block, found)
+        for column, known in found.items() if rows.num_rows else ():
+            there = column in rows.column_names
+            kind = _kind((rows.schema if there else schema).field(column).type, column)
+            bounds, nulls = (None, None), rows.num_rows
+            if there:
+                values = rows.column(column)
+                bounds, nulls = _bounds_of(values, kind), values.null_count
+            found[column] = known.joined(ColumnStats(kind, *bounds, rows.num_rows, nulls))
+    return found
+
+
+def _kind(arrow: pa.DataType, column: str) -> ValueType:
+    kind = value_type(arrow)
+    if kind is None:
+        raise ValueError(f"its column {column} has a type that is not indexed")
+    return kind
 
 
 class _Footer:
@@ -237,9 +274,7 @@ class _Footer:
         found = {}
         for column in columns:
             place = self._places.get(column)
-            kind = value_type(self._arrow.field(column).type if place is not None else schema.field(column).type)
-            if kind is None:
-                raise ValueError(f"its column {column} has a type that is not indexed")
+            kind = _kind((self._arrow if place is not None else schema).field(column).type, column)
             empty = ColumnStats(kind, values=0 if place is not None else rows, nulls=0 if place is not None else rows)
             chunks = () if place is None else (self._chunk(group, column, place, kind) for group in range(len(self._groups)))
             found[column] = reduce(ColumnStats.joined, chunks, empty)
@@ -432,8 +467,9 @@ def missed(
     """What readers that go by these records would miss of a file with the stats `found`; empty if they miss nothing.
 
     A file without records is read, and a column without one is taken for null. `by_partition` is empty where there is no
-    `partition_stats`.
+    `partition_stats`. No reader goes by the bounds of bytes, which Java itself joins wrongly.
     """
+    found = {column: stats for column, stats in found.items() if stats.type.ordinal not in (_BYTES, _FIXED)}
     own = {column: by_file.get(column_stats_key(column, partition, name)) for column in found}
     for column, record in own.items() if any(own.values()) else ():
         known = record and stats_in(record)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.planted.kinds import FOREIGN, METADATA
+from tests.simulation.planted.kinds import APPENDING, FOREIGN, METADATA
 from tests.simulation.planted.planting import Edit, Planted
 
 BUGS_OF_METADATA = (
@@ -56,5 +56,15 @@ BUGS_OF_METADATA = (
         among=METADATA,
         within=100,
         seed=84,
+    ),
+    Planted(
+        "log files that the metadata table lacks",
+        "only base files of a merge-on-read table are listed",
+        "occ.metadata_table:KeptMetadata._records_of",
+        "for stat in stats if stat.path}",
+        "for stat in stats if stat.path and '.log.' not in stat.path}",
+        among=METADATA & APPENDING,
+        within=20,
+        seed=363,
     ),
 )

@@ -232,7 +232,8 @@ class Checker:
     def _check_listed(self, done: Instant) -> None:
         """Readers of the metadata table see what others see as soon as it is visible."""
         told = listed_files(self._server, done)
-        hidden = [file.key for file in self.table.files if told.get(file.key) != len(self._server.objects[file.key].data)]
+        shown = [*(file.key for file in self.table.files), *(log.key for log in self.table.logs)]
+        hidden = [key for key in shown if told.get(key) != len(self._server.objects[key].data)]
         if hidden:
             self.fail("what is visible is in the metadata table", f"{hidden[:3]} is not, as {done.requested} becomes visible")
 

@@ -54,6 +54,11 @@ class VisibleTable:
         """The file slices now."""
         return tuple(self._slices.values())
 
+    @property
+    def logs(self) -> list[LogFile]:
+        """The log files on the file slices now."""
+        return [log for file in self.files for log in self._logs_on(file)]
+
     def slice_of(self, group: FileGroupId) -> DataFile | None:
         return self._slices.get(group)
 
@@ -85,7 +90,10 @@ class VisibleTable:
 
     def rows_now(self, file: DataFile) -> tuple[Row, ...]:
         """The rows of a newest base file with those of its log files: those that completed no earlier than its instant."""
-        return self._merged(file, (log for completion, log in self._logs.get(file.group, ()) if completion >= file.instant))
+        return self._merged(file, self._logs_on(file))
+
+    def _logs_on(self, file: DataFile) -> list[LogFile]:
+        return [log for completion, log in self._logs.get(file.group, ()) if completion >= file.instant]
 
     def as_of(self, moment: str, commits: int | None = None) -> State:
         """The table as of an instant, as far as the first so many commits, by default all, made it visible.

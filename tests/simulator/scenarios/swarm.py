@@ -88,7 +88,7 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
         scenario = appending(scenario)
     if _may_compact(scenario):
         scenario = compacted(scenario, Random(f"compacted/{seed}"))
-    if seed % METADATA_ONE_IN == METADATA and scenario.foreign != "careless" and not scenario.merge_on_read:
+    if seed % METADATA_ONE_IN == METADATA and scenario.foreign != "careless":
         scenario = with_metadata_table(scenario, Random(f"metadata/{seed}"))
     return replace(scenario, files="parquet") if parquet and not scenario.merge_on_read else scenario
 

@@ -42,6 +42,7 @@ from lakelock.table.record_keys import record_keys
 from lakelock.table.schema import RECORD_KEY
 
 MADE = ("java12_metadata", "java10_metadata")
+MERGED = ("java12_mor_metadata", "java10_mor_metadata")
 NAME = "11111111-2222-3333-4444-555555555555-0_7-8-9_20260307135800817.parquet"
 UTC = dt.timezone.utc
 INT, LONG = ValueType(3), ValueType(4)
@@ -55,15 +56,16 @@ class Java:
         self.index = StatsIndex.parse((self.root / ".hoodie/.index_defs/index.json").read_bytes(), "index.json")
         storage = LocalStorage(str(self.root))
         self.metadata = MetadataTable.look(TableIO(storage), read_timeline(storage))
-        self.files = sorted(self.root.rglob("*.parquet"), key=lambda path: path.name.rpartition("_")[2])
+        self.files = sorted(self.root.glob("region=*/*.parquet"), key=lambda path: path.name.rpartition("_")[2])
+        self.logs = sorted(self.root.glob("region=*/.*.log.*"))
 
     def partition(self, path: Path) -> str:
         return str(path.parent.relative_to(self.root))
 
     def stats(self, path: Path) -> FileStats:
-        schema = pq.read_schema(path)
+        schema = pq.read_schema(path if path.suffix == ".parquet" else self.files[0])
         columns = self.index.of(pa.schema([field for field in schema if not field.name.startswith("_hoodie_")]))
-        return file_stats(path.open("rb"), path.name, self.partition(path), columns, schema)
+        return file_stats(path.open("rb"), f"{self.partition(path)}/{path.name}", columns, schema)
 
 
 def content(record: Record) -> dict[str, Any]:
@@ -74,12 +76,12 @@ def content(record: Record) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.parametrize("name", MADE)
+@pytest.mark.parametrize("name", MADE + MERGED)
 def test_the_records_of_each_file_are_those_of_java_in_both_versions_of_the_index(name: str) -> None:
     java = Java(name)
     theirs = java.metadata.records(COLUMN_STATS)
     ours: dict[str, Record] = {}
-    for path in java.files:
+    for path in (*java.files, *java.logs):
         ours |= column_stats_records(java.partition(path), path.name, java.stats(path), java.index.version)
     assert {key: content(record) for key, record in ours.items()} == {key: content(record) for key, record in theirs.items()}
     kinds = {type(content(record)["minValue"] and content(record)["minValue"][1]["value"]) for record in ours.values()}
@@ -122,7 +124,7 @@ def stats_of(rows: pa.Table, columns: Sequence[str], schema: pa.Schema | None = 
         writer.add_new(rows, record_keys(rows, ["id"]))
     writer.close()
     output.seek(0)
-    return file_stats(output, NAME, "p=1", columns, schema or rows.schema)
+    return file_stats(output, f"p=1/{NAME}", columns, schema or rows.schema)
 
 
 VALUES: dict[str, tuple[pa.DataType, list[Any], Any, Any]] = {
@@ -186,7 +188,7 @@ def test_a_column_that_a_file_lacks_is_null_in_all_its_rows() -> None:
 def test_a_damaged_file_is_named() -> None:
     for data in (b"", b"PAR1", b"no Parquet at all"):
         with pytest.raises(CorruptTableError, match="some file"):
-            file_stats(io.BytesIO(data), "some file", "", ["c"], pa.schema([("c", pa.int64())]))
+            file_stats(io.BytesIO(data), "some file", ["c"], pa.schema([("c", pa.int64())]))
 
 
 def test_an_error_of_the_machine_is_none_of_the_file() -> None:
@@ -195,7 +197,7 @@ def test_an_error_of_the_machine_is_none_of_the_file() -> None:
             raise OSError(errno.EIO, "the disk failed")
 
     with pytest.raises(OSError, match="the disk failed"):
-        file_stats(Failing(b"PAR1" * 9), "some file", "", ["c"], pa.schema([("c", pa.int64())]))
+        file_stats(Failing(b"PAR1" * 9), "some file", ["c"], pa.schema([("c", pa.int64())]))
 
 
 def joined(*stats: ColumnStats, version: int = 2) -> ColumnStats:

@@ -209,11 +209,6 @@ REFUSED_TO_WRITE = [
         "is building record_index",
         "let that writer end",
     ),
-    (
-        {"table__metadata__partitions": "files", "table__type": "MERGE_ON_READ", "table__ordering__fields": None},
-        "MERGE_ON_READ and has a metadata table",
-        "run `lakelock adopt --drop-metadata-table`",
-    ),
     ({"table__timeline__timezone": None}, "zone LOCAL", NEW),
     ({"table__timeline__timezone": "local"}, "zone LOCAL", NEW),
     ({"populate__meta__fields": "false"}, "no record keys", f"{NEW}, hoodie.populate.meta.fields=true"),
