@@ -14,7 +14,7 @@ import dataclasses
 import errno
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import IO, Any, TypeVar
 
@@ -173,6 +173,8 @@ class BaseFileWriter:
         self._pending: list[pa.Table] = []
         self._pending_rows = self._pending_bytes = self._rows = 0
         self._keys: list[pa.Array] = []
+        self._new_keys: list[pa.Array] = []
+        self._known: BloomFilter | None = None
         self._range: KeyRange | None = None
         self._buffered = pa.schema(
             [(COMMIT_TIME, CONSTANT), (COMMIT_SEQNO, pa.string()), (RECORD_KEY, pa.string()), *schema.arrow]
@@ -190,6 +192,11 @@ class BaseFileWriter:
         """How many rows to add at once."""
         return self._settings.batch_rows
 
+    def continues(self, base: BaseFile) -> None:
+        """The stored rows that are going to be added are those of this file, whose filter knows their keys."""
+        with suppress(CorruptTableError):
+            self._known = base.bloom()
+
     def add_new(self, rows: pa.Table, keys: pa.ChunkedArray) -> None:
         """Add rows that this transaction inserts, with their record keys.
 
@@ -198,6 +205,7 @@ class BaseFileWriter:
         count = rows.num_rows
         if rows.schema != self._schema.arrow:
             rows = conform(rows, self._schema.arrow)
+        self._new_keys += keys.chunks
         self.add_stamped(rows, keys, constant(self.stamp.instant, count), sequence_numbers(self.stamp, self._rows, count))
 
     def add_stamped(self, rows: pa.Table, keys: pa.ChunkedArray, commit_times: Any, seqnos: Any) -> None:
@@ -261,32 +269,36 @@ class BaseFileWriter:
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
         codec = self._settings.compression
+        codecs = dict.fromkeys(_leaves(self._handled), codec) | dict.fromkeys(_incompressible(first, codec), "none")
         self._parquet = pq.ParquetWriter(
             self._output,
             self._handled,
             store_schema=False,
             use_dictionary=[COMMIT_TIME, PARTITION_PATH, FILE_NAME, *repeating_columns(first, self._schema.names)],
-            compression=codec,
-            compression_level=_LEVEL if codec in ("zstd", "gzip") else None,
+            compression=codecs,
+            compression_level={name: _LEVEL for name, each in codecs.items() if each in ("zstd", "gzip")} or None,
             write_statistics=[COMMIT_TIME, RECORD_KEY, *self._schema.names],
             metadata_collector=self._metadata,
         )
         return self._parquet
 
     def _footer(self) -> dict[bytes, bytes]:
-        settings = self._settings
-        bloom = BloomFilter.of(
-            self._keys, entries=settings.bloom_entries, fpp=settings.bloom_fpp, most_entries=settings.bloom_max_entries
-        )
         footer = {
             FOOTER_SCHEMA: self._schema.footer_json(self.stamp.table).encode(),
             FOOTER_MODEL: b"avro",
-            FOOTER_BLOOM: bloom.to_text().encode(),
+            FOOTER_BLOOM: self._bloom().to_text().encode(),
             FOOTER_BLOOM_TYPE: DYNAMIC.encode(),
         }
         if self._range is not None:
             footer |= {FOOTER_MIN_KEY: self._range.least.encode(), FOOTER_MAX_KEY: self._range.greatest.encode()}
         return footer
+
+    def _bloom(self) -> BloomFilter:
+        settings, known = self._settings, self._known
+        sizes: Any = {"entries": settings.bloom_entries, "fpp": settings.bloom_fpp, "most_entries": settings.bloom_max_entries}
+        if known is not None and known.serves(sum(map(len, self._new_keys)), self._rows, **sizes):
+            return known.with_keys(self._new_keys)
+        return BloomFilter.of(self._keys, quick=True, **sizes)
 
 
 def constant(value: str, count: int) -> pa.DictionaryArray:
@@ -316,6 +328,30 @@ def _repeats(arrow: pa.DataType, column: pa.ChunkedArray) -> bool:
     if pa.types.is_nested(arrow) or pa.types.is_boolean(arrow):
         return False
     return bool(pc.count_distinct(column, mode="all").as_py() * 2 <= len(column))
+
+
+def _leaves(schema: pa.Schema) -> list[str]:
+    """The paths of the columns as Parquet has them: several for a nested one."""
+    if not any(pa.types.is_nested(field.type) for field in schema):
+        return list(schema.names)
+    sink = pa.BufferOutputStream()
+    pq.write_metadata(schema, sink)
+    found = pq.ParquetFile(pa.BufferReader(sink.getvalue())).schema
+    return [found.column(number).path for number in range(len(found.names))]
+
+
+def _incompressible(table: pa.Table, codec: str) -> list[str]:
+    """The columns of numbers that the codec makes smaller by less than a tenth, judged by the first rows of `table`."""
+    if not table.num_rows or codec == "none":
+        return []
+    return [name for name in table.column_names if _is_dense(table.column(name).chunk(0).slice(0, _SAMPLE), codec)]
+
+
+def _is_dense(numbers: pa.Array, codec: str) -> bool:
+    if not (pa.types.is_floating(numbers.type) or pa.types.is_integer(numbers.type)) or numbers.null_count:
+        return False
+    values = np.ascontiguousarray(numbers.to_numpy(zero_copy_only=False)).view(np.uint8)
+    return len(pa.compress(values, codec, asbytes=True)) > 0.9 * values.nbytes
 
 
 T = TypeVar("T")
@@ -373,7 +409,7 @@ class BaseFile:
     def bloom_error_rate(self) -> float:
         """Roughly the share of absent keys that the filter lets pass, 1 without a filter; does not unpack it."""
         text = self._entry(FOOTER_BLOOM)
-        return 1.0 if text is None else nominal_error_rate(text, self.name)
+        return 1.0 if text is None else nominal_error_rate(text, self._entry(FOOTER_BLOOM_TYPE) or DYNAMIC, self.name)
 
     def batch_rows_within(self, size_bytes: int) -> int:
         """How many rows take about `size_bytes` in memory, judged by the file's widest row group."""

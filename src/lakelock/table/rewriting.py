@@ -504,6 +504,7 @@ class ArrowKernels:
         upserts: Keyed | Placed | None, delete_mask: DeleteMask | None, added: Keyed | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
         with BaseFile(open_slice(source, storage, schema), source.key) as stored:
+            file.continues(stored)
             return rewrite(
                 stored, file, schema, upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering_field
             )

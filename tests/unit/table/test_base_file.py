@@ -9,6 +9,7 @@ from collections.abc import Callable
 from decimal import Decimal
 
 import duckdb
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -144,6 +145,37 @@ def test_keys_and_stamps_are_read_a_row_group_at_a_time() -> None:
         stamped = pa.concat_tables(batches)
         assert stamped.column("_hoodie_commit_time").to_pylist() == [INSTANT] * 11
         assert stamped.column("v").to_pylist() == list(range(11))
+
+
+def test_numbers_that_a_codec_cannot_make_smaller_stay_as_they_are() -> None:
+    rng = np.random.default_rng(1)
+    dense, few = rng.random(5000), np.arange(5000.0)
+    rows = pa.table({"id": [f"k{i}" for i in range(5000)], "dense": dense, "few": few, "s": [{"dense": x} for x in dense]})
+    output, _, _ = written(rows, settings=WriteSettings(), batch=5000)
+    group = pq.read_metadata(output).row_group(0)
+    codecs = {group.column(n).path_in_schema: group.column(n).compression for n in range(group.num_columns)}
+    assert {name for name, codec in codecs.items() if codec == "UNCOMPRESSED"} == {"dense"}
+    assert {codec for name, codec in codecs.items() if name != "dense"} == {"ZSTD"}
+    assert pq.read_table(output).select(rows.column_names).equals(rows)
+
+
+def test_a_rewritten_file_keeps_its_filter_and_adds_the_new_keys() -> None:
+    ids = [f"k{i}" for i in range(100)]
+    first, _, schema = written(pa.table({"id": ids}))
+    second = io.BytesIO()
+    with BaseFile(first, "f") as base:
+        before = base.bloom()
+        writer = BaseFileWriter(second, schema, STAMP, SMALL)
+        writer.continues(base)
+        for batch in base.stamped_batches(schema):
+            writer.add_stored(batch)
+        writer.add_new(pa.table({"id": ["new"]}), pa.chunked_array([["new"]]))
+        writer.close()
+    with BaseFile(second, "f") as base:
+        after = base.bloom()
+    assert before is not None and after is not None
+    assert (after.keys, after.size_bits) == (101, before.size_bits)
+    assert after.might_contain(pa.array([*ids, "new"])).all()
 
 
 def test_a_bloom_filter_fits_its_file() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 
 import numpy as np
@@ -9,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from lakelock.errors import CorruptTableError
-from lakelock.table.parquet_footers import SIMPLE, BloomFilter, bit_positions, dimensions
+from lakelock.table.parquet_footers import SIMPLE, BloomFilter, bit_positions, dimensions, nominal_error_rate, quick_dimensions
 
 
 def positions(key: str, hashes: int, size: int) -> list[int]:
@@ -49,6 +50,32 @@ def test_a_filter_survives_its_text() -> None:
     assert 0.003 < rate < 0.02
 
 
+def test_a_quick_filter_has_fewer_hashes_a_tenth_more_bits_and_errs_as_rarely() -> None:
+    assert quick_dimensions(1000, 0.01) == (4, 10523)
+    keys, absent = (pa.array([f"{kind}-{i}" for i in range(20_000)]) for kind in ("key", "other"))
+    bloom = BloomFilter.parse(BloomFilter.of([keys], entries=10, fpp=0.01, quick=True).to_text())
+    assert bloom.might_contain(keys).all()
+    assert 0.003 < bloom.might_contain(absent).mean() < 0.02
+
+
+@pytest.mark.parametrize(("fpp", "quick"), [(0.01, False), (0.01, True), (1e-6, False), (1e-6, True)])
+def test_the_first_bytes_tell_the_error_rate(fpp: float, quick: bool) -> None:
+    text = BloomFilter.of([], entries=1000, fpp=fpp, quick=quick).to_text()
+    assert nominal_error_rate(text) == pytest.approx(fpp, rel=0.05)
+    assert nominal_error_rate(base64.b64encode(base64.b64decode(text)[25:]), SIMPLE) < 0.1
+
+
+def test_a_filter_with_more_keys_serves_until_it_is_a_tenth_too_small() -> None:
+    first, more = (pa.array([f"{kind}-{i}" for i in range(count)]) for kind, count in (("key", 1000), ("new", 100)))
+    bloom = BloomFilter.of([first], entries=10, fpp=0.01, quick=True)
+    assert bloom.serves(100, 1100, entries=10, fpp=0.01) and not bloom.serves(101, 1101, entries=10, fpp=0.01)
+    assert not bloom.serves(0, 499, entries=10, fpp=0.01)  # most of its keys are not in the file any more
+    assert not bloom.serves(0, 1000, entries=10, fpp=0.001)
+    assert not BloomFilter.of([first], entries=10, fpp=0.01).serves(0, 1000, entries=10, fpp=0.01)
+    grown = bloom.with_keys([more])
+    assert grown.keys == 1100 and grown.might_contain(first).all() and grown.might_contain(more).all()
+
+
 def test_any_row_of_a_grown_filter_can_hold_a_key() -> None:
     first, second = (BloomFilter.of([pa.array([key])], entries=10, fpp=0.01) for key in ("one", "two"))
     grown = BloomFilter(first.hashes, first.size_bits, 10, 1, first.rows + second.rows)
@@ -57,8 +84,6 @@ def test_any_row_of_a_grown_filter_can_hold_a_key() -> None:
 
 def test_simple_filters_are_read_too() -> None:
     bloom = BloomFilter.of([pa.array(["one"])], entries=10, fpp=0.01)
-    import base64
-
     text = base64.b64encode(bloom.serialize()[25:])
     assert BloomFilter.parse(text, SIMPLE).might_contain(pa.array(["one", "two"])).tolist() == [True, False]
 
