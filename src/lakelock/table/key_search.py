@@ -39,11 +39,15 @@ SMALL_ROWS = 16_384
 
 @dataclass(frozen=True)
 class Holding:
-    """The positions, in ascending order, of the looked-up keys that one file of `rows` rows holds."""
+    """The positions, in ascending order, of the looked-up keys that one file of `rows` rows holds. `at`: the places in the
+    file of the rows with these keys, ascending, and `nth` for each of them the number of its key among the positions.
+    """
 
     file: DataFile
     positions: Any
     rows: int
+    at: npt.NDArray[np.int64]
+    nth: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
@@ -106,7 +110,7 @@ def _search_files(keys: pa.Array, probe: _Probe, files: Sequence[DataFile], io: 
             with found.base as base:
                 for stored in base.key_batches():
                     probe.add(number, stored)
-    return [Holding(file, np.flatnonzero(probe.taken(n)), looked[n].rows) for n, file in enumerate(files)]
+    return [probe.holding(number, file, looked[number].rows) for number, file in enumerate(files)]
 
 
 def _search_file(keys: pa.Array, file: DataFile, storage: Storage) -> _SearchedFile:
@@ -142,12 +146,13 @@ class _Probe:
     def __init__(self, keys: pa.Array) -> None:
         codes = keys.dictionary_encode()
         self._distinct, self._codes = codes.dictionary, np.asarray(codes.indices)
-        self._known: dict[int, Any] = {}
+        self._found: dict[int, list[tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]]] = {}
+        self._read: dict[int, int] = {}
         self._pending: list[tuple[int, pa.ChunkedArray]] = []
         self._pending_rows = 0
 
     def add(self, file: int, stored: pa.ChunkedArray) -> None:
-        """Some of the keys that the file with this number holds."""
+        """The next of the keys that the file with this number holds, in their order there."""
         self._pending.append((file, stored))
         self._pending_rows += len(stored)
         if self._pending_rows >= _PROBED_ROWS:
@@ -155,9 +160,27 @@ class _Probe:
 
     def taken(self, file: int) -> Any:
         """For each looked-up key whether it is among those of the file, which is then forgotten."""
+        return self._flags(self._taken(file)[1])[self._codes]
+
+    def holding(self, number: int, file: DataFile, rows: int) -> Holding:
+        """What the file with this number holds, which is then forgotten."""
+        at, codes = self._taken(number)
+        positions = np.flatnonzero(self._flags(codes)[self._codes])
+        place = np.zeros(len(self._distinct), np.int64)
+        place[self._codes[positions]] = np.arange(len(positions))
+        return Holding(file, positions, rows, at, place[codes])
+
+    def _flags(self, codes: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
+        flags = np.zeros(len(self._distinct), np.bool_)
+        flags[codes] = True
+        return flags
+
+    def _taken(self, file: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32]]:
         self._compare()
-        known = self._known.pop(file, None)
-        return np.zeros(len(self._codes), np.bool_) if known is None else known[self._codes]
+        self._read.pop(file, None)
+        found = self._found.pop(file, [])
+        none = np.zeros(0, np.int64), np.zeros(0, np.int32)
+        return tuple(map(np.concatenate, zip(none, *found, strict=True)))  # type: ignore[return-value]
 
     def _compare(self) -> None:
         if not self._pending:
@@ -166,8 +189,10 @@ class _Probe:
         hits = pc.fill_null(pc.index_in(stored, value_set=self._distinct), -1).to_numpy()
         start = 0
         for file, keys in self._pending:
-            mine = hits[start : start + len(keys)]
-            self._known.setdefault(file, np.zeros(len(self._distinct), np.bool_))[mine[mine >= 0]] = True
+            mine, first = hits[start : start + len(keys)], self._read.get(file, 0)
+            there = np.flatnonzero(mine >= 0)
+            self._found.setdefault(file, []).append((there + first, mine[there]))
+            self._read[file] = first + len(keys)
             start += len(keys)
         self._pending, self._pending_rows = [], 0
 

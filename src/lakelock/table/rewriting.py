@@ -23,7 +23,7 @@ from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp, Written, sequence_numbers
 from lakelock.table.index import BucketIndex
 from lakelock.table.io import TableIO
-from lakelock.table.key_search import by_bucket, tag
+from lakelock.table.key_search import Holding, by_bucket, tag
 from lakelock.table.log_writing import Collector, DoesNotFit, Found, LogChanges, LogStamp, log_bytes
 from lakelock.table.merged_slices import open_slice
 from lakelock.table.partitions import PartitionValues, partition_paths
@@ -63,6 +63,15 @@ class Placed:
     positions: npt.NDArray[Any]
 
 
+@dataclass(frozen=True)
+class Located(Keyed):
+    """Rows with keys, and where a file has them: the places of its rows with these keys, ascending and distinct, and for each
+    the number of the row here that has its key. No other row of the file has one of the keys."""
+
+    at: npt.NDArray[np.int64]
+    nth: npt.NDArray[np.int64]
+
+
 def keys_among(keys: pa.Array | pa.ChunkedArray) -> DeleteMask:
     """Delete the rows with these record keys."""
     values = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
@@ -99,7 +108,7 @@ def rewrite(
             kept = batch.filter(keep)
             deleted += batch.num_rows - kept.num_rows
         if changes is not None:
-            kept = changes.applied(kept)
+            kept = changes.applied(kept, batch.num_rows, keep)
         elif by_place is not None:
             kept = by_place.applied(kept, batch.num_rows, keep)
         writer.add_stored(kept)
@@ -128,16 +137,23 @@ class _Changes:
         self._rows = upserts.rows.combine_chunks()
         self._keys = upserts.keys.combine_chunks()
         self._writer, self._ordering_field = writer, ordering_field
+        self._places = _Places(upserts.at) if isinstance(upserts, Located) else None
+        self._nth = upserts.nth if isinstance(upserts, Located) else None
         self._matched = np.zeros(len(upserts), np.bool_)
         self.updated = 0
 
-    def applied(self, batch: pa.Table) -> pa.Table:
-        """`batch` (three stamp columns first) with the new version of each row that has one."""
-        found = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys).combine_chunks()
-        at = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+    def applied(self, batch: pa.Table, count: int, keep: Any) -> pa.Table:
+        """`batch` (three stamp columns first) with the new version of each row that has one: those of the next `count` rows of
+        the file that are kept; `keep` says which these are, None: all."""
+        if self._places is not None and self._nth is not None:
+            at, taken = self._places.among_next(count, keep)
+            source = self._nth[taken]
+        else:
+            found = pc.index_in(batch.column(RECORD_KEY), value_set=self._keys).combine_chunks()
+            at = np.flatnonzero(found.is_valid().to_numpy(zero_copy_only=False))
+            source = found.drop_null().to_numpy()
         if not len(at):
             return batch
-        source = found.drop_null().to_numpy()
         self._matched[source] = True
         if self._ordering_field is not None:
             newer = self._newer(batch.column(self._ordering_field), at, source)
@@ -165,25 +181,40 @@ class _Changes:
         return pc.or_(wins, old.is_null()).to_numpy(zero_copy_only=False)
 
 
+class _Places:
+    """Ascending places of rows in a file, and how far its rows were read."""
+
+    def __init__(self, places: npt.NDArray[np.int64]) -> None:
+        self._places, self._read = places, 0
+
+    def among_next(self, count: int, keep: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Which of those of the next `count` rows that are kept are at these places, and the numbers of these places.
+
+        `keep` says which rows are kept, None: all.
+        """
+        start, self._read = self._read, self._read + count
+        first, last = np.searchsorted(self._places, [start, self._read])
+        at, taken = self._places[first:last] - start, np.arange(first, last)
+        if keep is None or first == last:
+            return at, taken
+        flags = np.asarray(keep)
+        there = flags[at]
+        return (np.cumsum(flags) - 1)[at[there]], taken[there]
+
+
 class _PlacedChanges:
-    """The new values of one file, and how far its rows were read."""
+    """The new values of one file."""
 
     def __init__(self, placed: Placed, writer: BaseFileWriter | Collector) -> None:
-        self._rows, self._positions = placed.rows.combine_chunks(), placed.positions
-        self._writer, self._at = writer, 0
+        self._rows, self._places = placed.rows.combine_chunks(), _Places(placed.positions)
+        self._writer = writer
         self.updated = 0
 
     def applied(self, kept: pa.Table, count: int, keep: Any) -> pa.Table:
         """The rows that are `kept` of the next `count`, with their new values; `keep` says which these are, None: all."""
-        start, self._at = self._at, self._at + count
-        first, last = np.searchsorted(self._positions, [start, self._at])
-        if first == last:
-            return kept
-        at = self._positions[first:last] - start
-        if keep is not None:
-            at = (np.cumsum(np.asarray(keep)) - 1)[at]
+        at, source = self._places.among_next(count, keep)
         self.updated += len(at)
-        return _replaced(kept, at, self._rows, np.arange(first, last), self._writer)
+        return _replaced(kept, at, self._rows, source, self._writer) if len(at) else kept
 
 
 def _replaced(batch: pa.Table, at: Any, rows: pa.Table, source: Any, writer: BaseFileWriter | Collector) -> pa.Table:
@@ -248,6 +279,12 @@ def _mask(rows: pa.Table, condition: pc.Expression) -> pa.ChunkedArray:
     found = np.zeros(rows.num_rows, np.bool_)
     found[np.asarray(selected(numbered, condition).column(_ROW))] = True
     return pa.chunked_array([pa.array(found)])
+
+
+def _located(keyed: Keyed, held: Holding) -> Keyed:
+    """The rows that a file holds; of a slice with log files the order of rows depends on the columns that are read."""
+    found = keyed.pick(held.positions)
+    return found if held.file.logs else Located(found.rows, found.keys, held.at, held.nth)
 
 
 class NewFile(Protocol):
@@ -444,7 +481,7 @@ class ArrowKernels:
 
     def tag(self, keyed: Keyed, files: Sequence[DataFile], storage: Storage) -> tuple[list[tuple[DataFile, Keyed]], Keyed]:
         tags = tag(keyed.keys, files, TableIO(storage))
-        return [(h.file, keyed.pick(h.positions)) for h in tags.holdings], keyed.pick(tags.missing)
+        return [(held.file, _located(keyed, held)) for held in tags.holdings], keyed.pick(tags.missing)
 
     def without(self, keyed: Keyed, others: Sequence[Keyed]) -> Keyed:
         return keyed.without(others)

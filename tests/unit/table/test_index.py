@@ -44,6 +44,10 @@ def test_every_key_is_found_where_it_is_and_nowhere_else(looked_up: list[str]) -
     found = {holding.file.file_id: [looked_up[i] for i in holding.positions] for holding in tags.holdings}
     expected = {name: [key for key in looked_up if key in set(keys)] for name, keys in content.items()}
     assert found == {name: keys for name, keys in expected.items() if keys}
+    for holding in tags.holdings:
+        theirs, mine = content[holding.file.file_id], [looked_up[i] for i in holding.positions]
+        assert holding.at.tolist() == [at for at, key in enumerate(theirs) if key in set(looked_up)]
+        assert [mine[number] for number in holding.nth] == [theirs[at] for at in holding.at]
     everything = {key for keys in content.values() for key in keys}
     assert [looked_up[i] for i in tags.missing] == [key for key in looked_up if key not in everything]
 

@@ -6,12 +6,13 @@ import io
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
-from tests.api import BaseFile, BaseFileWriter, Keyed, Stamp, TableProperties, TableSchema
+from tests.api import BaseFile, BaseFileWriter, DataFile, Keyed, MemoryStorage, Stamp, TableProperties, TableSchema
 
 from lakelock.settings import WriteSettings
-from lakelock.table.rewriting import Counts, Placed, rewrite
+from lakelock.table.rewriting import ARROW, Counts, DeleteMask, Located, Placed, rewrite
 
 OLD, NEW = "20260101000000000", "20270101000000000"
 PROPERTIES = TableProperties.new("t", ["id"], [])
@@ -55,3 +56,32 @@ def test_rows_at_places_get_new_values_whatever_goes_before_them_and_whatever_co
     assert [(row["id"], row["v"], row["_hoodie_commit_time"]) for row in rows] == [*expected, ("new", -1, NEW)]
     fresh = [row["_hoodie_commit_seqno"] for row in rows if row["_hoodie_commit_time"] == NEW]
     assert len(set(fresh)) == len(fresh)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_keys_that_were_looked_up_replace_the_same_rows_as_keys_that_are_compared(
+    seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(BaseFile, "batch_rows_within", lambda *_: 7)
+    rng, storage, base = np.random.default_rng(seed), MemoryStorage(), DataFile("", "f", "0-0-0", OLD)
+    stored = pa.table({"id": [f"k{n}" for n in rng.integers(0, 40, 50)], "v": rng.integers(0, 9, 50), "w": [0] * 50})
+    with storage.open_output(base.key) as output:
+        writer = BaseFileWriter(output, SCHEMA, Stamp("t", OLD, "", base.name), WriteSettings())
+        writer.add_new(stored, stored["id"])
+        writer.close()
+    ids = [f"k{n}" for n in rng.permutation(60)[:30]]
+    rows = pa.table({"id": ids, "v": rng.integers(0, 9, 30), "w": [1] * 30}).cast(SCHEMA.arrow)
+    ((_, located),), _ = ARROW.tag(Keyed.of(rows, PROPERTIES), [base], storage)
+    assert isinstance(located, Located)
+    mask: DeleteMask | None = (lambda batch: pc.equal(batch["v"], 3)) if seed % 2 else None
+
+    def result(upserts: Keyed) -> tuple[Counts, pa.Table]:
+        output = io.BytesIO()
+        with BaseFile(storage.open_input(base.key), "f") as file:
+            writer = BaseFileWriter(output, SCHEMA, Stamp("t", NEW, "", f"f_0-0-0_{NEW}.parquet"), WriteSettings())
+            counts = rewrite(file, writer, SCHEMA, upserts=upserts, delete_mask=mask, ordering_field="v")
+            writer.close()
+        return counts, pq.read_table(output)
+
+    counts, found = result(located)
+    assert (counts, found) == result(Keyed(located.rows, located.keys)) and counts.updated
