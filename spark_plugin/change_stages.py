@@ -26,13 +26,14 @@ from lakelock.spark_plugin.bucketing import BucketPlan
 from lakelock.spark_plugin.deleting import AtPositions
 from lakelock.spark_plugin.lookup_stages import CHUNK_ROWS, LookedUpKeys, chunks, rows_by_route, slots_of
 from lakelock.spark_plugin.spark_session import FILE, ROW
-from lakelock.spark_plugin.write_stages import Parcels, Routes, this_task, while_wanted
+from lakelock.spark_plugin.write_stages import STORED_AT, Parcels, Routes, this_task, while_wanted
 from lakelock.table.base_files import BaseFile
 from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.key_search import NOT_STORED, STORED_TWICE
 from lakelock.table.merged_slices import open_slice
 from lakelock.table.partitions import partition_paths
 from lakelock.table.record_keys import Keyed, dedupe
-from lakelock.table.rewriting import Placed, keys_among
+from lakelock.table.rewriting import Located, Placed, keys_among
 from lakelock.table.rows import conform, take_rows
 from lakelock.table.schema import RECORD_KEY, TableSchema
 from lakelock.table.snapshot import DataFile
@@ -59,7 +60,7 @@ class RewritePlan:
     @property
     def parcels(self) -> Parcels:
         """How the rows arrive."""
-        return Parcels.of(self.columns.arrow, self.context.properties)
+        return Parcels.of(self.columns.arrow, self.context.properties).with_places
 
 
 def rewrite_stage(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
@@ -75,16 +76,28 @@ def _pack_rewritten(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Ite
     context, task = plan.context, this_task()
     take_any = context.settings.write.duplicates == "any"
     for target in list(found):
-        keyed = Keyed.of(conform(pa.concat_tables(found.pop(target)), plan.columns.arrow), context.properties)
+        rows = pa.concat_tables(found.pop(target))
+        keyed = Keyed.of(conform(rows, plan.columns.arrow), context.properties)
         if plan.deletes:
             assert isinstance(target, int), "keys that no file holds were left out before"
             yield rewrite_group(context, plan.files[target], task, delete_mask=keys_among(keyed.keys))
             continue
-        keyed = dedupe(keyed, context.properties.ordering_field, take_any=take_any)
+        keyed = Keyed(keyed.rows.append_column(STORED_AT, rows.column(STORED_AT)), keyed.keys)
+        keyed = _located(dedupe(keyed, context.properties.ordering_field, take_any=take_any))
         if isinstance(target, int):
             yield rewrite_group(context, plan.files[target], task, upserts=keyed)
         else:
             yield from write_new_files(context, target[0], [keyed.rows], task)
+
+
+def _located(keyed: Keyed) -> Keyed:
+    """Rows of distinct keys whose last column says where these are stored: without it, and located if each is there once."""
+    places, rows = keyed.rows.column(STORED_AT).to_numpy(), keyed.rows.drop_columns([STORED_AT])
+    if (places == STORED_TWICE).any():
+        return Keyed(rows, keyed.keys)
+    stored = np.flatnonzero(places != NOT_STORED)
+    nth = stored[np.argsort(places[stored])]
+    return Located(rows, keyed.keys, places[nth], nth)
 
 
 def by_target(plan: RewritePlan, route: int, rows: pa.Table) -> Iterator[tuple[RewriteTarget, pa.Table]]:

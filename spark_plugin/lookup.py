@@ -258,12 +258,15 @@ def _by_files(attempt: Attempt, rows: Rows, plan: TagPlan, looked_up: LookedUp, 
     holdings: dict[str, list[FileKeys]] = {partition: [] for partition in keys}
     for each in found:
         holdings[plan.files[each.file].partition].append(each)
-    held = {p: LocatedKeys.of(distinct[p], ((each.file, each.positions) for each in of)) for p, of in holdings.items()}
+    held = {
+        partition: LocatedKeys.of(distinct[partition], ((each.file, each.positions, each.places) for each in mine))
+        for partition, mine in holdings.items()
+    }
     counts: Counter[tuple[str, int]] = Counter()
     new: dict[str, object] = {}
     unheld: list[pa.Array] = []
     for partition, given in keys.items():
-        _, files, missing = held[partition].tagged(given)
+        _, files, _, missing = held[partition].tagged(given)
         unheld.append(given.take(pa.array(missing)))
         slots = lookup_stages.slots_of(partition, unheld[-1], len(plan.files))
         counts.update(lookup_stages.rows_by_route(partition, files, slots))

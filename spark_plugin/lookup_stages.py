@@ -29,7 +29,7 @@ from lakelock.errors import WriteFailed
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.write_stages import SLOTS, Parcels, family_of, slot_of, this_task
 from lakelock.table.base_files import KeyRange, SortedKeys
-from lakelock.table.key_search import NONE_LOCATED, LocatedKeys, string_hashes, tag
+from lakelock.table.key_search import NONE_LOCATED, NOT_STORED, LocatedKeys, string_hashes, tag
 from lakelock.table.partitions import partition_paths
 from lakelock.table.record_keys import Keyed
 from lakelock.table.rows import conform
@@ -160,11 +160,13 @@ class LookPlan:
 
 @dataclass(frozen=True)
 class FileKeys:
-    """The positions, among the keys of its partition, of those that a file holds, and how many rows the file has."""
+    """The positions, among the keys of its partition, of those that a file holds, the places of their rows there, and how many
+    rows the file has."""
 
     file: int
     rows: int
     positions: npt.NDArray[np.int64]
+    places: npt.NDArray[np.int64]
 
 
 def look_stage(plan: LookPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[list[FileKeys]]:
@@ -178,7 +180,7 @@ def look_stage(plan: LookPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[li
             asked.setdefault(id(keys), (keys, {}))[1][file] = number  # partitions may share their keys
         for keys, numbers in asked.values():
             tags = tag(keys, list(numbers), io)
-            yield [FileKeys(numbers[held.file], held.rows, held.positions) for held in tags.holdings]
+            yield [FileKeys(numbers[held.file], held.rows, held.positions, held.places) for held in tags.holdings]
 
 
 def tag_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | TagReport]:
@@ -186,10 +188,11 @@ def tag_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.R
     numbered: dict[str, dict[DataFile, int]] = {}
     for number, file in enumerate(plan.files):
         numbered.setdefault(file.partition, {})[file] = number
-    report, parcels = TagReport(), plan.parcels
-    for rows in chunked(parcels.unpacked(batches), CHUNK_ROWS):
+    report, parcels = TagReport(), plan.parcels.with_places
+    for rows in chunked(plan.parcels.unpacked(batches), CHUNK_ROWS):
         keyed = Keyed.of(conform(rows, plan.columns.arrow), plan.context.properties)
-        yield from parcels.packed(keyed.rows, *_tagged(plan, keyed, numbered, report))
+        positions, routes, places = _tagged(plan, keyed, numbered, report)
+        yield from parcels.packed(keyed.rows, positions, routes, places)
     yield report
 
 
@@ -216,18 +219,19 @@ def chunked(parts: Iterator[tuple[int, pa.Table]], most_rows: int) -> Iterator[p
 
 def _tagged(
     plan: TagPlan, keyed: Keyed, numbered: Mapping[str, Mapping[DataFile, int]], report: TagReport
-) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """Positions in the chunk and the route of each; a key that several files hold has several routes."""
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any], npt.NDArray[Any]]:
+    """Positions in the chunk, the route of each, and its place there; a key that several files hold has several routes."""
     paths = partition_paths(keyed.rows, plan.context.properties)
     codes, all_keys = np.asarray(paths.indices), keyed.keys.combine_chunks()
     positions: list[npt.NDArray[Any]] = []
     routes: list[npt.NDArray[Any]] = []
+    places: list[npt.NDArray[Any]] = []
     for code, partition in enumerate(paths.dictionary.to_pylist()):
         at = np.flatnonzero(codes == code)
         keys = all_keys.take(pa.array(at)) if len(paths.dictionary) > 1 else all_keys
         files_of = numbered.get(partition, {})
         held = _looked_up(plan, keys, files_of, report) if plan.held is None else plan.held.get(partition, NONE_LOCATED)
-        found, files, missing = held.tagged(keys)
+        found, files, at_places, missing = held.tagged(keys)
         new = keys.take(pa.array(missing))
         if plan.no_file is not None:
             plan.no_file.require(new)
@@ -235,7 +239,8 @@ def _tagged(
         report.counts.update(rows_by_route(partition, files, slots))
         positions += [at[found], at[missing]]
         routes += [files, slots]
-    return np.concatenate(positions), np.concatenate(routes)
+        places += [at_places, np.full(len(missing), NOT_STORED)]
+    return np.concatenate(positions), np.concatenate(routes), np.concatenate(places)
 
 
 def _looked_up(plan: TagPlan, keys: pa.Array, numbers: Mapping[DataFile, int], report: TagReport) -> LocatedKeys:
@@ -243,7 +248,7 @@ def _looked_up(plan: TagPlan, keys: pa.Array, numbers: Mapping[DataFile, int], r
     distinct = keys.unique()
     holdings = tag(distinct, list(numbers), plan.context.io()).holdings
     report.file_rows.update((numbers[held.file], held.rows) for held in holdings)
-    return LocatedKeys.of(distinct, ((numbers[held.file], held.positions) for held in holdings))
+    return LocatedKeys.of(distinct, ((numbers[held.file], held.positions, held.places) for held in holdings))
 
 
 def slots_of(partition: str, new: pa.Array, files: int) -> npt.NDArray[np.int32]:

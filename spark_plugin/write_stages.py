@@ -320,6 +320,8 @@ ROUTE = "_lakelock_route"
 KEYS, REST = "_lakelock_keys", "_lakelock_rest"
 PARCELS = pa.schema([(ROUTE, pa.int32()), (KEYS, pa.binary()), (REST, pa.binary()), (REPORT, pa.binary())])
 """What a stage that sends rows returns: all rows of one value have the same route."""
+STORED_AT = "_lakelock_stored_at"
+"""In parcels of an upsert: the place of the row with this key in the file that the route names."""
 PARCEL_BYTES = 4 << 20
 """About how many bytes one value may hold."""
 
@@ -338,10 +340,19 @@ class Parcels:
         keys = pa.schema([field for field in columns if field.name in names])
         return cls(keys, pa.schema([field for field in columns if field.name not in names]))
 
-    def packed(self, rows: pa.Table, positions: npt.NDArray[Any], routes: npt.NDArray[Any]) -> Iterator[pa.RecordBatch]:
-        """The rows at these positions, each with its route."""
+    @property
+    def with_places(self) -> Parcels:
+        """The same for rows of which each has a place in the file of its route."""
+        return Parcels(self.keys, self.rest.append(pa.field(STORED_AT, pa.int64())))
+
+    def packed(
+        self, rows: pa.Table, positions: npt.NDArray[Any], routes: npt.NDArray[Any], places: npt.NDArray[Any] | None = None
+    ) -> Iterator[pa.RecordBatch]:
+        """The rows at these positions, each with its route, and its place there if rows have one."""
         order = np.argsort(routes, kind="stable")
         routes, ordered = routes[order], rows.take(pa.array(positions[order])).combine_chunks()
+        if places is not None:
+            ordered = ordered.append_column(STORED_AT, pa.array(places[order], pa.int64()))
         most_rows = rows_within(ordered, PARCEL_BYTES)
         keys, rest = ordered.select(self.keys.names), ordered.select(self.rest.names)
         bounds = [0, *(np.flatnonzero(np.diff(routes)) + 1).tolist(), len(routes)]

@@ -17,12 +17,16 @@ def test_each_row_is_tagged_with_every_file_that_holds_its_key(
     stored: dict[int, set[str]], looked_up: list[str], incoming: list[str]
 ) -> None:
     stored = {number: keys & set(looked_up) for number, keys in stored.items()}
-    found = [
-        (number, np.array([at for at, key in enumerate(looked_up) if key in keys], np.int64)) for number, keys in stored.items()
-    ]
+    found = []
+    for number, keys in stored.items():
+        positions = np.array([at for at, key in enumerate(looked_up) if key in keys], np.int64)
+        found.append((number, positions, 100 * number + positions))
     held = LocatedKeys.of(pa.array(looked_up, pa.string()), found)
-    positions, files, missing = held.tagged(pa.array(incoming, pa.string()))
+    positions, files, places, missing = held.tagged(pa.array(incoming, pa.string()))
     expected = sorted((at, number) for at, key in enumerate(incoming) for number, keys in stored.items() if key in keys)
     assert sorted(zip(positions.tolist(), files.tolist(), strict=True)) == expected
+    assert places.tolist() == [
+        100 * number + looked_up.index(incoming[at]) for at, number in zip(positions, files, strict=True)
+    ]
     assert missing.tolist() == [at for at, key in enumerate(incoming) if not any(key in keys for keys in stored.values())]
     assert files.dtype == np.int32

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -48,6 +48,16 @@ class Holding:
     rows: int
     at: npt.NDArray[np.int64]
     nth: npt.NDArray[np.int64]
+
+    @property
+    def places(self) -> npt.NDArray[np.int64]:
+        """For each position the place of the row with its key, or `STORED_TWICE`: also where the order of rows may be another,
+        as it is with log files when other columns are read."""
+        places = np.full(len(self.positions), STORED_TWICE)
+        if not self.file.logs:
+            once = np.bincount(self.nth, minlength=len(places))[self.nth] == 1
+            places[self.nth[once]] = self.at[once]
+        return places
 
 
 @dataclass(frozen=True)
@@ -333,24 +343,30 @@ def hashed_values(key: str, fields: Sequence[str]) -> list[str | None]:
     return values or [key]
 
 
+NOT_STORED, STORED_TWICE = -1, -2
+"""In place of the place of a row in a file: it has no row of this key, or several."""
+
+
 @dataclass(frozen=True)
 class LocatedKeys:
-    """Keys of one partition and, beside each, the number of a file that holds it. A key may be there for several files."""
+    """Keys of one partition and, beside each, the number of a file that holds it and its row's place there. A key may be there
+    for several files."""
 
     keys: pa.Array
     files: npt.NDArray[np.int32]
+    places: npt.NDArray[np.int64]
 
     @classmethod
-    def of(cls, looked_up: pa.Array, found: Iterable[tuple[int, npt.NDArray[np.int64]]]) -> LocatedKeys:
-        """Of the distinct keys `looked_up`: by file, the positions of those that it holds."""
-        parts = [(np.full(len(at), number, np.int32), at) for number, at in found]
+    def of(cls, looked_up: pa.Array, found: Iterable[tuple[int, npt.NDArray[np.int64], npt.NDArray[np.int64]]]) -> LocatedKeys:
+        """Of the distinct keys `looked_up`: by file, the positions of those that it holds, and the places of their rows."""
+        parts = [(np.full(len(positions), number, np.int32), positions, places) for number, positions, places in found]
         if not parts:
-            return cls(looked_up.slice(0, 0), np.zeros(0, np.int32))
-        files, positions = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return cls(looked_up.take(pa.array(positions)), files)
+            return NONE_LOCATED
+        files, positions, places = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return cls(looked_up.take(pa.array(positions)), files, places)
 
-    def tagged(self, keys: pa.Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int32], npt.NDArray[np.int64]]:
-        """Positions in `keys`, each as often as files hold it, and these files; then the positions that no file holds."""
+    def tagged(self, keys: pa.Array) -> LocatedRows:
+        """Where these keys are."""
         codes = self.keys.dictionary_encode()
         indices = np.asarray(codes.indices)
         order, counts = np.argsort(indices, kind="stable"), np.bincount(indices, minlength=len(codes.dictionary))
@@ -360,8 +376,18 @@ class LocatedKeys:
         starts = (np.cumsum(counts) - counts)[code[hits]]
         # The i-th time that a position is repeated names the i-th file of its key.
         nth = np.arange(int(times.sum())) - np.repeat(np.cumsum(times) - times, times)
-        return np.repeat(hits, times), self.files[order[np.repeat(starts, times) + nth]], np.flatnonzero(code < 0)
+        found = order[np.repeat(starts, times) + nth]
+        return LocatedRows(np.repeat(hits, times), self.files[found], self.places[found], np.flatnonzero(code < 0))
 
 
-NONE_LOCATED = LocatedKeys(pa.nulls(0, pa.string()), np.zeros(0, np.int32))
+class LocatedRows(NamedTuple):
+    """Positions of keys, each as often as files hold it, these files and its places there; and those that no file holds."""
+
+    positions: npt.NDArray[np.int64]
+    files: npt.NDArray[np.int32]
+    places: npt.NDArray[np.int64]
+    missing: npt.NDArray[np.int64]
+
+
+NONE_LOCATED = LocatedKeys(pa.nulls(0, pa.string()), np.zeros(0, np.int32), np.zeros(0, np.int64))
 """No file holds any key."""
