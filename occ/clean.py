@@ -482,12 +482,12 @@ def _without(plan: CleanPlan, saved: frozenset[str]) -> CleanPlan:
 def _complete_clean(table: OpenTable, instant: str, plan: CleanPlan, took_ms: int) -> None:
     """Complete the clean, unless another cleaner has: completing it twice would put two files on the timeline."""
     with table.locked(instant, "CLEAN"):
-        timeline = table.timeline()
+        timeline, properties = table.at_once(table.timeline, table.properties)
         if not any(i.requested == instant and not i.is_completed for i in timeline.cleanings):
             return
-        metadata = KeptMetadata.look(table, table.properties())
+        metadata = KeptMetadata.look(table, properties)
         if metadata is not None:
-            metadata.clean(instant, plan.files, timeline)
+            metadata.mended(timeline).clean(instant, plan.files, timeline)
         completion = later_than(table.runtime.now_ms(), timeline.newest_time)
         done = Instant(instant, Action.CLEAN.value, State.COMPLETED, completion)
         table.storage.put_if_absent(layout.timeline(done.file_name), CleanMetadata.of(instant, took_ms, plan).to_bytes())

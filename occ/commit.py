@@ -53,7 +53,7 @@ from lakelock.occ.log import (
     resolve,
     tombstone,
 )
-from lakelock.occ.metadata_table import KeptMetadata
+from lakelock.occ.metadata_table import NOTHING_AHEAD, KeptMetadata, statistics_ahead
 from lakelock.occ.offers import Offer
 from lakelock.occ.open_table import HeldLock, OpenTable
 from lakelock.occ.publish import (
@@ -379,6 +379,7 @@ class Commit:
         self.lock = LockUse(table, phases)
         self._noticed = table.provider is not None
         self._ahead: tuple[int, ...] = ()
+        self._statistics = NOTHING_AHEAD
 
     def run(self, take_stock: Callable[[], Staged], tidy_up: Callable[[], object]) -> Decision:
         """Commit, and return the published decision. `take_stock` goes before the decision, `tidy_up` after the publication.
@@ -431,13 +432,18 @@ class Commit:
         return self._others
 
     def _stock(self, take: Callable[[], Staged]) -> None:
-        self._draft, self._deciding = take()
+        self._took(take())
+
+    def _took(self, stock: Staged) -> None:
+        self._draft, self._deciding = stock
+        stats = (stat for stats in self._draft.stats.values() for stat in stats)
+        self._statistics = statistics_ahead(self._table, self._baseline.properties, stats, self._draft.schema.arrow)
 
     def look_ahead(self, stock: Staged) -> None:
         """Do what needs no lock, for `decide_under`, which comes later: wait for reservations that there were at the
         beginning, and look into files as far as they have to be looked into.
         """
-        self._draft, self._deciding = stock
+        self._took(stock)
         partitions = self.footprint.all_partitions
         while reservation := self._reserved.in_the_way(self._baseline.reservations, partitions):
             self._reserved.wait_for(reservation)
@@ -523,7 +529,7 @@ class Commit:
             decisions = view.decisions
             mine = decided_for(baseline.instant, decisions)
             if mine is not None and self._deciding.stands(mine):
-                return self._deciding.conclude(mine, timeline, lease, KeptMetadata.look(table, properties))
+                return self._deciding.conclude(mine, timeline, lease, KeptMetadata.look(table, properties, self._statistics))
             # Only now: a commit of mine whose reply was lost stands, whatever others have changed since.
             check_unchanged(baseline, properties, self._draft.footprint.party)
             self._ensure_pending(timeline, mine)
@@ -542,7 +548,7 @@ class Commit:
             reservation = self._reserved.in_the_way(view.reservations, self._draft.footprint.all_partitions)
             if may_wait and reservation is not None:
                 return reservation
-            metadata = KeptMetadata.look(table, properties)
+            metadata = KeptMetadata.look(table, properties, self._statistics)
             if metadata is not None:
                 metadata.ensure_free(baseline.instant)
                 metadata = metadata.mended(timeline)

@@ -58,6 +58,7 @@ from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 from lakelock.texts import command
 
+NOTHING_AHEAD: Mapping[str, FileStats] = {}
 BOOTSTRAP = "00000000000000"
 """How the instants begin by which Java makes the metadata table from a listing."""
 _FILES_GROUP = "files-0000-0"
@@ -66,15 +67,20 @@ _OPERATION = "UPSERT_PREPPED"
 
 @dataclass(frozen=True)
 class KeptMetadata:
-    """The metadata table as it was found under the lock. `timeline` is its own; `listed` are the files of its statistics."""
+    """The metadata table as it was found under the lock. `timeline` is its own; `listed` are the files of its statistics.
+    `ahead`: statistics of new files that were made before, by path.
+    """
 
     table: OpenTable
     timeline: Timeline
     listed: Mapping[str, Sequence[Listed]]
     index: StatsIndex | None
+    ahead: Mapping[str, FileStats]
 
     @classmethod
-    def look(cls, table: OpenTable, properties: TableProperties) -> KeptMetadata | None:
+    def look(
+        cls, table: OpenTable, properties: TableProperties, ahead: Mapping[str, FileStats] = NOTHING_AHEAD
+    ) -> KeptMetadata | None:
         """The metadata table that the table's properties name; None if there is none. Hold the table's lock.
 
         A listing of its timeline and of its statistics, at once. `TableError` if it is not there, or not as lakelock writes it.
@@ -101,7 +107,7 @@ class KeptMetadata:
             raise _unfit(table, f"it has {', '.join(kept)}, and {layout.INDEX_DEFINITIONS} is not there")
         if index is not None and index.nested:
             raise _unfit(table, f"its metadata table has statistics of columns inside others: {', '.join(index.nested)}")
-        return cls(table, timeline, dict(zip(statistics, listings, strict=True)), index)
+        return cls(table, timeline, dict(zip(statistics, listings, strict=True)), index, ahead)
 
     def ensure_free(self, instant: str) -> None:
         """`RolledBackError` if the metadata table has other things of this time: a clock was ahead, or stood still."""
@@ -183,8 +189,8 @@ class KeptMetadata:
             return {}
         schema = _schema_of(metadata)
         columns = self.index.of(schema)
-        files = [stat for stat in metadata.stats if stat.path and (DataFile.parse(stat.path) or LogFile.parse(stat.path))]
-        found = self.table.io.gather([partial(self._file_stats, stat, columns, schema) for stat in files])
+        files = _data_files(metadata.stats)
+        found = _statistics_of(self.table, files, columns, schema, self.ahead)
         by_file: dict[str, Record] = {}
         by_partition: dict[str, list[FileStats]] = {}
         for stat, stats in zip(files, found, strict=True):
@@ -208,19 +214,6 @@ class KeptMetadata:
             for partition, each in by_partition.items():
                 records[PARTITION_STATS] |= partition_stats_records(partition, each, known, version)
         return dict(records)
-
-    def _file_stats(self, stat: WriteStat, columns: Sequence[str], schema: pa.Schema) -> FileStats | None:
-        """The statistics of a new file; None if it is gone or damaged, so that nobody can read its rows, or not understood."""
-        path = stat.path or ""
-        try:
-            with self.table.storage.open_input(path, size_bytes=stat.file_size_bytes or 0) as source:
-                return file_stats(source, path, columns, schema)
-        except (CorruptTableError, TableError) as error:
-            self.table.emit(EventKind.ALERT, "", problem=f"no statistics for Hudi's metadata table: {error.message}")
-        except StorageError as error:
-            if not is_missing(error):
-                raise
-        return None
 
     def _append(self, instant: str, records: Mapping[str, Records]) -> KeptMetadata:
         """Write one delta commit, unless it is there; the metadata table with it."""
@@ -261,6 +254,45 @@ class KeptMetadata:
             found = schemas_of(MetadataTable(self.table.io, self.timeline, Timeline.of([])))
             known = self.table.observed.metadata_schemas = first, found
         return known[1]
+
+
+def statistics_ahead(
+    table: OpenTable, properties: TableProperties, stats: Iterable[WriteStat], schema: pa.Schema
+) -> Mapping[str, FileStats]:
+    """The statistics of a commit's files by path, for `KeptMetadata.look`: so that nobody waits at the lock meanwhile."""
+    definitions = table.storage.get(layout.INDEX_DEFINITIONS) if COLUMN_STATS in properties.metadata_partitions else None
+    if definitions is None:
+        return NOTHING_AHEAD
+    files, columns = _data_files(stats), StatsIndex.parse(definitions.data, layout.INDEX_DEFINITIONS).of(schema)
+    found = zip(files, _statistics_of(table, files, columns, schema, NOTHING_AHEAD), strict=True)
+    return {stat.path or "": each for stat, each in found if each is not None}
+
+
+def _data_files(stats: Iterable[WriteStat]) -> list[WriteStat]:
+    return [stat for stat in stats if stat.path and (DataFile.parse(stat.path) or LogFile.parse(stat.path))]
+
+
+def _statistics_of(
+    table: OpenTable, files: Sequence[WriteStat], columns: Sequence[str], schema: pa.Schema, ahead: Mapping[str, FileStats]
+) -> list[FileStats | None]:
+    """The statistics of new files; None for one that is gone, damaged or not understood, so that nobody can read its rows."""
+
+    def read(stat: WriteStat) -> FileStats | None:
+        path = stat.path or ""
+        known = ahead.get(path, {})
+        if set(columns) <= known.keys():
+            return {column: known[column] for column in columns}
+        try:
+            with table.storage.open_input(path, size_bytes=stat.file_size_bytes or 0) as source:
+                return file_stats(source, path, columns, schema)
+        except (CorruptTableError, TableError) as error:
+            table.emit(EventKind.ALERT, "", problem=f"no statistics for Hudi's metadata table: {error.message}")
+        except StorageError as error:
+            if not is_missing(error):
+                raise
+        return None
+
+    return table.io.gather([partial(read, stat) for stat in files])
 
 
 def lacking(metadata: Timeline, data: Timeline) -> Iterable[Instant]:

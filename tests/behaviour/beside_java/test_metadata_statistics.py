@@ -27,7 +27,7 @@ from tests.behaviour.beside_java.test_metadata_table import (
 from tests.behaviour.cli.command_line import run
 
 from lakelock.occ import metadata_table as writing
-from lakelock.occ.crash_points import Step
+from lakelock.occ.crash_points import Step, at_each_step
 from lakelock.table import metadata_stats
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.metadata_records import COLUMN_STATS, PARTITION_STATS, Record
@@ -85,6 +85,23 @@ def test_a_file_that_is_damaged_between_decision_and_publication_stops_nobody(ta
     told: list[Event] = []
     engine(table, told).insert(with_values(changed(table, "n1"), region="new"))
     assert any("no statistics" in str(event.facts.get("problem")) for event in told if event.kind is EventKind.ALERT)
+
+
+def test_no_new_file_is_read_while_others_wait_at_the_lock(table: Path) -> None:
+    rows, hidden = changed(table, "k2", "n1", v=10**9), dict[Path, Path]()
+
+    def hide(at: Step) -> None:
+        if at is Step.DECIDED:
+            newest = max(path.name for path in (table / ".hoodie/timeline").glob("*.inflight")).partition(".")[0]
+            hidden.update({path: path.rename(table / path.name) for path in table.glob(f"region=*/*{newest}*")})
+        elif at is Step.PUBLISHED:
+            for path, now in hidden.items():
+                now.rename(path)
+
+    at_each_step(hide)
+    engine(table).upsert(rows)
+    assert hidden
+    is_true(table)
 
 
 def another_engine_says(table: Path) -> None:

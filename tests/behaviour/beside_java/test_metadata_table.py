@@ -192,14 +192,20 @@ def test_a_clean_that_was_killed_is_finished_in_the_metadata_table_too(table: Pa
     is_true(table)
 
 
-def test_a_commit_that_the_metadata_table_lacks_is_appended_by_the_next(table: Path) -> None:
+@pytest.mark.parametrize("by", ["commit", "clean"])
+def test_a_commit_that_the_metadata_table_lacks_is_appended_by_the_next(table: Path, by: str) -> None:
+    engine(table).upsert(changed(table, "k2", v=600))
     lost = engine(table).upsert(changed(table, "k2", v=700)).instant
     for path in (*table.glob(f".hoodie/metadata/.hoodie/timeline/{lost}*"), *table.glob(f".hoodie/metadata/files/.*{lost}*")):
         path.unlink()
     assert run("doctor", str(table), *ALONE).code == 1
     told: list[Event] = []
-    engine(table, told).upsert(changed(table, "k4", v=400))
-    assert any(lost in str(event.facts["problem"]) for event in told if event.kind is EventKind.ALERT)
+    if by == "clean":
+        cleaned = run("clean", str(table), "--keep-versions", "1", "--set", "clean.readers_s=0", *ALONE)
+        assert cleaned.code == 0 and "0 old files" not in cleaned.out
+    else:
+        engine(table, told).upsert(changed(table, "k4", v=400))
+        assert any(lost in str(event.facts["problem"]) for event in told if event.kind is EventKind.ALERT)
     is_true(table)
 
 

@@ -51,7 +51,7 @@ BUGS_OF_METADATA = (
         "a clean that the metadata table lacks",
         "the metadata table lists files that a clean has deleted",
         "occ.clean:_complete_clean",
-        "metadata.clean(instant, plan.files, timeline)",
+        "metadata.mended(timeline).clean(instant, plan.files, timeline)",
         "pass",
         among=METADATA,
         within=100,
