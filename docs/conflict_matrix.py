@@ -15,6 +15,7 @@ from lakelock.occ.footprint import CLUSTER, BucketsRead, CommitSummary, Footprin
 from lakelock.occ.rules import LEVELS, PROFILES, judge
 from lakelock.table.index import bucket_name
 from lakelock.table.layout import FileGroupId
+from lakelock.table.merged_slices import Change
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.snapshot import DataFile
 
@@ -76,6 +77,9 @@ class ReadOfRows:
     def matches(self, files: Sequence[DataFile]) -> str | None:
         found = next((file for file in files if self.concerns(file.partition)), None) if self.sees else None
         return None if found is None else f"rows in {found.partition or 'the table'}"
+
+    def changed_by(self, changes: Sequence[Change]) -> str | None:
+        return self.matches([change.made for change in changes])
 
 
 @dataclass(frozen=True)

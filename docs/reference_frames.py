@@ -129,6 +129,10 @@ out that they hold a row that was read. In the profiles `strict` and `delta`, ke
 reads. `strict` looks into the other's files for them, `delta` does not. OPTIMIZE yields to a writer that rewrites one of its
 file groups, even if it came first.
 
+In a merge-on-read table "the same file group" becomes "a row that both change" in the profiles `strict` and `hudi`, where
+one of the two has appended a log file to the group instead of rewriting it:
+[which writers collide](howto-merge-on-read.md#which-writers-collide).
+
 All profiles apply a version of an application once, and none lets two transactions rewrite one file group.
 `lakelock conflicts explain` says why a transaction of yours was rejected ([read a conflict](howto-read-a-conflict.md)).
 

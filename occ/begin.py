@@ -65,6 +65,7 @@ def begin(
 
     The first file of a `new_group` is announced together with the last request.
     """
+    looked = False
     for _ in range(BEGIN_ATTEMPTS):
         instant = later_than(table.runtime.now_ms(), table.observed.newest_time or None)
         properties, numbers, heartbeat = _note_and_beat(table, instant, operation)
@@ -86,18 +87,23 @@ def begin(
             with table.locked(operation=operation):
                 finish_head(table, table.log.look(), table.timeline())
             continue
+        # A log file lies on the newest base file that is not younger than its completion. So a base file into which log files
+        # are merged has to be younger than the completion of each.
+        if properties.is_merge_on_read and timeline.newest_completion >= instant:
+            if not looked:  # the clock of another may be fast
+                looked = True
+                table.observed.time_seen(timeline.newest_completion)
+                give_up(table, heartbeat, instant, action, new_group)
+                continue
+            # What completes while this begins is not part of the snapshot, or writers that are many and fast could keep this
+            # one from beginning.
+            timeline = timeline.before(i for i in timeline.commits if (i.completion or i.requested) >= instant)
         # Readers order slices by requested time, so a slice may only build on slices of older instants. Neither a requested
         # file nor a heartbeat, which its owner removes when it ends, keeps another action from taking the same time.
         # A rollback that was requested later may target an earlier use of this instant.
         others = [i for i in timeline.requested_from(instant) if (i.requested, i.action) != (instant, action)]
         shared = any(i.requested == instant for i in others)
         if shared or any(i.action == Action.ROLLBACK or (i.is_write and i.is_completed) for i in others):
-            give_up(table, heartbeat, instant, action, new_group)
-            continue
-        # A log file lies on the newest base file that is not younger than its completion. So a base file into which log files
-        # are merged has to be younger than the completion of each.
-        if properties.is_merge_on_read and timeline.newest_completion >= instant:
-            table.observed.time_seen(timeline.newest_completion)
             give_up(table, heartbeat, instant, action, new_group)
             continue
         reached(Step.BEGUN)

@@ -27,6 +27,7 @@ from lakelock.table.index import bucket_of_group
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
+from lakelock.table.merged_slices import Change
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
@@ -67,6 +68,10 @@ class Read(Protocol):
         """
         ...
 
+    def changed_by(self, changes: Sequence[Change]) -> str | None:
+        """Look into the rows that were changed: the first that this read would see, before or after, or None; as `matches`."""
+        ...
+
 
 class BucketsRead:
     """Keys that were looked up in a table with buckets, found or not: a writer of one wrote into its bucket.
@@ -93,6 +98,9 @@ class BucketsRead:
         found = next((file for file in files if bucket_of_group(file.group) in self._buckets), None)
         return None if found is None else f"{found.partition or 'the table'}: keys of the file group {found.file_id}"
 
+    def changed_by(self, changes: Sequence[Change]) -> str | None:
+        return self.matches([change.made for change in changes])
+
 
 class WholeTable:
     """The read of everything, or of everything in some partitions: any row matters, so nothing needs to be looked at."""
@@ -114,6 +122,9 @@ class WholeTable:
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
         return f"rows in {files[0].partition or 'the table'}" if files else None
+
+    def changed_by(self, changes: Sequence[Change]) -> str | None:
+        return self.matches([change.made for change in changes])
 
 
 OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PARTITION"})
@@ -142,6 +153,8 @@ class Footprint:
     application: AppTransaction | None = None
     new_buckets: frozenset[FileGroupId] = frozenset()
     """In a table whose rows lie in buckets: those that get their first file group, as they are claimed."""
+    appended: frozenset[FileGroupId] = frozenset()
+    """Those of the rewritten file groups that get log files only."""
 
     @property
     def touched(self) -> frozenset[FileGroupId]:
@@ -167,6 +180,7 @@ class Footprint:
             added=added,
             new_buckets=frozenset(map(bucket_of_group, added)) if in_buckets else frozenset(),
             rewritten=frozenset(s.group for s in stats if not s.is_new_group),
+            appended=frozenset(s.group for s in stats if s.log_files),
             replaced=frozenset(FileGroupId(p, f) for p, ids in (replaced or {}).items() for f in ids),
         )
 
@@ -190,6 +204,8 @@ class Isolation:
     statistics: Callable[[DataFile], FileStatistics | None] = lambda file: None
     level: Level = Level.SERIALIZABLE
     schema: TableSchema | None = None
+    after: Callable[[CommitSummary, FileGroupId], DataFile | None] = lambda other, group: None
+    """A file group's slice once another has committed."""
 
 
 T = TypeVar("T")

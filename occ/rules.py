@@ -27,6 +27,7 @@ from lakelock.settings.sections import ConcurrencySettings
 from lakelock.table.index import bucket_of_group
 from lakelock.table.instants import Action, Instant
 from lakelock.table.layout import FileGroupId
+from lakelock.table.merged_slices import Change
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.schema import TableSchema, changed
 from lakelock.table.snapshot import DataFile
@@ -38,21 +39,24 @@ ReadRule = Callable[[Footprint, CommitSummary, Isolation], "list[FileCheck]"]
 
 @dataclass(frozen=True)
 class FileCheck:
-    """A question that only the files can answer: does `read` see any row of `files`?"""
+    """A question that only the files can answer: does `read` see any row of `files`, or any that the `changes` changed?"""
 
     read: Read
     other: CommitSummary
     rule: ConflictRule
     files: tuple[DataFile, ...]
+    changes: tuple[Change, ...] = ()
 
     @property
-    def identity(self) -> tuple[int, str, tuple[str, ...]]:
+    def identity(self) -> tuple[int, str, tuple[str, ...], tuple[Change, ...]]:
         """Equal for equal questions, so that one look serves every later round of the same commit."""
-        return id(self.read), self.other.party.instant, tuple(f.content for f in self.files)
+        return id(self.read), self.other.party.instant, tuple(f.content for f in self.files), self.changes
 
     def answer(self, mine: Footprint) -> Conflict | None:
         """Look into the files now."""
-        match = self.read.matches(self.files)
+        match = self.read.matches(self.files) if self.files else None
+        if match is None and self.changes:
+            match = self.read.changed_by(self.changes)
         if match is None:
             return None
         verb = {ConflictRule.APPEND: "added", ConflictRule.KEY: "wrote"}.get(self.rule, "changed")
@@ -61,7 +65,7 @@ class FileCheck:
             self.rule,
             mine.party,
             self.other.party,
-            {file.partition or "the table" for file in self.files},
+            {file.partition or "the table" for file in (*self.files, *(change.made for change in self.changes))},
             detail=f"the other {verb} rows that this transaction read as {read}",
         )
         return replace(conflict, read=read, overlap=(match,), overlap_count=1, within=conflict.overlap)
@@ -96,10 +100,11 @@ def retyped(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conf
 def file_group(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
     """The other rewrote or replaced a file group that I rewrite or replace, or made the file group of a bucket that I make.
 
-    A bucket has one file group, so two writers who find none must not both make one. Java compares buckets, too
+    Not if one of us has only appended a log file: then the rules about rows judge. A bucket has one file group, so two writers
+    who find none must not both make one. Java compares buckets, too
     (`BucketIndexConcurrentFileWritesConflictResolutionStrategy`).
     """
-    both = mine.touched & other.touched
+    both = frozenset(group for group in mine.touched & other.touched if not _lies_on(group, mine, other))
     if both:
         return Conflict.over(ConflictRule.FILE_GROUP, mine.party, other.party, map(str, both))
     made = mine.new_buckets.intersection(bucket_of_group(group) for group in other.files if group not in other.touched)
@@ -107,6 +112,17 @@ def file_group(mine: Footprint, other: CommitSummary, isolation: Isolation) -> C
         return None
     detail = "both make the first file group of a bucket"
     return Conflict.over(ConflictRule.FILE_GROUP, mine.party, other.party, map(str, made), detail=detail)
+
+
+def _lies_on(group: FileGroupId, mine: Footprint, other: CommitSummary) -> bool:
+    """Whether readers see both changes of a file group: one is a log file that they lay over what the other wrote.
+
+    My log file completes last, so it is on top. The other's is on my base file if it completed no earlier than that was
+    requested.
+    """
+    if group in mine.replaced | other.replaced:
+        return False
+    return group in mine.appended or (group in other.appended and (other.party.completion or "") >= mine.party.instant)
 
 
 def partition_overwrite(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
@@ -141,7 +157,7 @@ def append(mine: Footprint, other: CommitSummary, isolation: Isolation) -> list[
 
 
 def delete_read(mine: Footprint, other: CommitSummary, isolation: Isolation) -> list[FileCheck]:
-    """The other rewrote or replaced file groups with rows that a condition which I evaluated may select."""
+    """The other changed rows that a condition which I evaluated selects, or rewrote or replaced files that may have such."""
     reads = _at_stake(mine, other, ReadKind.ROWS)
     return [check for read in reads for check in _changed(ConflictRule.DELETE_READ, read, mine, other, isolation)]
 
@@ -152,6 +168,17 @@ def key(mine: Footprint, other: CommitSummary, isolation: Isolation) -> list[Fil
     for read in _at_stake(mine, other, ReadKind.KEYS):
         found += _added(ConflictRule.KEY, read, other)
         found += _changed(ConflictRule.KEY, read, mine, other, isolation)
+    return found
+
+
+def same_rows(mine: Footprint, other: CommitSummary, isolation: Isolation) -> list[FileCheck]:
+    """In a file group that both of us changed, one by a log file, the other changed a row that I have found or chosen there."""
+    both = (mine.touched & other.touched) - mine.replaced - other.replaced
+    found: list[FileCheck] = []
+    for kind, rule in ((ReadKind.ROWS, ConflictRule.DELETE_READ), (ReadKind.KEYS, ConflictRule.KEY)):
+        for read in _at_stake(mine, other, kind) if both else ():
+            changes = _changes(read, both, other, isolation)
+            found += [FileCheck(read, other, rule, (), changes)] if changes else []
     return found
 
 
@@ -167,14 +194,28 @@ def _added(rule: ConflictRule, read: Read, other: CommitSummary) -> list[FileChe
 
 def _changed(rule: ConflictRule, read: Read, mine: Footprint, other: CommitSummary, isolation: Isolation) -> list[FileCheck]:
     """Both files of a rewritten file group matter: the old one shows what I may have read, the new one what I would read now.
-    File groups that I rewrite myself are left out: the file-group rule has judged them.
+    Where one of us has appended a log file, only the rows matter that the other changed. What both of us rewrote or replaced is
+    left out: the file-group rule has judged that.
     """
+    by_rows = frozenset(group for group in other.touched if group in mine.touched or group in other.appended) - other.replaced
     changed: list[DataFile] = []
-    for group in sorted(other.touched - mine.touched):  # so that the same run asks the same requests
+    for group in sorted(other.touched - mine.touched - by_rows):  # so that the same run asks the same requests
         if read.concerns(group.partition):
             changed += [f for f in (isolation.before(group), other.files.get(group)) if f is not None]
-    changed_files = _named(changed, read)
-    return [FileCheck(read, other, rule, changed_files)] if changed_files else []
+    changed_files, changes = _named(changed, read), _changes(read, by_rows - mine.replaced, other, isolation)
+    return [FileCheck(read, other, rule, changed_files, changes)] if changed_files or changes else []
+
+
+def _changes(
+    read: Read, groups: Iterable[FileGroupId], other: CommitSummary, isolation: Isolation
+) -> tuple[Change, ...]:  # fmt: skip
+    """What the other changed in these file groups, as far as it may concern the read."""
+    found: list[Change] = []
+    for group in sorted(groups):
+        made = other.files.get(group)
+        if made is not None and read.concerns(group.partition) and _named([made], read):
+            found.append(Change(isolation.before(group), made, isolation.after(other, group) or made))
+    return tuple(found)
 
 
 def _named(files: list[DataFile], read: Read) -> tuple[DataFile, ...]:
@@ -191,6 +232,8 @@ _PLANNED_IN: dict[str, str] = {
 def pending_service(mine: Footprint, plan: Instant, groups: Iterable[FileGroupId]) -> Conflict | None:
     """A pending plan, of any age, covers a file group that I rewrite or replace: Java would undo my update."""
     both = mine.touched & frozenset(groups)
+    if plan.action == Action.COMPACTION:
+        both -= mine.appended  # log files that complete after the plan lie on the base file that it makes
     if not both:
         return None
     conflict = Conflict.over(
@@ -296,7 +339,7 @@ PROFILES = {
             (retyped, file_group, partition_overwrite),
             (append, delete_read, key),
         ),
-        Profile("hudi", (file_group,)),
+        Profile("hudi", (file_group,), (same_rows,)),
         Profile(
             "delta",
             (
@@ -306,8 +349,9 @@ PROFILES = {
                 file_group,
                 delta_partition_overwrite,
             ),
+            (same_rows,),
         ),
-        Profile("hive", (file_group, write_set, partition_overwrite)),
+        Profile("hive", (file_group, write_set, partition_overwrite), (same_rows,)),
     )
 }
 """`strict` is serializable in decision order; `hudi` is what Java Hudi checks; `delta` has the rules and levels of Delta; in
@@ -352,7 +396,8 @@ def judge(
 
     Whatever the profile, an application's version is applied once.
     """
-    isolation = replace(isolation, before=_before(isolation, others))
+    before = _before(isolation, others)
+    isolation = replace(isolation, before=before, after=_after(before, others))
     for other in others:
         for rule in (application_transaction, *profile.rules):
             conflict = rule(mine, other, isolation)
@@ -368,6 +413,24 @@ def _before(isolation: Isolation, others: Sequence[CommitSummary]) -> Callable[[
     """
     moved = {group: file for other in others if other.changes_no_row for group, file in other.files.items()}
     return lambda group: isolation.before(group) or moved.get(group)
+
+
+def _after(
+    before: Callable[[FileGroupId], DataFile | None], others: Sequence[CommitSummary]
+) -> Callable[[CommitSummary, FileGroupId], DataFile | None]:
+    """A file group's slice in the snapshot, as others have changed it one by one up to a commit."""
+
+    def after(last: CommitSummary, group: FileGroupId) -> DataFile | None:
+        slice_ = before(group)
+        for other in others:
+            made = other.files.get(group)
+            if made is not None:
+                slice_ = made if made.token or slice_ is None else slice_._replace(logs=(*slice_.logs, *made.logs))
+            if other is last:
+                break
+        return slice_
+
+    return after
 
 
 def rejection(mine: ConcurrencySettings, conflict: Conflict, *, read: bool = False, hint: str = "") -> ConflictError:

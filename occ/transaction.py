@@ -6,6 +6,7 @@ is the part of one attempt in a write that repeats only what collided (ADR 19).
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -46,6 +47,7 @@ from lakelock.occ.ending import (
     withdraw,
 )
 from lakelock.occ.footprint import Isolation, Level, Read
+from lakelock.occ.foreign import planned_groups
 from lakelock.occ.live_logs import slices_at
 from lakelock.occ.log import Decision
 from lakelock.occ.offers import Offer
@@ -60,6 +62,7 @@ from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import check_files
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
+from lakelock.table.merged_slices import is_to_be_compacted
 from lakelock.table.rows import added
 from lakelock.table.schema import TableSchema, require_same_text
 from lakelock.table.snapshot import DataFile, Snapshot
@@ -95,6 +98,16 @@ def goes_aside(table: OpenTable, own: OwnDecision, mine: Party, found: Collision
     reached(Step.SET_ASIDE)
     table.emit(EventKind.SET_ASIDE, mine.instant, mine.operation, kept=len(found.kept), collided=len(found.collided))
     return True
+
+
+ALL_ROWS = sys.maxsize
+"""In place of a number of rows."""
+
+
+def _may_be_few(changes: int | None, rows: int | None, share: float) -> bool:
+    if changes is None or changes == ALL_ROWS:
+        return changes is None
+    return rows is None or changes <= share * rows
 
 
 def _files_at(table: OpenTable, timeline: Timeline) -> Snapshot:
@@ -139,6 +152,7 @@ class Work:
         """What else the commit's extra metadata says, for people."""
         self.redo = Redo()
         self._announced = announced
+        self._left: set[FileGroupId] = set()
         self.offers: Sequence[Offer] = ()
         """Whose rows it has, if it is a group commit."""
         self.lock_wait_s: float | None = None
@@ -231,17 +245,50 @@ class Work:
         With `leave_held` (a service) groups that others hold are left to them; `claimed` says what is left to do.
         `always`: those of the groups that are claimed also where `concurrency.early_conflict_detection` is off.
         """
-        self._ensure_open()
-        self.check_alive()
-        conflict = claim(
-            self._table, self.baseline, self._touched, self.reserved, self._heartbeat,
-            groups, new_buckets, leave_held=leave_held, always=always,
-        )  # fmt: skip
+        conflict = self._claim(groups, new_buckets, leave_held=leave_held, always=always)
         if conflict is not None:
             error = self._rejection(conflict)
             self._tell(EventKind.EARLY_CONFLICT, error.conflict)
             self._lost = error
             raise error
+
+    def _claim(
+        self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = (), *,
+        leave_held: bool = False, always: Iterable[FileGroupId] = (),
+    ) -> Conflict | None:  # fmt: skip
+        self._ensure_open()
+        self.check_alive()
+        return claim(
+            self._table, self.baseline, self._touched, self.reserved, self._heartbeat,
+            groups, new_buckets, leave_held=leave_held, always=always,
+        )  # fmt: skip
+
+    def claim_changed(
+        self,
+        files: Mapping[DataFile, int | None],
+        new_buckets: Iterable[FileGroupId] = (),
+        *,
+        always: Iterable[FileGroupId] = (),
+    ) -> None:
+        """Announce that rows of these files change, so many or `ALL_ROWS`, if known; claim the groups to rewrite, as `claim`.
+
+        Where few rows change, a task may append a log file, which needs no claim. Of the groups that have many log files those
+        are rewritten that no other rewrites meanwhile.
+        """
+        settings, own = self._table.settings.write, {stat.group for stat in self.own.stats}
+        appends = self.baseline.properties.is_merge_on_read and settings.append_below > 0
+        few = {
+            file: appends and file.token and file.group not in own
+            and _may_be_few(changes, self.snapshot().stats_of(file._replace(logs=())).rows, settings.append_below)
+            for file, changes in files.items()
+        }  # fmt: skip
+        self.writes_to(file.partition for file, to_append in few.items() if to_append)
+        full = {file.group for file, to_append in few.items() if to_append and is_to_be_compacted(file)}
+        if full:
+            full -= planned_groups(self._table, self.baseline.timeline)
+        if full and self._claim(full, leave_held=True) is not None:
+            self._left |= full  # another has rewritten one since the baseline: a log file will do
+        self.claim((file.group for file, to_append in few.items() if not to_append), new_buckets, always=always)
 
     def take_announced(self, partition: str) -> Announced | None:
         """The new file in this partition that was announced at the beginning, for the first caller; None if there is none."""
@@ -252,6 +299,11 @@ class Work:
     def claimed(self) -> frozenset[FileGroupId]:
         """The file groups that are announced as this transaction's."""
         return self._touched.announced.claimed
+
+    @property
+    def to_rewrite(self) -> frozenset[FileGroupId]:
+        """Those of them that get new base files, however few of their rows change."""
+        return self.claimed - self._left
 
     def write_context(self, schema: TableSchema | None = None) -> WriteContext:
         """What executors need to write files of this transaction; picklable.
@@ -267,7 +319,7 @@ class Work:
             self._writing = True
             self._emit(EventKind.WRITING)
         own = self.own.files(self.snapshot()) if self.own.stats else ()
-        return WriteContext.of(self._table, self.baseline, schema or self.schema, own)
+        return WriteContext.of(self._table, self.baseline, schema or self.schema, own, self.to_rewrite)
 
     def detach(self) -> Detached:
         """Hand the transaction to another process, which continues it with `Coordinator.adopt`; this object is used up.

@@ -283,8 +283,10 @@ def overlaps(commits: Iterable[CommitSummary]) -> list[Overlap]:
             for first in reversed(earlier[group]):
                 if (first.party.completion or "") <= second.party.instant:
                     break
-                if first.is_foreign and second.is_foreign and group in first.appended | second.appended:
-                    continue  # log files lie on whatever base file there is, as where Java compacts while it writes
+                if group in first.appended | second.appended and (first.is_foreign or not second.is_foreign):
+                    # Log files lie on whatever base file there is, as where Java compacts while it writes; what is lakelock's
+                    # was compared row by row with what came before it.
+                    continue
                 if (first.is_foreign or second.is_foreign) and not _knows(second, first, second.built_on.get(group)):
                     pair = first.party.instant, second.party.instant
                     found.setdefault(pair, (first, second, []))[2].append(group)

@@ -19,6 +19,7 @@ from lakelock.storage.location import StorageLocation, requests_at_once
 from lakelock.table.base_files import Stamp
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.io import TableIO
+from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
@@ -84,7 +85,8 @@ def _merged(first: WriteStat, later: WriteStat) -> WriteStat:
 class WriteContext:
     """What a task needs to write files of a transaction; picklable.
 
-    `schema` is that of the rows to write and of the files. The driver has claimed the file groups that tasks rewrite.
+    `schema` is that of the rows to write and of the files. The driver has claimed the file groups that tasks rewrite, as far as
+    that is known before.
     """
 
     location: StorageLocation
@@ -96,6 +98,13 @@ class WriteContext:
     settings: Settings
     own: tuple[OwnFile, ...] = ()
     """What earlier writes of the transaction have written: these files are rewritten from, and do not stay."""
+    to_rewrite: frozenset[FileGroupId] = frozenset()
+    """The file groups that get new base files, however few of their rows change."""
+
+    def may_append(self, base: DataFile) -> bool:
+        """Whether a log file may be appended to a file group, if few rows of it change."""
+        appends = self.properties.is_merge_on_read and self.settings.write.append_below > 0
+        return appends and bool(base.token) and base.group not in self.to_rewrite
 
     @property
     def requests_at_once(self) -> int:
@@ -107,7 +116,10 @@ class WriteContext:
         return TableIO(self.location.open(), concurrent_requests=self.settings.listing.parallel_requests)
 
     @classmethod
-    def of(cls, table: OpenTable, baseline: Baseline, schema: TableSchema, own: tuple[OwnFile, ...] = ()) -> WriteContext:
+    def of(
+        cls, table: OpenTable, baseline: Baseline, schema: TableSchema, own: tuple[OwnFile, ...] = (),
+        to_rewrite: frozenset[FileGroupId] = frozenset(),
+    ) -> WriteContext:  # fmt: skip
         """For files of the transaction that began with this baseline."""
         return cls(
             location=table.location,
@@ -118,6 +130,7 @@ class WriteContext:
             schema=schema,
             settings=table.settings,
             own=own,
+            to_rewrite=to_rewrite,
         )
 
     def stamp(self, file: DataFile) -> Stamp:

@@ -26,6 +26,7 @@ from lakelock.errors import SchemaError
 from lakelock.markers.heartbeat import SharedHeartbeat
 from lakelock.occ.committed import Phase
 from lakelock.occ.footprint import BucketsRead
+from lakelock.occ.transaction import ALL_ROWS
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.deleting import POSITIONS, AtPositions, Selection
 from lakelock.spark_plugin.lookup_stages import CHUNK_ROWS, chunked, chunks
@@ -162,7 +163,9 @@ def write_buckets(
         attempt.tx.claim((files[n].group for n in sorted(rewritten)), groups)
         return _written_by_tasks(attempt, rows, plan, work, row_bytes)
     targets: dict[Target, object] = dict.fromkeys(new)
-    kept = redoing.claimed_and_kept(files, rewritten, targets, groups)
+    counts = {n: ALL_ROWS if how == "add" else count for (_, n), count in work.items() if n < len(files)}
+    kept = redoing.claimed_and_kept(files, rewritten, targets, groups, counts=counts)
+    plan = replace(plan, context=redoing.context)
     if kept.stats:
         plan = replace(plan, settled=frozenset(kept.new))
         work = _left_over(plan, work, new, kept)

@@ -97,7 +97,8 @@ def _by_key(attempt: Attempt, frame: DataFrame, columns: TableSchema, schema: Ta
     attempt.tx.reads(KeysRead(what, partitions, attempt, tagged.looked_up, tagged.keys))
     files = tagged.plan.files
     new: dict[Target, object] = {} if deletes else {(partition, None): keys for partition, keys in tagged.new.items()}
-    kept = redoing.claimed_and_kept(files, {route for _, route in tagged.counts if route < len(files)}, new)
+    found = {route: count for (_, route), count in tagged.counts.items() if route < len(files)}
+    kept = redoing.claimed_and_kept(files, found, new, counts=found)
     settled = frozenset(partition for partition, _ in kept.new)
     work = {
         (partition, route): count
@@ -105,7 +106,7 @@ def _by_key(attempt: Attempt, frame: DataFrame, columns: TableSchema, schema: Ta
         if (route not in kept.files if route < len(files) else not deletes and partition not in settled)
     }
     routes = _routes_by_key(attempt, tagged, work)
-    plan = RewritePlan(context, columns, files, routes, settled, deletes=deletes)
+    plan = RewritePlan(redoing.context, columns, files, routes, settled, deletes=deletes)
     stats = redoing.note(files, _rewritten_by_key(attempt, tagged, plan, work), kept, new, routes.adopted)
     return Written(stats, None if deletes else schema)
 
@@ -118,7 +119,7 @@ def _routes_by_key(attempt: Attempt, tagged: Tagged, work: Mapping[tuple[str, in
     settings = attempt.settings
     return plan_routes(
         work, targets, tasks=tasks_for(sum(work.values()), attempt.tasks), target_rows=settings.target_file_rows,
-        target_bytes=settings.target_file_bytes, row_bytes=tagged.row_bytes,
+        target_bytes=settings.target_file_bytes, row_bytes=tagged.row_bytes, adopts=not attempt.appends,
     )  # fmt: skip
 
 
@@ -197,7 +198,8 @@ def write_changes(attempt: Attempt, plan: ChangePlan, read: Sequence[DataFile], 
     matched.update((files[number].content, number in found) for number in asked)
     if not known | found:
         return ()
-    kept = redoing.claimed_and_kept(files, known | found, {})
+    kept = redoing.claimed_and_kept(files, known | found, {}, counts=_by_file(report))
+    plan = replace(plan, context=redoing.context)
     written: tuple[WriteStat, ...] = ()
     if packed is not None and found:
         written = _rewritten(attempt, plan, packed, _routes(attempt, files, report.counts, report.row_bytes), report.counts)
@@ -219,7 +221,8 @@ def _with_new_rows(attempt: Attempt, plan: ChangePlan, inserts: NewPlaces, chang
     new: dict[Target, object] = {target: rows for target, rows in report.new.sums.items() if target not in numbered}
     buckets = [bucket_group(partition, bucket) for partition, bucket in sorted(new) if bucket is not None]
     found = {route for _, route in report.counts if route < len(files)}
-    kept = redoing.claimed_and_kept(files, found, new, buckets, joined)
+    kept = redoing.claimed_and_kept(files, found, new, buckets, joined, counts=_by_file(report))
+    plan = replace(plan, context=redoing.context)
     work = _left_over(inserts, report.counts, new, kept)
     if not work:
         return redoing.note(files, (), kept, new, joined=joined)
@@ -228,6 +231,10 @@ def _with_new_rows(attempt: Attempt, plan: ChangePlan, inserts: NewPlaces, chang
         packed = packed.on_routes({route for _, route in work})
     plan = replace(plan, inserts=replace(inserts, routes=routes, settled=frozenset(kept.new)))
     return redoing.note(files, _rewritten(attempt, plan, packed, routes, work), kept, new, routes.adopted, joined)
+
+
+def _by_file(report: ChangeReport) -> dict[int, int]:
+    return {number: count for (_, number), count in report.counts.items()}
 
 
 def _left_over(
@@ -259,7 +266,7 @@ def _routes(attempt: Attempt, files: Sequence[DataFile], counts: Counter[tuple[s
     return plan_routes(
         counts, _targets(attempt, files), tasks=tasks_for(counts.total(), attempt.tasks),
         target_rows=settings.target_file_rows, target_bytes=settings.target_file_bytes, row_bytes=row_bytes,
-        in_buckets=attempt.properties.bucket_index is not None,
+        in_buckets=attempt.properties.bucket_index is not None, adopts=not attempt.appends,
     )  # fmt: skip
 
 
@@ -452,7 +459,7 @@ def update_where(attempt: Attempt, values: Assignments, condition: Condition | N
         files = snapshot.files
     else:
         pruning = attempt.pruning(condition)
-        attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
+        attempt.tx.reads(RowsRead(condition, pruning, attempt))
         files = pruning.files_of(snapshot)
     if not files:
         return Written()

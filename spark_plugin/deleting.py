@@ -7,7 +7,7 @@ question about the files of other writers: does one of them hold such a row?
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -27,7 +27,7 @@ from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.conditions import SHOWN_CHARACTERS, Condition
 from lakelock.spark_plugin.lookup_stages import CHUNK_ROWS, chunks
 from lakelock.spark_plugin.reading import FILE_GONE
-from lakelock.spark_plugin.spark_session import FILE, ROW
+from lakelock.spark_plugin.spark_session import FILE, ROW, local_frame, spark_schema
 from lakelock.spark_plugin.stage_rows import Rows, is_few_bytes
 from lakelock.spark_plugin.write_attempt import Attempt, Redoing, Written
 from lakelock.spark_plugin.write_stages import (
@@ -41,6 +41,7 @@ from lakelock.spark_plugin.write_stages import (
 )
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.layout import FileGroupId
+from lakelock.table.merged_slices import Change
 from lakelock.table.pruning import Pruning, StatisticsOf
 from lakelock.table.snapshot import DataFile
 from lakelock.texts import counted
@@ -115,8 +116,8 @@ class RowsRead:
 
     kind = ReadKind.ROWS
 
-    def __init__(self, condition: Condition, pruning: Pruning, read_files: Callable[[Sequence[DataFile]], DataFrame]) -> None:
-        self._condition, self._pruning, self._read_files = condition, pruning, read_files
+    def __init__(self, condition: Condition, pruning: Pruning, attempt: Attempt) -> None:
+        self._condition, self._pruning, self._attempt = condition, pruning, attempt
 
     @property
     def description(self) -> str:
@@ -130,18 +131,37 @@ class RowsRead:
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
         files = self._pruning.kept(files)
-        if not files:
-            return None
+        return self._first(lambda: [self._attempt.read(files)]) if files else None
+
+    def changed_by(self, changes: Sequence[Change]) -> str | None:
+        return self._first(partial(self._changed, changes))
+
+    def _changed(self, changes: Sequence[Change]) -> Iterator[DataFrame]:
+        """The rows that were changed, some of them at a time."""
+        attempt, found = self._attempt, list[pa.Table]()
+        schema = spark_schema(attempt.schema.arrow)
+        for change in changes:
+            for rows in change.rows(attempt.storage, attempt.schema):
+                found.append(rows)
+                if sum(rows.num_rows for rows in found) > CHUNK_ROWS:
+                    yield local_frame(attempt.spark, pa.concat_tables(found), schema)
+                    found = []
+        if any(rows.num_rows for rows in found):
+            yield local_frame(attempt.spark, pa.concat_tables(found), schema)
+
+    def _first(self, frames: Callable[[], Iterable[DataFrame]]) -> str | None:
         try:
-            frame = self._read_files(files)
-            found = frame.where(self._condition.on(frame)).limit(1).select(F.to_json(F.struct("*"))).head()
+            for frame in frames():
+                found = frame.where(self._condition.on(frame)).limit(1).select(F.to_json(F.struct("*"))).head()
+                if found is not None:
+                    return str(found[0])[:SHOWN_CHARACTERS]
         except StorageError as error:
             return error.message
         except (PySparkException, Py4JJavaError) as error:
             if not FILE_GONE.search(str(error)):
                 raise
-            return f"{files[0].key}, or another file that it has to look into, is gone"
-        return None if found is None else str(found[0])[:SHOWN_CHARACTERS]
+            return "a file that it has to look into is gone"
+        return None
 
 
 def delete_where(attempt: Attempt, condition: Condition) -> Written:
@@ -149,7 +169,7 @@ def delete_where(attempt: Attempt, condition: Condition) -> Written:
     if not condition.repeatable:
         attempt = attempt.forgetful()
     pruning = attempt.pruning(condition)
-    attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
+    attempt.tx.reads(RowsRead(condition, pruning, attempt))
     redoing, matched = Redoing.of(attempt, attempt.schema), attempt.memory.matched
     files = tuple(pruning.files_of(attempt.tx.current()))
     # An attempt before has looked into these, and has either found nothing or written what is left.
@@ -158,7 +178,7 @@ def delete_where(attempt: Attempt, condition: Condition) -> Written:
     selection = select_rows(attempt, asked, condition)
     matched.update((file.content, number in selection.counts) for number, file in enumerate(asked))
     found = known | {number for number, file in enumerate(files) if number not in known and matched[file.content]}
-    kept = redoing.claimed_and_kept(files, found, {})
+    kept = redoing.claimed_and_kept(files, found, {}, counts=selection.counts)
     removed = remove_rows(attempt, selection)
     lost = [files[number] for number in sorted(known - kept.files.keys())]
     if lost:

@@ -196,7 +196,7 @@ def _left(value: Column, spark: DataType, inside: Sequence[KeptColumn]) -> Colum
 def overwrite_where(attempt: Attempt, df: DataFrame, condition: Condition) -> Written:
     """Delete the rows that satisfy the condition and insert `df`, whose rows must all satisfy it too."""
     pruning = attempt.pruning(condition)
-    attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
+    attempt.tx.reads(RowsRead(condition, pruning, attempt))
     selection = select_rows(attempt, pruning.files_of(attempt.tx.current()), condition)
     attempt.tx.claim(selection.groups)
     frame, schema = prepared(attempt, df)

@@ -12,6 +12,7 @@ from functools import partial
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from lakelock.errors import LakelockError, StorageError
@@ -54,7 +55,7 @@ from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile
 from lakelock.table.io import TableIO
 from lakelock.table.key_search import LocatedKeys, held
-from lakelock.table.merged_slices import open_slice
+from lakelock.table.merged_slices import Change, open_slice
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.snapshot import DataFile
 from lakelock.texts import counted
@@ -111,6 +112,32 @@ class KeysRead:
         except StorageError as error:
             return error.message
 
+    def changed_by(self, changes: Sequence[Change]) -> str | None:
+        mine = [change for change in changes if self.concerns(change.made.partition)]
+        try:
+            changed = [(change.made.partition, change.keys(self._io.storage)) for change in mine]
+        except StorageError as error:
+            return error.message
+        if self._keys is not None:
+            return _first_among(self._keys, changed, anywhere=self._partitions is None)
+        stage = partial(
+            _among_stage, self._looked_up.context, self._looked_up.parcels, changed, anywhere=self._partitions is None
+        )
+        return next((str(report) for report in self._looked_up.rows.through(stage, REPORT_SCHEMA).reports()), None)
+
+
+KeysOfPartitions = Sequence[tuple[str, pa.Array]]
+
+
+def _first_among(keys: KeysByPartition, changed: KeysOfPartitions, *, anywhere: bool) -> str | None:
+    """The first of `keys` that was changed in its partition, or `anywhere`, as text for people."""
+    for partition, names in changed:
+        for asked in keys.values() if anywhere else [keys[partition]] if partition in keys else []:
+            found = asked.filter(pc.is_in(asked, value_set=names))
+            if len(found):
+                return f"{partition}: {found[0].as_py()}" if partition else str(found[0].as_py())
+    return None
+
 
 def in_every_partition(keys: KeysByPartition, files: Iterable[DataFile]) -> KeysByPartition:
     """All of the keys, for each partition of the files."""
@@ -142,6 +169,16 @@ def _held_in(keys: pa.Array, file: DataFile, storage: Storage) -> str | None:
 def _keys_stage(context: WriteContext, parcels: Parcels, batches: Iterator[pa.RecordBatch]) -> Iterator[object]:
     for rows in parcels.unpacked_keys(batches, CHUNK_ROWS):
         yield from keys_by_partition(context, rows).items()
+
+
+def _among_stage(
+    context: WriteContext, parcels: Parcels, changed: KeysOfPartitions, batches: Iterator[pa.RecordBatch], *, anywhere: bool
+) -> Iterator[object]:
+    for rows in parcels.unpacked_keys(batches, CHUNK_ROWS):
+        found = _first_among(keys_by_partition(context, rows), changed, anywhere=anywhere)
+        if found is not None:
+            yield found
+            return
 
 
 def _search_stage(

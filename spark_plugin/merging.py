@@ -467,7 +467,7 @@ def _read(attempt: Attempt, plan: MergePlan) -> tuple[DataFile, ...]:
 
 def _selected(attempt: Attempt, condition: Condition) -> Iterable[DataFile]:
     pruning = attempt.pruning(condition)
-    attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
+    attempt.tx.reads(RowsRead(condition, pruning, attempt))
     return pruning.files_of(attempt.tx.current())
 
 

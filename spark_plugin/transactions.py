@@ -166,7 +166,7 @@ class LakeTransaction:
             return attempt.read(snapshot.files, meta=include_meta, pruned=True)
         condition = attempt.condition(where)
         pruning = attempt.pruning(condition)
-        attempt.tx.reads(RowsRead(condition, pruning, attempt.read))
+        attempt.tx.reads(RowsRead(condition, pruning, attempt))
         frame = attempt.read(pruning.files_of(snapshot), meta=include_meta, pruned=True)
         return frame.where(condition.on(frame))
 

@@ -180,6 +180,11 @@ class Attempt:
         """The table's schema as this write finds it, with what earlier writes of the transaction added."""
         return self.earlier.schema or self.tx.schema
 
+    @property
+    def appends(self) -> bool:
+        """Whether small changes are appended as log files."""
+        return self.properties.is_merge_on_read and self.settings.append_below > 0
+
     def context(self, schema: TableSchema | None = None) -> WriteContext:
         """What tasks need; with this write's own settings. Tasks in this process take the storage that is open here."""
         context = self.tx.write_context(schema or self.schema)
@@ -404,6 +409,7 @@ def quoted(name: str) -> str:
 Write = Callable[[Attempt], Written]
 
 NOTHING: Mapping[int, object] = MappingProxyType({})
+NO_COUNTS: Mapping[int, int] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -450,19 +456,21 @@ class Redoing:
         new: Mapping[Target, object],
         new_buckets: Iterable[FileGroupId] = (),
         joined: Mapping[int, object] = NOTHING,
+        *,
+        counts: Mapping[int, int] = NO_COUNTS,
     ) -> KeptFiles:
         """Claim the base files of these numbers and the new buckets, then copy what the attempt before made of the same rows.
 
         `new` has something that tells the keys of each target's new rows, to compare. A base file never changes, and the rows
         of the call that go into it follow from its keys; only new rows may have come with it. Where also others do not follow
-        from the keys, `joined` tells them, by the number of the file.
+        from the keys, `joined` tells them, by the number of the file. `counts`: how many rows of a file change, if known.
         """
         numbers, there = sorted(numbers), {file.content for file in files}
         same = {target: made for target, keys in new.items() if (made := self._made_of(target, keys, there)) is not None}
         self.attempt.tx.writes_to(partition for partition, _ in new)
         likely = (number for number in numbers if self.before.joined.get(files[number].content) == joined.get(number))
         known = {number: stat for number in likely if (stat := self._made_from(files[number], same)) is not None}
-        self._claim(files, numbers, known, new_buckets)
+        self._claim({files[number]: counts.get(number) for number in numbers}, {files[number] for number in known}, new_buckets)
         copies = self._copies([*known.values(), *chain.from_iterable(same.values())])
         kept = {number: copies[stat.path] for number, stat in known.items() if stat.path in copies}
         there = {files[number].content for number in kept}
@@ -484,14 +492,11 @@ class Redoing:
         adopts = self.before.adopted.get(base.partition) == base.content
         return None if adopts and (base.partition, None) not in same else self.before.made_from(base)
 
-    def _claim(
-        self, files: Sequence[DataFile], numbers: Sequence[int], known: Mapping[int, object], new: Iterable[FileGroupId]
-    ) -> None:
+    def _claim(self, files: Mapping[DataFile, int | None], known: Set[DataFile], new: Iterable[FileGroupId]) -> None:
         """Without early conflict detection a redo claims only what collided, so redos queue for it before they copy."""
         tx = self.attempt.tx
         again = tx.redo.earlier is not None
-        collided = (files[number].group for number in numbers if again and number not in known)
-        tx.claim((files[number].group for number in numbers), new, always=collided)
+        tx.claim_changed(files, new, always=(file.group for file in files if again and file not in known))
 
     def _copies(self, files: Sequence[WriteStat]) -> dict[str | None, WriteStat]:
         """The copies of these files that could be made, by the path of the original."""

@@ -122,13 +122,14 @@ def plan_routes(
     task_rows: int = TASK_ROWS,
     row_bytes: int = 1,
     in_buckets: bool = False,
+    adopts: bool = True,
 ) -> Routes:
     """Balance the work over about `tasks` tasks, or more, so that each has at most about `task_rows` incoming rows and
     `TASK_BYTES` of them.
 
     `counts` has the number of incoming rows by (partition path, route), each of about `row_bytes` in memory.
-    New keys of a partition join the smallest of its files that is rewritten anyway, if it has room for them. With `in_buckets`
-    they have places of their own, and each slot may go to another task.
+    New keys of a partition join the smallest of its files that is rewritten anyway, if one `adopts` them and has room. With
+    `in_buckets` they have places of their own, and each slot may go to another task.
     """
     held_rows = max(1, TASK_BYTES // max(1, row_bytes))
     found = {route for _, route in counts if route < len(files)}
@@ -136,7 +137,7 @@ def plan_routes(
     for (partition, route), rows in counts.items():
         if route >= len(files):
             new[partition] = new.get(partition, 0) + rows
-    adopted = {} if in_buckets else _adopted(new, found, files, target_rows, target_bytes)
+    adopted = {} if in_buckets or not adopts else _adopted(new, found, files, target_rows, target_bytes)
     groups: dict[int, int] = {}
     for partition, rows in new.items():
         if partition not in adopted:

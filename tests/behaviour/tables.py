@@ -37,6 +37,7 @@ from lakelock.markers.data_files import MarkerKind
 from lakelock.occ.footprint import ReadKind
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, RetrySettings, Settings
 from lakelock.table.index import TableIndex
+from lakelock.table.merged_slices import Change
 from lakelock.table.properties import COPY_ON_WRITE
 from lakelock.table.pruning import StatisticsOf
 
@@ -180,6 +181,9 @@ class ScriptedRead:
     def matches(self, files: Sequence[DataFile]) -> str | None:
         self.looked_at += [f.file_id for f in files]
         return next((f"{f.partition}: a row of {f.file_id}" for f in files if f.file_id in self.sees), None)
+
+    def changed_by(self, changes: Sequence[Change]) -> str | None:
+        return self.matches([change.made for change in changes])
 
 
 def memory_table() -> MemoryStorage:

@@ -7,6 +7,7 @@ rows only through their kernels, so a history on these rows is the same as on Pa
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
@@ -14,12 +15,14 @@ from typing import IO, Any
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.table.base_files import Written
 from lakelock.table.key_search import buckets_of_keys
+from lakelock.table.log_files import LogFile
 from lakelock.table.log_writing import Found, LogChanges, LogStamp
+from lakelock.table.merged_slices import Change
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.rewriting import Counts
 from tests.api import BucketIndex, DataFile, Stamp, Storage, TableProperties, TableSchema
-from tests.simulator.rows import Row, changes_of, log_line, merged, partition_of, rows_of
+from tests.simulator.rows import Changes, Row, changes_of, log_line, merged, partition_of, rows_of
 
 
 class Lines(tuple[Row, ...]):
@@ -159,6 +162,13 @@ class LightKernels:
         stored = {row.key for row in _stored(storage, file)}
         return next((key for key in keyed.keys if key in stored), None)
 
+    def first_changed(self, keyed: Lines, change: Change, storage: Storage) -> str | None:
+        changed = {row.key for row in _changed(change, storage)}.union(*(log[1] for log in _logs(storage, change.made)))
+        return next((key for key in keyed.keys if key in changed), None)
+
+    def changed_example(self, change: Change, schema: TableSchema, condition: Chosen | None, storage: Storage) -> str | None:
+        return next((str(row) for row in _changed(change, storage) if condition is None or condition.chooses(row)), None)
+
     def among(self, keyed: Lines) -> Callable[[Row], bool]:
         keys = frozenset(keyed.keys)
         return lambda row: row.key in keys
@@ -227,13 +237,31 @@ class LightKernels:
     def log(self, changes: Light, schema: TableSchema, table: str, stamp: LogStamp, settings: WriteSettings) -> bytes:
         return log_line(changes.upserts, changes.deleted)
 
+    def logged(self, log: LogFile, schema: TableSchema, storage: Storage) -> Light:
+        rows, deleted = changes_of(log.key, _read(storage, log.key))
+        return Light(Lines(rows), deleted)
+
     def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
         output.write(source.read())
 
 
 def _stored(storage: Storage, file: DataFile) -> tuple[Row, ...]:
     base = rows_of(file.key, _read(storage, file.key)) if file.token else ()
-    return merged(base, [changes_of(log.key, _read(storage, log.key)) for log in file.logs]) if file.logs else base
+    return merged(base, _logs(storage, file)) if file.logs else base
+
+
+def _logs(storage: Storage, file: DataFile) -> list[Changes]:
+    return [changes_of(log.key, _read(storage, log.key)) for log in file.logs]
+
+
+def _changed(change: Change, storage: Storage) -> list[Row]:
+    """The rows that a commit changed, before and after. A row that was written again is another one."""
+    before = () if change.before is None else _stored(storage, change.before)
+    after = _stored(storage, change.after)
+    if not change.made.token:
+        named = {key for rows, deleted in _logs(storage, change.made) for key in (*(row.key for row in rows), *deleted)}
+        return [row for row in (*before, *after) if row.key in named]
+    return [*(Counter(before) - Counter(after)), *(Counter(after) - Counter(before))]
 
 
 def _read(storage: Storage, key: str) -> bytes:

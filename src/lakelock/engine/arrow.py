@@ -33,7 +33,7 @@ from lakelock.occ.reading import QueryType, ReadView, ensure_in_order, ensure_no
 from lakelock.occ.request import Targets, WriteRequest, files_within, resources_of, target_of_expression, within
 from lakelock.occ.restore import Repaired, repair, restore
 from lakelock.occ.retry import run, with_retries
-from lakelock.occ.transaction import Transaction
+from lakelock.occ.transaction import ALL_ROWS, Transaction
 from lakelock.occ.undone import why_missing
 from lakelock.progress import shown
 from lakelock.settings import MissingColumns, OptimizeSettings
@@ -42,6 +42,7 @@ from lakelock.table.change_feed import FeedMode, Unit, in_need_of_pairs
 from lakelock.table.index import file_id_without_bucket
 from lakelock.table.instants import as_of_time
 from lakelock.table.layout import FileGroupId
+from lakelock.table.merged_slices import Change
 from lakelock.table.partitions import PartitionValues, with_generated
 from lakelock.table.properties import TableProperties
 from lakelock.table.pruning import StatisticsOf
@@ -103,6 +104,19 @@ def require_certain(condition: Condition | None) -> None:
         )
 
 
+def first_found(asked: Iterable[tuple[DataFile, Callable[[Storage], str | None]]], storage: Storage) -> str | None:
+    """The first answer about one of these files that is not None, as text for people. A file that is gone counts as one."""
+    for file, look in asked:
+        where = file.partition or "the table"
+        try:
+            found = look(storage)
+        except StorageError:
+            return f"{where}: a file of the file group {file.file_id} is gone and cannot be looked into"
+        if found is not None:
+            return f"{where}: {found}"
+    return None
+
+
 class KeysRead:
     """Record keys that were looked up, by partition: found or not, no other may have written them meanwhile."""
 
@@ -118,14 +132,12 @@ class KeysRead:
         return files
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
-        for file in files:
-            try:
-                found = self._kernels.first_held(self._keyed[file.partition], file, self._storage)
-            except StorageError:
-                return f"{file.key} is gone and cannot be looked into"
-            if found is not None:
-                return f"{file.partition or 'the table'}: {found}"
-        return None
+        asked = ((file, partial(self._kernels.first_held, self._keyed[file.partition], file)) for file in files)
+        return first_found(asked, self._storage)
+
+    def changed_by(self, changes: Sequence[Change]) -> str | None:
+        asked = ((c.made, partial(self._kernels.first_changed, self._keyed[c.made.partition], c)) for c in changes)
+        return first_found(asked, self._storage)
 
 
 class RowsRead:
@@ -174,14 +186,12 @@ class RowsRead:
         return self._kernels.possible(self._condition, files, self._schema, self._values, statistics)
 
     def matches(self, files: Sequence[DataFile]) -> str | None:
-        for file in files:
-            try:
-                found = self._kernels.example(file, self._schema, self._condition, self._storage)
-            except StorageError:
-                return f"{file.key} is gone and cannot be looked into"
-            if found is not None:
-                return f"{file.partition or 'the table'}: {found}"
-        return None
+        asked = ((file, partial(self._kernels.example, file, self._schema, self._condition)) for file in files)
+        return first_found(asked, self._storage)
+
+    def changed_by(self, changes: Sequence[Change]) -> str | None:
+        asked = ((c.made, partial(self._kernels.changed_example, c, self._schema, self._condition)) for c in changes)
+        return first_found(asked, self._storage)
 
 
 def read_feed(coordinator: Coordinator, since: str, until: str | None, mode: FeedMode) -> pa.Table:
@@ -269,7 +279,7 @@ class ArrowEngine:
         tx.lock_wait_s = HURRY_S if hurries else None
         batch = self._batch(tx, rows, memory)
         place = batch.placed(batch.by_partition())
-        batch.claim(place.files, place.claims, place.new)
+        batch.claim(dict.fromkeys(place.files, ALL_ROWS), place.claims, place.new)
         added = [stat for file, mine in place.known for stat in batch.rewritten(file, added=mine)]
         if small and not added:
             return tx.commit((), schema=batch.schema, last=partial(batch.new_files, place))
@@ -334,10 +344,11 @@ class ArrowEngine:
             partition: self._kernels.dedupe(found, batch.ordering, take_any=settings.duplicates == "any")
             for partition, found in batch.by_partition().items()
         }
-        if batch.index is None:
+        by_rows = batch.index is None or tx.baseline.properties.is_merge_on_read
+        if by_rows:
             tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the upsert"))
         place = batch.tagged(keyed) if batch.index is None else batch.placed(keyed)
-        if batch.index is not None:
+        if not by_rows:
             tx.reads(BucketsRead("keys of the upsert", [*(file.group for file in place.files), *place.claims]))
         batch.claim(place.files, place.claims, place.new)
         stats = [stat for file, changes in place.known for stat in batch.rewritten(file, upserts=changes)]
@@ -388,7 +399,7 @@ class ArrowEngine:
         tx.reads(read)
         batch = self._batch_of(tx, tx.current_schema, None, memory)
         groups = [file for file in read.files_of(tx.current()) if batch.memory.matches(file, read)]
-        batch.claim(groups)
+        batch.claim(dict.fromkeys(groups))
         delete_mask = self._kernels.satisfying(condition)
         return (end or tx.commit)([stat for file in groups for stat in batch.rewritten(file, delete_mask=delete_mask)])
 
@@ -403,7 +414,7 @@ class ArrowEngine:
         keyed = batch.by_partition()
         tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))
         known = batch.tagged(keyed).known
-        batch.claim(file for file, _ in known)
+        batch.claim({file: len(found) for file, found in known})
         among = self._kernels.among
         return (end or tx.commit)([stat for file, found in known for stat in batch.rewritten(file, delete_mask=among(found))])
 
@@ -447,7 +458,7 @@ class ArrowEngine:
         tx.reads(read)
         batch = self._batch_of(tx, schema, None, memory)
         groups = [file for file in read.files_of(tx.current()) if batch.memory.matches(file, read)]
-        batch.claim(groups)
+        batch.claim(dict.fromkeys(groups, None if where is not None else ALL_ROWS))
         chosen = None if where is None else self._kernels.satisfying(where)
         new = partial(new_values, schema=schema, values=values, chosen=chosen, storage=batch.storage)
         return (end or tx.commit)([stat for file in groups for stat in batch.rewritten(file, upserts=new(file))])

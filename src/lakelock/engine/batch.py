@@ -10,7 +10,7 @@ The tasks of an optimize or restore run here, too, in plain loops.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 
@@ -86,9 +86,9 @@ class Place:
         return [*plain, *((partition, bucket, rows) for (partition, bucket), rows in self.buckets.items())]
 
     @property
-    def files(self) -> list[DataFile]:
-        """The files that are there."""
-        return [file for file, _ in self.known]
+    def files(self) -> dict[DataFile, int | None]:
+        """The files that are there, with how many rows go there."""
+        return {file: len(rows) for file, rows in self.known}
 
     @property
     def claims(self) -> list[FileGroupId]:
@@ -137,18 +137,20 @@ class Batch:
         return self.tx.baseline.properties.bucket_index
 
     def claim(
-        self, files: Iterable[DataFile], new_buckets: Iterable[FileGroupId] = (), new_in: Iterable[str] = ()
+        self, files: Mapping[DataFile, int | None], new_buckets: Iterable[FileGroupId] = (), new_in: Iterable[str] = ()
     ) -> None:  # fmt: skip
-        """Claim what will be written; without early conflict detection only what collided in the attempt before.
+        """Claim what will be rewritten; without early conflict detection only what collided in the attempt before.
 
-        `new_in`: the partitions that get new file groups, which cannot be claimed.
+        `files`: with how many of their rows change, if known. `new_in`: the partitions that get new file groups, which cannot
+        be claimed.
 
         So redos that want the same file group queue for it before they copy the other files, instead of copying in vain.
         """
-        files, again = tuple(files), self.tx.redo.earlier is not None
-        collided = (file.group for file in files if again and self._before.made_from(file) is None)
+        again = self.tx.redo.earlier is not None
+        collided = [file.group for file in files if again and self._before.made_from(file) is None]
         self.tx.writes_to(new_in)
-        self.tx.claim((file.group for file in files), new_buckets, always=collided)
+        self.tx.claim_changed(files, new_buckets, always=collided)
+        self.context = replace(self.context, to_rewrite=self.tx.to_rewrite)
 
     def tagged(self, keyed: Mapping[str, KeyedRows]) -> Place:
         """For each file group the rows whose keys it holds, and by partition the rows whose keys no group holds.

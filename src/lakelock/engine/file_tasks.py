@@ -28,7 +28,6 @@ from lakelock.table.commit_metadata import NO_PREVIOUS, RuntimeStats, WriteStat
 from lakelock.table.index import file_id_without_bucket, new_file_id
 from lakelock.table.log_files import LogFile
 from lakelock.table.log_writing import LogChanges, LogStamp, log_stat
-from lakelock.table.merged_slices import is_to_be_compacted
 from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import GeneratedKeys, Keyed
 from lakelock.table.restamp import CannotRestamp
@@ -122,7 +121,7 @@ def rewrite_group(
             f"{base.key} is not older than this transaction {context.instant}, and readers would keep showing it",
             hint="begin a new transaction",
         )
-    if own is None and content is None and added is None and _may_append(context, base):
+    if own is None and content is None and added is None and context.may_append(base):
         found = kernels.changed_in(
             base, storage, context.schema, context.stamp(file), context.settings.write, context.settings.write.append_below,
             upserts=upserts, delete_mask=delete_mask, ordering_field=ordering,
@@ -144,12 +143,6 @@ def rewrite_group(
         return None  # the commit removes the marker, as it does those of other files that it does not count
     stat = _rewritten(made_from, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
     return replace(stat, recorded=_recorded(context, written))
-
-
-def _may_append(context: WriteContext, base: DataFile) -> bool:
-    """Whether a write may append a log file to a file group: readers have few of them to merge then."""
-    appends = context.properties.is_merge_on_read and context.settings.write.append_below and base.token
-    return bool(appends) and not is_to_be_compacted(base)
 
 
 def _appended(
@@ -381,7 +374,7 @@ def copy_file(
     storage, runtime = storage or context.location.open(holds_table=True), runtime or SystemRuntime()
     source = DataFile.parse(earlier.path or "", earlier.file_size_bytes or 0)
     if source is None:
-        return None
+        return _copied_log(context, earlier, task, storage, runtime, kernels)
     file = DataFile(source.partition, source.file_id, str(task), context.instant)
     old = Stamp(context.properties.name, source.instant, source.partition, source.name)
     try:
@@ -394,6 +387,28 @@ def copy_file(
     except (CannotRestamp, StorageError):
         return None
     return replace(earlier, path=file.key, total_write_bytes=size_bytes, file_size_bytes=size_bytes)
+
+
+def _copied_log(
+    context: WriteContext, earlier: WriteStat, task: TaskToken, storage: Storage, runtime: Runtime, kernels: Kernels
+) -> WriteStat | None:
+    """The same for a log file, all of whose rows name its instant: it is read, and written anew."""
+    source = LogFile.parse(earlier.path or "", earlier.file_size_bytes or 0)
+    if source is None:
+        return None
+    stamp = LogStamp(context.instant, source.group, str(task))
+    try:
+        changes = kernels.logged(source, context.schema, storage)
+        with announced_file(context, stamp.file, storage, runtime) as output:
+            output.write(kernels.log(changes, context.schema, context.properties.name, stamp, context.settings.write))
+            size_bytes = output.tell()
+    except StorageError:
+        return None
+    log = stamp.file
+    return replace(
+        earlier, path=log.key, prev_commit=log.instant, log_files=(log.name,),
+        total_write_bytes=size_bytes, file_size_bytes=size_bytes,
+    )  # fmt: skip
 
 
 Target = tuple[str, "int | None"]

@@ -12,7 +12,9 @@ from dataclasses import dataclass
 from operator import attrgetter
 from typing import IO, Any, NamedTuple, cast
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from lakelock.storage import Storage
@@ -22,8 +24,10 @@ from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import Block, BlockHeader, BlockKind, LogFile, blocks_of
 from lakelock.table.log_rows import add_block
+from lakelock.table.log_writing import LogChanges
+from lakelock.table.record_keys import Keyed
 from lakelock.table.row_versions import ByCommitTime, ByEventTime, RowVersions
-from lakelock.table.schema import RECORD_KEY, TableSchema
+from lakelock.table.schema import COMMIT_TIME, RECORD_KEY, TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
 
 _BATCH_ROWS = 262_144
@@ -113,6 +117,50 @@ def open_slice(file: DataFile, storage: Storage, schema: TableSchema | None = No
     return cast("IO[bytes]", output)
 
 
+class Change(NamedTuple):
+    """What a commit changed in a file group: the slice `before`, if there was one, what the commit `made`, a base file or log
+    files as a slice of their own, and the slice `after`.
+    """
+
+    before: DataFile | None
+    made: DataFile
+    after: DataFile
+
+    def keys(self, storage: Storage) -> pa.Array:
+        """The keys of the rows that it inserted, updated or deleted. Of a base file their commit time tells."""
+        if not self.made.token:
+            versions = ByCommitTime(pa.schema([(RECORD_KEY, pa.string())]))
+            for block in _blocks(LoggedSlice.of(self.made), storage):
+                add_block(block, versions)
+            return versions.keys
+        kept, changed = [], []
+        with BaseFile(open_slice(self.made, storage), self.made.key) as base:
+            for stamps in base.stamps():
+                is_new = pc.equal(stamps.column(COMMIT_TIME), self.made.instant)
+                changed += stamps.column(RECORD_KEY).filter(is_new).chunks
+                kept += stamps.column(RECORD_KEY).filter(pc.invert(is_new)).chunks
+        if self.before is not None:
+            there = pa.chunked_array(kept, pa.string()).combine_chunks()
+            with BaseFile(open_slice(self.before, storage), self.before.key) as base:
+                for keys in base.key_batches():
+                    changed += keys.filter(pc.invert(pc.is_in(keys, value_set=there))).chunks
+        return pa.chunked_array(changed, pa.string()).unique()
+
+    def rows(self, storage: Storage, schema: TableSchema) -> Iterator[pa.Table]:
+        """The rows that it changed, as they were before and as they are after, in batches."""
+        keys = self.keys(storage)
+        for slice_ in (self.before, self.after):
+            if slice_ is None or not len(keys):
+                continue
+            if slice_.logs:
+                for rows in MergedRows(_keyed(schema), None).read(LoggedSlice.of(slice_), storage):
+                    yield rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys)).select(schema.names)
+                continue
+            with BaseFile(open_slice(slice_, storage), slice_.key) as base:
+                stored = pa.chunked_array([chunk for part in base.key_batches() for chunk in part.chunks], pa.string())
+                yield from base.rows_at(np.flatnonzero(pc.is_in(stored, value_set=keys).to_numpy()), schema)
+
+
 def _blocks(slice_: LoggedSlice, storage: Storage) -> Iterator[Block]:
     """The blocks of rows and deletes that count, in order. The bytes of all log files are in memory meanwhile."""
     found = [block for log in slice_.logs for block in _blocks_in(log, storage)]
@@ -131,6 +179,21 @@ def _size(file: IO[bytes]) -> int:
     end = file.seek(0, io.SEEK_END)
     file.seek(0)
     return end
+
+
+def changes_in(log: LogFile, schema: TableSchema, storage: Storage) -> LogChanges:
+    """What a log file says that lakelock wrote."""
+    slice_, versions = DataFile(*log.group, "", log.instant, 0, (log,)), ByCommitTime(_keyed(schema))
+    for block in _blocks(LoggedSlice.of(slice_), storage):
+        add_block(block, versions)
+    rows = versions.rest()
+    keys = rows.column(RECORD_KEY)
+    gone = versions.keys.filter(pc.invert(pc.is_in(versions.keys, value_set=keys.combine_chunks())))
+    return LogChanges(Keyed(rows.select(schema.names), keys) if rows.num_rows else None, gone.to_pylist())
+
+
+def _keyed(schema: TableSchema) -> pa.Schema:
+    return pa.schema([*schema.arrow, (RECORD_KEY, pa.string())])
 
 
 class LoggedCommit(NamedTuple):

@@ -24,8 +24,9 @@ from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp, Written, 
 from lakelock.table.index import BucketIndex
 from lakelock.table.io import TableIO
 from lakelock.table.key_search import Holding, by_bucket, tag
+from lakelock.table.log_files import LogFile
 from lakelock.table.log_writing import Collector, DoesNotFit, Found, LogChanges, LogStamp, log_bytes
-from lakelock.table.merged_slices import open_slice
+from lakelock.table.merged_slices import Change, changes_in, open_slice
 from lakelock.table.partitions import PartitionValues, partition_paths
 from lakelock.table.properties import TableProperties
 from lakelock.table.pruning import StatisticsOf, files_of_expression
@@ -361,6 +362,16 @@ class Kernels(Protocol):
         """The first of these keys that a file holds; None if it holds none."""
         ...
 
+    def first_changed(self, keyed: KeyedRows, change: Change, storage: Storage) -> str | None:
+        """The first of these keys of which a commit has changed a row; None if it has changed others only."""
+        ...
+
+    def changed_example(
+        self, change: Change, schema: TableSchema, condition: Condition | None, storage: Storage
+    ) -> str | None:  # fmt: skip
+        """The first row that a commit has changed and that satisfies the condition, before or after, as text; None: none."""
+        ...
+
     def among(self, keyed: KeyedRows) -> DeleteMask:
         """The rows with these keys, for a rewrite to leave out."""
         ...
@@ -410,6 +421,10 @@ class Kernels(Protocol):
 
     def log(self, changes: Any, schema: TableSchema, table: str, stamp: LogStamp, settings: WriteSettings) -> bytes:
         """A log file with what `changed_in` has found."""
+        ...
+
+    def logged(self, log: LogFile, schema: TableSchema, storage: Storage) -> Any:
+        """What a log file of this writer says, for `log`."""
         ...
 
     def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
@@ -491,6 +506,19 @@ class ArrowKernels:
             return str(keyed.keys[int(holding.positions[0])].as_py())
         return None
 
+    def first_changed(self, keyed: Keyed, change: Change, storage: Storage) -> str | None:
+        found = keyed.keys.filter(pc.is_in(keyed.keys, value_set=change.keys(storage)))
+        return str(found[0].as_py()) if len(found) else None
+
+    def changed_example(
+        self, change: Change, schema: TableSchema, condition: pc.Expression | None, storage: Storage
+    ) -> str | None:  # fmt: skip
+        for rows in change.rows(storage, schema):
+            found = rows if condition is None else selected(rows, condition)
+            if found.num_rows:
+                return str(found.slice(0, 1).to_pylist()[0])
+        return None
+
     def among(self, keyed: Keyed) -> DeleteMask:
         return keys_among(keyed.keys)
 
@@ -564,6 +592,9 @@ class ArrowKernels:
 
     def log(self, changes: LogChanges, schema: TableSchema, table: str, stamp: LogStamp, settings: WriteSettings) -> bytes:
         return log_bytes(changes, schema, table, stamp, settings.compression)
+
+    def logged(self, log: LogFile, schema: TableSchema, storage: Storage) -> LogChanges:
+        return changes_in(log, schema, storage)
 
     def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
         restamp(source, output, old, new)

@@ -104,12 +104,12 @@ class ByCommitTime:
 
     def merged(self, stored: pa.Table) -> pa.Table:
         """Without the rows that were written again, which `rest` has, unless values of theirs are in the base file."""
-        if not len(self._names):
+        if not len(self.keys):
             return stored
-        numbers = pc.index_in(stored.column(RECORD_KEY), value_set=self._names).fill_null(-1).to_numpy()
+        numbers = pc.index_in(stored.column(RECORD_KEY), value_set=self.keys).fill_null(-1).to_numpy()
         named = np.flatnonzero(numbers >= 0)
         # A base file may hold a key twice: the change is to its first row, as in Java.
-        first = np.empty(len(self._names), np.int64)
+        first = np.empty(len(self.keys), np.int64)
         first[numbers[named[::-1]]] = named[::-1]
         changed = named[(first[numbers[named]] == named) & ~self._met[numbers[named]]]
         if not len(changed):
@@ -177,12 +177,13 @@ class ByCommitTime:
         return chunks[-1].dictionary if chunks else pa.array([], pa.string()), np.split(numbers, ends)[:-1]
 
     @property
-    def _names(self) -> pa.Array:
+    def keys(self) -> pa.Array:
+        """The keys of which log files say anything, each once."""
         return self._coded[0]
 
     @cached_property
     def _met(self) -> Flags:
-        return np.zeros(len(self._names), np.bool_)
+        return np.zeros(len(self.keys), np.bool_)
 
     @cached_property
     def _are_gone(self) -> Flags:
@@ -193,7 +194,7 @@ class ByCommitTime:
     @cached_property
     def _are_partial(self) -> Flags:
         """Which keys have a row some of whose values are in the base file."""
-        found = np.zeros(len(self._names), np.bool_)
+        found = np.zeros(len(self.keys), np.bool_)
         for _, places in self._places:
             found |= places == _BASE
         return found & ~self._are_gone
@@ -210,7 +211,7 @@ class ByCommitTime:
 
     def _last(self, column: str | None) -> Places:
         """The last place of each key, as far as blocks with this column tell; with None all do."""
-        found = np.full(len(self._names), _BASE)
+        found = np.full(len(self.keys), _BASE)
         for step, numbers in zip(self._steps, self._coded[1], strict=True):
             if column is None or step.written is None or column in step.written:
                 found[numbers] = step.places  # of several values for one place, NumPy assigns the last

@@ -135,14 +135,14 @@ def test_an_instant_is_later_than_every_completion_that_it_has_seen(engine: Arro
     assert content(engine.read()) == {"a": 2}
 
 
-def test_a_log_file_that_appears_meanwhile_is_a_conflict_over_its_file_group(engine: ArrowEngine, storage: Storage) -> None:
+def test_a_log_file_that_appears_meanwhile_is_a_conflict_over_its_rows(engine: ArrowEngine, storage: Storage) -> None:
     engine.insert(rows(("a", 0), ("b", 0)))
     group = group_of(engine)
     tx = engine.coordinator.begin("UPSERT")
     Peer(storage).append(group, rows(("b", 1)))
     with pytest.raises(ConflictError) as caught:
-        engine.upsert_in(tx, rows(("a", 2)))
-    assert str(group) in str(caught.value)
+        engine.upsert_in(tx, rows(("a", 2), ("b", 2)))
+    assert "keys of the upsert" in str(caught.value)
     assert content(engine.read()) == {"a": 0, "b": 1}
     engine.upsert(rows(("a", 2)))
     assert content(engine.read()) == {"a": 2, "b": 1}

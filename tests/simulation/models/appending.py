@@ -31,7 +31,8 @@ class Rules:
     """Which rules are kept."""
 
     begin_after: bool = True
-    """An instant is later than every requested and every completion time that the baseline shows; else it is given up."""
+    """An instant is later than every requested and every completion time that the baseline shows; else it is given up, or the
+    baseline is what completed before."""
     order: bool = True
     """An append of a key that another append has changed since the baseline has the later instant."""
     read: bool = True
@@ -149,23 +150,23 @@ def steps(world: World, rules: Rules) -> Iterator[World]:
                     after = mine._replace(at="look", instant=instant, begins=mine.begins + 1)
                     yield _with(world, mine, after, instant)
             case "look":
-                yield _baseline(world, mine, rules)
+                yield from _baselines(world, mine, rules)
             case "write":
                 yield _with(world, mine, mine._replace(at="decide", listed=max(world.times)))
             case "decide":
                 yield _decided(world, mine, rules)
 
 
-def _baseline(world: World, mine: Writer, rules: Rules) -> World:
-    told = max((max(each.instant, each.completion) for each in world.done), default=0)
-    if rules.begin_after and told >= mine.instant:
-        again = mine._replace(at="begin") if mine.begins < MOST_BEGINS else None
-        return _with(world, mine, again)
-    rows = shown_by(world.done)
-    generation = sum(each.kind == "cluster" for each in world.done)
+def _baselines(world: World, mine: Writer, rules: Rules) -> Iterator[World]:
+    """What a writer may take for its snapshot: it begins again, or leaves out what completed since its instant."""
+    saw = len(world.done)
+    if rules.begin_after and any(max(each.instant, each.completion) >= mine.instant for each in world.done):
+        yield _with(world, mine, mine._replace(at="begin") if mine.begins < MOST_BEGINS else None)
+        saw = sum(each.completion < mine.instant for each in world.done)  # the first ones: completions are in order
+    rows = shown_by(world.done[:saw])
+    generation = sum(each.kind == "cluster" for each in world.done[:saw])
     writes = tuple(sorted(mine.effect(dict(rows)).items()))
-    found = mine._replace(at="write", saw=len(world.done), rows=rows, writes=writes, generation=generation)
-    return _with(world, mine, found)
+    yield _with(world, mine, mine._replace(at="write", saw=saw, rows=rows, writes=writes, generation=generation))
 
 
 def _decided(world: World, mine: Writer, rules: Rules) -> World:

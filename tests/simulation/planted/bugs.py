@@ -317,7 +317,7 @@ _OTHERS = (
         "what a clustering replaced",
         "file groups that another engine's clustering replaced may be rewritten",
         "occ.rules:file_group",
-        "both = mine.touched & other.touched",
+        "both = frozenset(group for group in mine.touched & other.touched if not _lies_on(group, mine, other))",
         "both = frozenset() if other.changes_no_row else mine.touched & other.touched",
         among=FOREIGN,
         seed=83,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.planted.kinds import APPENDING, FOREIGN, PAGED, family
+from tests.simulation.planted.kinds import APPENDING, FOREIGN, PAGED, ROWWISE, family
 from tests.simulation.planted.planting import Edit, Planted
 
 BUGS_OF_COMMITS = (
@@ -69,6 +69,62 @@ BUGS_OF_COMMITS = (
         "appended = frozenset(); metadata = replace(metadata, write_stats={})",
         among=APPENDING,
         seed=131,
+    ),
+    Planted(
+        "a log file below a new base file",
+        "a writer of a base file lets a log file pass that it does not know and that readers do not lay over the base file",
+        "occ.rules:_lies_on",
+        'return group in mine.appended or (group in other.appended and (other.party.completion or "") >= mine.party.instant)',
+        "return group in mine.appended or group in other.appended",
+        among=ROWWISE,
+    ),
+    Planted(
+        "two new base files",
+        "two writers write the base file of one group anew, and one of them has appended nothing",
+        "occ.rules:_lies_on",
+        'return group in mine.appended or (group in other.appended and (other.party.completion or "") >= mine.party.instant)',
+        "return True",
+        among=ROWWISE,
+    ),
+    Planted(
+        "one row in two log files",
+        "what another has changed in a file group to which I append is not looked into",
+        "occ.rules:_changed",
+        "_changes(read, by_rows - mine.replaced, other, isolation)",
+        "_changes(read, by_rows - mine.touched, other, isolation)",
+        among=ROWWISE,
+    ),
+    Planted(
+        "rows as they were",
+        "a row that I have chosen, and another has changed so that I would not choose it now, does not count",
+        "occ.rules:_changes",
+        "found.append(Change(isolation.before(group), made, isolation.after(other, group) or made))",
+        "found.append(Change(None, made, isolation.after(other, group) or made))",
+        among=ROWWISE,
+    ),
+    Planted(
+        "rows as they are",
+        "a row that I have not chosen, and another has changed so that I would choose it now, does not count",
+        "occ.rules:_changes",
+        "found.append(Change(isolation.before(group), made, isolation.after(other, group) or made))",
+        "found.append(Change(isolation.before(group), made, isolation.before(group) or made))",
+        among=ROWWISE,
+    ),
+    Planted(
+        "log files on what was moved",
+        "a log file is appended to a file group that another has joined with others",
+        "occ.rules:_lies_on",
+        "if group in mine.replaced | other.replaced:",
+        "if False:",
+        among=ROWWISE,
+    ),
+    Planted(
+        "a snapshot with what came while it was taken",
+        "a transaction that has begun again sees commits that completed after its instant",
+        "occ.begin:begin",
+        "timeline = timeline.before(i for i in timeline.commits if (i.completion or i.requested) >= instant)",
+        "pass",
+        among=APPENDING,
     ),
     Planted(
         "one instant, two actions",

@@ -51,6 +51,11 @@ PAGED = Kind("with small pages", lambda scenario: scenario.page_keys < Scenario.
 FOREIGN = Kind("with a foreign writer", lambda scenario: scenario.foreign in ("lazy", "eager"))
 APPENDING = Kind("with log files", lambda scenario: scenario.merge_on_read)
 COMPACTED = Kind("with compactors", lambda scenario: any(a.name.startswith("compactor-") for a in scenario.actors))
+ROWWISE = Kind(
+    "with writers of rows",
+    lambda scenario: any(actor.name.startswith("rowwise") for actor in scenario.actors),
+    lambda seed: seed % swarm.ROWWISE_ONE_IN in swarm.ROWWISE,
+)
 CARELESS = Kind(
     "with a foreign writer without the lock",
     lambda scenario: scenario.foreign == "careless",

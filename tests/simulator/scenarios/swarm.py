@@ -37,6 +37,7 @@ from tests.simulator.scenarios.gathering import gathering
 from tests.simulator.scenarios.late_families import by_column
 from tests.simulator.scenarios.redoing import redoing
 from tests.simulator.scenarios.reserving import reserving
+from tests.simulator.scenarios.rowwise import rowwise
 from tests.simulator.scenarios.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Foreign, Scenario, Tending
 from tests.simulator.scenarios.stragglers import straggling
 from tests.simulator.scenarios.upkeep import compacted, kept_up, tended
@@ -57,6 +58,8 @@ CARELESS_ONE_IN, CARELESS = 37, 17
 """One seed in this many has a foreign writer without the lock."""
 APPENDING = 1 / 3
 """The share of the seeds with a foreign writer that takes the lock in which it appends log files."""
+ROWWISE_ONE_IN, ROWWISE = 29, (5, 12, 17)
+"""Three seeds in this many have writers of different rows of one file group, to which they append log files."""
 GATHERING_ONE_IN, GATHERING = 19, (2, 8, 15, 16)
 """Four seeds in this many have small inserts that wait for each other."""
 METADATA_ONE_IN, METADATA = 31, 22
@@ -84,13 +87,20 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
         scenario = gathering(scenario, Random(f"gathering/{seed}"))
     if seed % CARELESS_ONE_IN == CARELESS and scenario.foreign == "none":
         scenario = careless(scenario, Random(f"careless/{seed}"))
-    if scenario.foreign in ("lazy", "eager") and Random(f"logs/{seed}").random() < APPENDING:
-        scenario = appending(scenario)
-    if _may_compact(scenario):
-        scenario = compacted(scenario, Random(f"compacted/{seed}"))
+    scenario = _with_log_files(scenario)
     if seed % METADATA_ONE_IN == METADATA and scenario.foreign != "careless":
         scenario = with_metadata_table(scenario, Random(f"metadata/{seed}"))
     return replace(scenario, files="parquet") if parquet and not scenario.merge_on_read else scenario
+
+
+def _with_log_files(scenario: Scenario) -> Scenario:
+    """In some scenarios the table is merge-on-read."""
+    seed = scenario.seed
+    if scenario.foreign in ("lazy", "eager") and Random(f"logs/{seed}").random() < APPENDING:
+        scenario = appending(scenario)
+    if seed % ROWWISE_ONE_IN in ROWWISE and not has_family(seed) and scenario.profile == "strict" and _is_plain(scenario):
+        return rowwise(scenario, Random(f"rowwise/{seed}"))
+    return compacted(scenario, Random(f"compacted/{seed}")) if _may_compact(scenario) else scenario
 
 
 def _may_compact(scenario: Scenario) -> bool:
@@ -111,6 +121,10 @@ def appending(scenario: Scenario) -> Scenario:
 def _may_gather(scenario: Scenario) -> bool:
     """Whether the weather of the scenario may become another one."""
     return scenario.foreign == "none" and scenario.tending == Tending() and scenario.page_keys == Scenario.page_keys
+
+
+def _is_plain(scenario: Scenario) -> bool:
+    return _may_gather(scenario) and not (scenario.groups or scenario.redo_attempts or scenario.keeps_turns)
 
 
 def with_metadata_table(scenario: Scenario, random: Random) -> Scenario:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -156,3 +157,38 @@ def test_small_changes_are_appended(spark: SparkSession, tmp_path: Path, write: 
     assert len([file for file in Path(path).rglob(".*") if LogFile.parse(file.name)]) == 1
     SMALL[write](table, spark.createDataFrame([("k2", 2, "eu")], table.schema))
     assert len(shown(table.read())) == (48 if "delete" in write else 50)
+
+
+def test_writers_of_different_rows_of_one_file_group_do_not_collide(spark: SparkSession, tmp_path: Path) -> None:
+    table = LakeTable.create(spark, tmp_path / "t", schema="id string, v bigint", key="id", table_type="MERGE_ON_READ")
+    table.insert(spark.range(100).selectExpr("concat('k', id) as id", "id as v"))
+
+    def rows(key: str, v: int) -> DataFrame:
+        return spark.createDataFrame([(key, v)], table.schema)
+
+    apart: list[tuple[Callable[[Any], object], Callable[[], object]]] = [
+        (lambda tx: tx.upsert(rows("k1", 500)), lambda: table.upsert(rows("k2", 600))),
+        (lambda tx: tx.delete("v = 3"), lambda: table.delete("id = 'k4'")),
+        (lambda tx: tx.update({"v": "v + 1000"}, "v = 5"), lambda: table.delete(rows("k6", 0))),
+        (lambda tx: tx.update({"v": "v + 1000"}, "v = 7"), lambda: table.update({"v": "v + 2000"}, "v > 7 and v < 90")),
+    ]
+    for mine, other in apart:
+        with table.transaction() as tx:
+            mine(tx)
+            other()
+    found = shown(table.read())
+    assert [found[key] for key in ("k1", "k2", "k5", "k7")] == [500, 600, 1005, 1007]
+    assert found.keys().isdisjoint({"k3", "k4", "k6"}) and found["k89"] == 2089
+
+    collides: list[tuple[Callable[[Any], object], Callable[[], object]]] = [
+        (lambda tx: tx.upsert(rows("k1", 501)), lambda: table.upsert(rows("k1", 601))),
+        (lambda tx: tx.delete("v = 601"), lambda: table.delete(rows("k1", 0))),
+        (lambda tx: tx.update({"v": "v + 1000"}, "v = 1005"), lambda: table.upsert(rows("k2", 1005))),
+        (lambda tx: tx.upsert(rows("k2", 700)), lambda: table.update({"v": "v + 1"})),
+    ]
+    for mine, other in collides:
+        with pytest.raises(ConflictError), table.transaction() as tx:
+            mine(tx)
+            other()
+    found = shown(table.read())
+    assert found["k2"] == 1006 and "k1" not in found
