@@ -62,6 +62,7 @@ from lakelock.table.history_files import (
     rows_bytes,
 )
 from lakelock.table.instants import Action, Instant, completes_as, is_instant_time, parse_file_name
+from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.service_metadata import RollbackPlan
@@ -207,9 +208,13 @@ def put_once(storage: Storage, key: str, data: bytes) -> bool:
     return found is not None and found.data == data
 
 
-def merge_levels(table: OpenTable, budget: Budget) -> int:
-    """Merge files of a level where there are enough of them, and remove old versions; how many were merged."""
-    merged, history = 0, read_history(table.storage)
+def merge_levels(table: OpenTable, budget: Budget, storage: Storage | None = None) -> int:
+    """Merge files of a level where there are enough of them, and remove old versions; how many were merged.
+
+    `storage`: that of the history, if it is not the table's own.
+    """
+    storage = storage or table.storage
+    merged, history = 0, read_history(storage)
     for level in range(MOST_LEVELS):
         while not budget.is_spent:
             files = history.level(level)[: table.settings.archive.merge_files]
@@ -217,39 +222,39 @@ def merge_levels(table: OpenTable, budget: Budget) -> int:
                 break
             budget.progress("merge history", merged, merged + len(files))
             try:
-                data = merged_bytes(table.storage, files)
+                data = merged_bytes(storage, files)
             except (CorruptTableError, StorageError):
-                if not is_superseded(table.storage, history):
+                if not is_superseded(storage, history):
                     raise
                 break
             last = max(file.last for file in files)
             one = HistoryFile(min(file.first for file in files), last, level + 1, len(data))
             with table.locked(operation="ARCHIVE"):
-                if not extend(table.storage, history, {one: data}, without=files):
+                if not extend(storage, history, {one: data}, without=files):
                     break
             merged += len(files)
-            history = read_history(table.storage)
+            history = read_history(storage)
     if merged:
-        _remove_old(table)
+        _remove_old(table, storage)
     return merged
 
 
-def _remove_old(table: OpenTable) -> None:
+def _remove_old(table: OpenTable, storage: Storage) -> None:
     """Remove the manifests of old versions, and the files that only they list or that no run will list again."""
     now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
     oldest_ms = now_ms - round(table.settings.archive.min_age_s * 1000)
-    listed = list(table.storage.list(layout.HISTORY))
+    listed = list(storage.list(layout.HISTORY))
     # The version is read after the listing: a file that it does not list either belongs to the past or to an unfinished run.
-    newest = read_history(table.storage)
+    newest = read_history(storage)
     found = [number for number in manifests(listed) if number < newest.version]
     kept = found[-(KEPT_VERSIONS - 1) :]
-    shown = set(newest.files).union(*(read_manifest(table.storage, number) or () for number in kept))
+    shown = set(newest.files).union(*(read_manifest(storage, number) or () for number in kept))
     names = {file.name for file in shown}
     # Other engines may add files that end before the history does: those are listed long before they are that old.
     files = [HistoryFile.parse(item.key.rpartition("/")[2]) for item in listed if item.modified_ms <= oldest_ms]
     gone = [file.key for file in files if file is not None and file.name not in names and _is_past(file, newest)]
-    table.storage.delete([manifest_key(number) for number in found if number not in kept])
-    table.storage.delete(gone)
+    storage.delete([manifest_key(number) for number in found if number not in kept])
+    storage.delete(gone)
 
 
 def _is_past(file: HistoryFile, newest: History) -> bool:
@@ -325,13 +330,13 @@ def archive(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Archi
         timeline, listed = table.timeline_and_files()
         history = read_history(table.storage)
         try:
-            known = _in_history(table, timeline, history)
+            known = in_history(table.io, timeline, history)
         except (CorruptTableError, StorageError):
             if not is_superseded(table.storage, history):
                 raise
             continue
         if known and not dry_run:
-            _remove(table, listed, known, budget)
+            remove_archived(table.storage, listed, known, budget)
             done = replace(done, finished=done.finished + len(known))
             continue
         found = _archivable(table, listed, timeline)
@@ -340,7 +345,7 @@ def archive(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Archi
             return _added(done, found.instants)
         if not found.instants or budget.is_spent:
             break
-        chosen = _whole_batch(found.instants, history.last)
+        chosen = whole_batch(found.instants, history.last)
         if not chosen:
             break
         remove_late_files(table, timeline, after=history.last, before=_next_write(timeline, chosen[-1]))
@@ -359,7 +364,7 @@ def _added(done: Archived, instants: tuple[Instant, ...]) -> Archived:
     return replace(done, instants=done.instants + len(instants), first=first, last=instants[-1].requested)
 
 
-def _whole_batch(instants: tuple[Instant, ...], last: str) -> tuple[Instant, ...]:
+def whole_batch(instants: tuple[Instant, ...], last: str) -> tuple[Instant, ...]:
     """The oldest of them, not cut between two of one requested time; none if they do not reach beyond the history's `last`.
 
     Since the history is extended at its end only, a file that was left behind within it is never listed again.
@@ -437,29 +442,22 @@ def _late_logs(table: OpenTable, timeline: Timeline) -> set[str]:
     return {log.instant for log, below in bases_below(table, timeline).items() if log.instant < below}
 
 
-def _in_history(table: OpenTable, timeline: Timeline, history: History) -> tuple[Instant, ...]:
+def in_history(io: TableIO, timeline: Timeline, history: History) -> tuple[Instant, ...]:
     """Completed instants of the timeline that are already in the history, in order. No request unless the names overlap."""
     done = [i for i in timeline.instants if i.is_completed and i.action != Action.SAVEPOINT]
     overlapping = [f for f in history.files if any(f.first <= i.requested <= f.last for i in done)]
     known: set[tuple[str, str]] = set()
-    for found in table.io.gather([partial(_instants_in, table, f) for f in overlapping]):
+    for found in io.gather([partial(instants_in, io.storage, f) for f in overlapping]):
         known |= found
     return tuple(i for i in done if (i.requested, i.action) in known)
 
 
-def _instants_in(table: OpenTable, file: HistoryFile) -> set[tuple[str, str]]:
-    return instants_in(table.storage, file)
-
-
 def _move(table: OpenTable, listed: Sequence[Listed], chosen: tuple[Instant, ...], history: History, budget: Budget) -> bool:
     """Put the instants into the history, then remove them from the timeline; False when another archiver was faster."""
-    reads = [partial(_row, table, instant) for instant in chosen]
-    found = table.io.gather(reads)
-    rows = [row for row in found if row is not None]
-    if len(rows) < len(chosen):
+    made = history_file(table.io, chosen)
+    if made is None:
         return False
-    data = rows_bytes(rows)
-    file = HistoryFile(chosen[0].requested, chosen[-1].requested, 0, len(data))
+    file, data = made
     with table.locked(operation="ARCHIVE"):
         now = table.timeline()
         # Neither archived nor withdrawn meanwhile, and no transaction has begun before the last of them.
@@ -469,19 +467,29 @@ def _move(table: OpenTable, listed: Sequence[Listed], chosen: tuple[Instant, ...
         if not extend(table.storage, history, {file: data}, without=()):
             return False
     reached(Step.HISTORY_SHOWN)
-    _remove(table, listed, chosen, budget)
+    remove_archived(table.storage, listed, chosen, budget)
     return True
 
 
-def _row(table: OpenTable, instant: Instant) -> HistoryRow | None:
+def history_file(io: TableIO, chosen: Sequence[Instant]) -> tuple[HistoryFile, bytes] | None:
+    """A file of the history with these instants; None when one is not on the timeline any more."""
+    found = io.gather([partial(_row, io.storage, instant) for instant in chosen])
+    rows = [row for row in found if row is not None]
+    if len(rows) < len(chosen):
+        return None
+    data = rows_bytes(rows)
+    return HistoryFile(chosen[0].requested, chosen[-1].requested, 0, len(data)), data
+
+
+def _row(storage: Storage, instant: Instant) -> HistoryRow | None:
     """What the history is to hold of a completed instant; None when it is not on the timeline any more."""
-    stored = table.storage.get(layout.timeline(instant.file_name))
+    stored = storage.get(layout.timeline(instant.file_name))
     if stored is None:
         return None
     plan = None
     if instant.action in _PLANNED:
         names = [f"{instant.requested}.{action}.requested" for action in (instant.action, Action.CLUSTERING.value)]
-        found = (table.storage.get(layout.timeline(name)) for name in names)
+        found = (storage.get(layout.timeline(name)) for name in names)
         plan = next((each.data for each in found if each is not None and each.data), None)
     data = _without_values(stored.data) if instant.is_write else stored.data
     return HistoryRow(instant.requested, instant.completion or "", instant.action, data, plan)
@@ -503,7 +511,7 @@ def _without_values(data: bytes) -> bytes:
     return replace(metadata, extra={**extra, keys.READS: json.dumps(reads)} if reads else extra).to_bytes()
 
 
-def _remove(table: OpenTable, listed: Sequence[Listed], gone: tuple[Instant, ...], budget: Budget) -> None:
+def remove_archived(storage: Storage, listed: Iterable[Listed], gone: Iterable[Instant], budget: Budget) -> None:
     """Remove instants from the timeline: their files from before completion first, then the completed files, oldest first."""
     wanted = {(i.requested, i.action) for i in gone}
     pending: list[str] = []
@@ -512,10 +520,10 @@ def _remove(table: OpenTable, listed: Sequence[Listed], gone: tuple[Instant, ...
         instant = parse_file_name(item.key.rpartition("/")[2]) if item.key.rpartition("/")[0] == layout.TIMELINE else None
         if instant is not None and (instant.requested, completes_as(instant.action)) in wanted:
             (completed if instant.is_completed else pending).append(item.key)
-    table.storage.delete(pending)
+    storage.delete(pending)
     for number, key in enumerate(sorted(completed)):
         budget.progress("archive", number, len(completed))
         # One by one: a reader must never find a later one gone while an earlier one is still there.
-        table.storage.delete([key])
+        storage.delete([key])
     budget.progress("archive", len(completed), len(completed))
     reached(Step.ARCHIVED)

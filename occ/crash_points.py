@@ -53,6 +53,8 @@ class Step(str, Enum):
     CLEAN_COMPLETED = "clean-completed"
     SAVEPOINT_SHOWN = "savepoint-shown"
     SAVEPOINT_TAKEN = "savepoint-taken"
+    METADATA_PLANNED = "metadata-planned"
+    METADATA_COMPACTED = "metadata-compacted"
     HISTORY_WRITTEN = "history-written"
     HISTORY_SHOWN = "history-shown"
     ARCHIVED = "archived"

@@ -1,5 +1,7 @@
 """One run of upkeep: finish dead writers, clean, archive, collect, tell the catalog. Each step is safe to kill.
 
+Hudi's metadata table is kept in between, too: its upkeep is due more often.
+
 The catalog that gives the table its name is told on request, and after each commit. The process keeps no record of that: the
 catalog's entry knows its newest commit, and each update has everything that the entry lacks. So a commit that could not reach
 the catalog leaves that to the next one, of any writer.
@@ -22,6 +24,7 @@ from lakelock.occ.archive import Archived, archive
 from lakelock.occ.clean import Cleaned, clean
 from lakelock.occ.data_locking import is_running_on
 from lakelock.occ.live_logs import logged_files
+from lakelock.occ.metadata_upkeep import COMPACT_EVERY, MetadataUpkept, keep_metadata
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recovery import Reaped, collect, collect_outcomes, collectable, find_dead, reap, sweep
 from lakelock.occ.rejections import forget_rejections, outdated_rejections
@@ -102,8 +105,8 @@ class Upkept:
     """What a run of upkeep did, or would do if it is a `dry_run`.
 
     `reaped` are instants of dead writers, `compacted` file groups, `collected` decisions, `forgotten` old records
-    of rejections. `problems` say what could not be done and why; the next run
-    tries again. `spent` says that a step used its part of the budget up.
+    of rejections. `metadata` is what became of Hudi's metadata table. `problems` say what could not be done and why; the
+    next run tries again. `spent` says that a step used its part of the budget up.
     """
 
     dry_run: bool
@@ -111,6 +114,7 @@ class Upkept:
     compacted: int = 0
     cleaned: Cleaned = field(default_factory=Cleaned)
     archived: Archived = field(default_factory=Archived)
+    metadata: MetadataUpkept = field(default_factory=MetadataUpkept)
     collected: int = 0
     forgotten: int = 0
     took_s: float = 0.0
@@ -130,6 +134,7 @@ class Upkept:
             )
             if count
         ]
+        done += ["Hudi's metadata table compacted"] if self.metadata.compacted else []
         what = ", ".join(done) or "nothing to do"
         more = ["; the next run goes on"] if self.spent else []
         more += [f"; problem: {problem}" for problem in self.problems]
@@ -179,11 +184,13 @@ def _upkeep(table: OpenTable, *, dry_run: bool, progress: Progress | None) -> Up
     step("look for undone commits", lambda _: _look_for_undone(table, problems, dry_run=dry_run), None)
     cleaned = step("clean", lambda half: clean(table, half, dry_run=dry_run), Cleaned())
     archived = step("archive", lambda half: archive(table, half, dry_run=dry_run), Archived())
+    metadata = step("metadata table", lambda half: keep_metadata(table, half, dry_run=dry_run), MetadataUpkept())
     collected = step("collect", lambda _: _would_collect(table) if dry_run else collect(table), 0)
     step("collect outcomes", lambda _: collect_outcomes(table, dry_run=dry_run), 0)
     forgotten = step("forget old rejections", lambda _: _forget(table, dry_run=dry_run), 0)
     took_s = runtime.monotonic_s() - began_s
-    return Upkept(dry_run, reaped, compacted, cleaned, archived, collected, forgotten, took_s, bool(spent), tuple(problems))
+    done = bool(spent), tuple(problems)
+    return Upkept(dry_run, reaped, compacted, cleaned, archived, metadata, collected, forgotten, took_s, *done)
 
 
 def _reap(table: OpenTable, problems: list[str]) -> tuple[str, ...]:
@@ -247,9 +254,13 @@ def after_commit(table: OpenTable, decision: int) -> None:
     table.checkpoint_when_due(decision)
     tell_catalog(table)
     settings, is_at_it = table.settings.upkeep, table.observed.keeping_up
-    if is_at_it or not settings.auto or decision == 0 or decision % settings.every_commits:
+    if is_at_it or not settings.auto or decision == 0:
         return
     try:
+        if decision % settings.every_commits:
+            if decision % COMPACT_EVERY == 0 and table.observed.metadata_schemas is not None:
+                keep_metadata(table, Budget.of(table.runtime, settings.budget_s))
+            return
         done = upkeep(table)
     except LakelockError as error:
         table.emit(EventKind.ALERT, operation="UPKEEP", problem=f"upkeep after a commit failed: {error.message}")

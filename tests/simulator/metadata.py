@@ -9,6 +9,8 @@ import json
 from dataclasses import dataclass
 
 from lakelock.occ.metadata_table import BOOTSTRAP
+from lakelock.occ.metadata_upkeep import keep_metadata
+from lakelock.occ.retention import Budget
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.hfile import SCHEMA_INFO, hfile_bytes
 from lakelock.table.instants import later_than
@@ -29,7 +31,7 @@ from tests.api import (
 )
 from tests.api import State as Progress
 from tests.simulator.engine import Engine
-from tests.simulator.operations import Operation
+from tests.simulator.operations import Operation, Reap
 from tests.simulator.runtime import START_MS
 from tests.simulator.scheduler import Process
 from tests.simulator.storage import ObserversStorage, SimServer, SimStorage
@@ -110,6 +112,18 @@ class CompactMetadata(Operation):
             stat = WriteStat(_GROUP, f"{FILES}/{name}", partition_path=FILES)
             commit = CommitMetadata({FILES: (stat,)}, "COMPACT", {"schema": text}, compacted=True)
             put(f"{layout.METADATA_TABLE}/{layout.timeline(completed.file_name)}", commit.to_bytes())
+        return None
+
+
+@dataclass(frozen=True)
+class KeepMetadata(Reap):
+    """One run of the upkeep of the metadata table, which compacts after `every` delta commits."""
+
+    every: int = 1
+
+    def run(self, engine: Engine) -> Committed | None:
+        table = engine.coordinator.table
+        keep_metadata(table, Budget.of(table.runtime, 60.0), every=self.every)
         return None
 
 

@@ -151,7 +151,7 @@ def check_metadata_table(context: DoctorContext) -> Iterator[Check]:
         yield Check("metadata", "failed", f"Hudi's metadata table is wrong about {counted(len(problems), 'file')}")
     if table.uncompacted >= MOST_UNCOMPACTED:
         found = f"Hudi's metadata table was not compacted for {counted(table.uncompacted, 'commit')}: its readers get slower"
-        yield Check("metadata", "warning", found, f"let a Java writer write once, which compacts it; or {drop}")
+        yield Check("metadata", "warning", found, f"{context.next('upkeep')} compacts it")
     missed = [] if problems else list(_missed(context, table, properties.metadata_partitions, current))
     for problem in missed[:SHOWN_FILES]:
         yield Check("metadata", "failed", problem, drop)

@@ -135,6 +135,8 @@ def _print_upkept(out: Output, done: Upkept) -> None:
         out.line(f"{'would compact' if done.dry_run else 'compacted'} {counted(done.compacted, 'file group')}")
     _print_cleaned(out, done.cleaned, dry_run=done.dry_run)
     _print_archived(out, done.archived, dry_run=done.dry_run)
+    if done.metadata.compacted:
+        out.line(f"{'would compact' if done.dry_run else 'compacted'} Hudi's metadata table")
     out.line(f"{'would collect' if done.dry_run else 'collected'} {counted(done.collected, 'decision')}")
     if done.forgotten:
         out.line(f"{'would delete' if done.dry_run else 'deleted'} {counted(done.forgotten, 'old record')} of rejections")

@@ -18,7 +18,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import IO, TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -134,6 +134,50 @@ class Watching(Protocol):
 def changed(storage: Storage, prefix: str, since: int = 0) -> tuple[int, Changes | None]:
     """As `Watching.changed`; of a storage that cannot tell nothing is known."""
     return storage.changed(prefix, since) if isinstance(storage, Watching) else (0, None)
+
+
+class Folder:
+    """A folder of a storage as one of its own: keys are relative to the folder."""
+
+    def __init__(self, storage: Storage, folder: str) -> None:
+        self._storage, self._folder = storage, f"{folder}/"
+
+    @property
+    def uri(self) -> str:
+        return f"{self._storage.uri}/{self._folder[:-1]}"
+
+    @property
+    def listing_seeks(self) -> bool:
+        return self._storage.listing_seeks
+
+    def get(self, key: str) -> Stored | None:
+        return self._storage.get(self._folder + key)
+
+    def put_if_absent(self, key: str, data: bytes, *, durable: bool = True) -> str | None:
+        return self._storage.put_if_absent(self._folder + key, data, durable=durable)
+
+    def put_if_match(self, key: str, data: bytes, etag: str) -> str | None:
+        return self._storage.put_if_match(self._folder + key, data, etag)
+
+    def put(self, key: str, data: bytes) -> None:
+        self._storage.put(self._folder + key, data)
+
+    def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
+        after = self._folder + start_after if start_after else ""
+        for item in self._storage.list((self._folder + prefix).rstrip("/"), start_after=after):
+            yield replace(item, key=item.key[len(self._folder) :])
+
+    def delete(self, keys: Iterable[str]) -> None:
+        self._storage.delete([self._folder + key for key in keys])
+
+    def delete_folder(self, folder: str) -> None:
+        self._storage.delete_folder(self._folder + folder)
+
+    def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
+        return self._storage.open_input(self._folder + key, size_bytes=size_bytes)
+
+    def open_output(self, key: str) -> IO[bytes]:
+        return self._storage.open_output(self._folder + key)
 
 
 def has_file(storage: Storage, key: str) -> bool:

@@ -128,7 +128,7 @@ def joined(partition: str, earlier: Record | None, later: Record) -> Record:
     In `files` names are added and taken out. In `partition_stats` bounds that are not tight widen the earlier ones.
     Elsewhere the later record counts.
     """
-    return later if earlier is None else _JOINED.get(partition, _later)(earlier, later)
+    return later if earlier is None else JOINED.get(partition, _later)(earlier, later)
 
 
 def settles(partition: str, later: Record) -> bool:
@@ -175,4 +175,5 @@ def _partition_stats(earlier: Record, later: Record) -> Record:
     return {**later, "ColumnStatsMetadata": (name, both)}
 
 
-_JOINED: Mapping[str, Callable[[Record, Record], Record]] = {FILES: _files, PARTITION_STATS: _partition_stats}
+JOINED: Mapping[str, Callable[[Record, Record], Record]] = {FILES: _files, PARTITION_STATS: _partition_stats}
+"""The partitions of the metadata table in which earlier records count beside later ones, and how."""

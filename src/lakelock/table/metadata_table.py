@@ -18,7 +18,7 @@ from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.hfile import SCHEMA_INFO, Entry, hfile_bytes, read_hfile
+from lakelock.table.hfile import MAX_KEY_INFO, MIN_KEY_INFO, SCHEMA_INFO, hfile_bytes, read_hfile
 from lakelock.table.instants import Action, Instant, parse_instant
 from lakelock.table.io import TableIO
 from lakelock.table.layout import checked_file_name, checked_partition
@@ -26,6 +26,7 @@ from lakelock.table.log_files import BlockHeader, BlockKind, LogFile, block_byte
 from lakelock.table.metadata_records import (
     ALL_PARTITIONS,
     FILES,
+    JOINED,
     NOT_PARTITIONED,
     Record,
     Records,
@@ -37,8 +38,12 @@ from lakelock.table.metadata_records import (
 )
 from lakelock.table.timeline import Timeline
 
-_BASE_FILE = ".hfile"
+BASE_FILE = ".hfile"
 _TOKEN = "0-0-0"
+NEVER = "9" * 17
+"""A completion time that does not come."""
+MOST_LOGS, WORTH = 50, 20
+"""A file group is compacted when it has so many log files, or when its base file has at most so many times their bytes."""
 READ_BACK = 4
 """On the way back to what counts so many times as many log files are read at once with each step, from one on."""
 
@@ -55,6 +60,33 @@ class _Slices(NamedTuple):
 
     bases: Mapping[str, tuple[str, str]]
     logs: Sequence[_Log]
+
+
+class Piece(NamedTuple):
+    """What a compaction makes one base file of: the newest base file of a file group, `""` if it has none, and its log files,
+    oldest first.
+    """
+
+    partition: str
+    file_id: str
+    base_instant: str
+    base: str
+    logs: tuple[LogFile, ...]
+    base_bytes: int = 0
+
+    @property
+    def is_due(self) -> bool:
+        """Whether it is worth merging now: a large base file waits for more log files."""
+        return len(self.logs) >= MOST_LOGS or self.base_bytes <= WORTH * sum(log.size_bytes for log in self.logs)
+
+    @property
+    def since(self) -> str:
+        """The instant of the slice: of its base file, or of its first log file."""
+        return self.base_instant or min(log.instant for log in self.logs)
+
+    def name_at(self, instant: str) -> str:
+        """The name of the base file that a compaction at this instant makes."""
+        return f"{self.file_id}_{_TOKEN}_{instant}{BASE_FILE}"
 
 
 @dataclass(frozen=True)
@@ -105,12 +137,8 @@ class MetadataTable:
         for records in self.io.gather([partial(_base_records, self.io.storage, key, None) for _, key in slices.bases.values()]):
             found.update(records)
         changes = self.io.gather([partial(_log_records, self.io.storage, log.file.key, None) for log in slices.logs])
-        for change in (change for file in changes for change in file):
-            key, record = change
-            if record is None:
-                found.pop(key, None)
-            else:
-                found[key] = joined(name, found.get(key), record)
+        for file in changes:
+            _merge(name, found, file)
         return found
 
     def newest(self, name: str, keys: Collection[str], listed: Sequence[Listed]) -> dict[str, Record]:
@@ -137,13 +165,71 @@ class MetadataTable:
                     later[key].append(record)
         return {key: reduce(partial(joined, name), reversed(records)) for key, records in later.items() if records}
 
+    def pieces(self, name: str, listed: Sequence[Listed], at: str) -> list[Piece]:
+        """What a compaction at an instant merges in a partition that was `listed`: what was completed before that instant."""
+        slices = self._slices(listed)
+        logs: dict[str, list[LogFile]] = {}
+        for log in slices.logs:
+            if log.completion < at:
+                logs.setdefault(log.file.file_id, []).append(log.file)
+        sizes = {item.key: item.size_bytes for item in listed}
+        bases = {group: slices.bases.get(group, ("", "")) for group in logs}
+        return [Piece(name, g, *bases[g], tuple(logs[g]), sizes.get(bases[g][1], 0)) for g in sorted(logs)]
+
+    def merged(self, piece: Piece, text: str) -> tuple[int, bytes]:
+        """How many records a base file of this piece has, and its bytes; `text` is the schema of its records."""
+        schema, storage, found = RecordSchema.of(text, "the metadata table"), self.io.storage, dict[bytes, bytes]()
+        if piece.partition in JOINED:
+            records = dict(_base_records(storage, piece.base, None)) if piece.base else {}
+            for log in piece.logs:
+                _merge(piece.partition, records, _log_records(storage, log.key, None))
+            found = {key.encode(): schema.encoded(record) for key, record in records.items()}
+        else:  # the newest record counts, as it is
+            for key, value, its in _base_values(storage, piece.base) if piece.base else ():
+                found[key] = value if its.text == text else schema.encoded(its.decoded(value, piece.base))
+            for log in piece.logs:
+                for key, changed, its in _log_values(storage, log.key):
+                    if changed is None:
+                        found.pop(key, None)
+                    else:
+                        found[key] = changed if its.text == text else schema.encoded(its.decoded(changed, log.key))
+        entries = sorted(found.items())
+        info = {SCHEMA_INFO: text.encode()}
+        if entries:
+            info |= {MIN_KEY_INFO: entries[0][0], MAX_KEY_INFO: entries[-1][0]}
+        return len(entries), hfile_bytes(entries, info, created_ms=0, gzipped=True)
+
+    def outdated(self, listed: Sequence[Listed]) -> dict[str, str]:
+        """The files of a partition below the last base file but one of their file groups, each with that base file's key."""
+        bases: dict[str, list[tuple[str, str]]] = {}
+        completions = {instant.requested: instant.completion or "" for instant in self.timeline.commits}
+        first = min(completions, default="")
+        for item in listed:
+            parts = _base_parts(item.key)
+            if parts is not None and self.timeline.is_visible(parts[2]):
+                bases.setdefault(parts[0], []).append((parts[2], item.key))
+        kept, old = {group: sorted(files)[-2] for group, files in bases.items() if len(files) > 1}, {}
+        for item in listed:
+            parts, log = _base_parts(item.key), LogFile.parse(item.key)
+            group, since = (log.file_id, "") if log is not None else (parts[0], parts[2]) if parts is not None else ("", NEVER)
+            if log is not None:
+                # What is older than the timeline was archived; what else is not completed may yet be.
+                since = completions.get(log.instant, log.instant if log.instant < first else NEVER)
+            if group in kept and (since < kept[group][0] or (log is not None and since == kept[group][0])):
+                old[item.key] = kept[group][1]
+        return old
+
+    def needed_from(self, listed: Iterable[Listed]) -> str:
+        """The completion of the first delta commit of which a partition that was `listed` has a log file on a base file."""
+        return min((log.completion for log in self._slices(listed).logs), default=NEVER)
+
     def _slices(self, listed: Iterable[Listed]) -> _Slices:
         """The newest base files of a partition, and the log files that belong to them, in order."""
         bases: dict[str, tuple[str, str]] = {}
         files = []
         for item in listed:
             parts = _base_parts(item.key)
-            file = LogFile.parse(item.key)
+            file = LogFile.parse(item.key, item.size_bytes)
             if file is not None:
                 files.append(file)
             elif parts is not None and self.timeline.is_visible(parts[2]):
@@ -155,8 +241,8 @@ class MetadataTable:
 
 def _base_parts(key: str) -> list[str] | None:
     """File group, write token and instant in the name of a base file."""
-    parts = key.rpartition("/")[2].removesuffix(_BASE_FILE).split("_")
-    return parts if key.endswith(_BASE_FILE) and len(parts) == 3 else None
+    parts = key.rpartition("/")[2].removesuffix(BASE_FILE).split("_")
+    return parts if key.endswith(BASE_FILE) and len(parts) == 3 else None
 
 
 def list_partition(storage: Storage, name: str) -> list[Listed]:
@@ -190,9 +276,10 @@ def read_metadata_timeline(storage: Storage) -> Timeline:
 def schemas_of(table: MetadataTable) -> tuple[str, str]:
     """The schema of records as log files have it, and as commits have it, which lack the columns that Hudi adds.
 
-    From the newest delta commit that wrote a log file of `files`, or from its newest base file. Two reads or three.
+    From the newest commit of which a log file or base file of `files` is still there. Two reads or three.
     """
-    for instant in reversed(table.counting):
+    compactions = (instant for instant in table.timeline.commits if instant.action == Action.COMMIT)
+    for instant in sorted((*table.counting, *compactions), key=lambda i: i.completion or "", reverse=True):
         _, commit = _commit(table.io.storage, instant)
         for stat in commit.write_stats.get(FILES, ()):
             key = f"{layout.METADATA_TABLE}/{stat.path}"
@@ -210,7 +297,7 @@ def _schema_in(storage: Storage, key: str) -> str:
     stored = storage.get(key)
     if stored is None:  # compacted, and cleaned
         return ""
-    if key.endswith(_BASE_FILE):
+    if key.endswith(BASE_FILE):
         return _text(read_hfile(stored.data, key).info.get(SCHEMA_INFO, b""), key)
     with io.BytesIO(stored.data) as file:
         return next((block.header.get(BlockHeader.SCHEMA, "") for block in blocks_of(file, len(stored.data), key)), "")
@@ -267,33 +354,53 @@ def _commit(storage: Storage, instant: Instant) -> tuple[str, CommitMetadata]:
     return instant.requested, CommitMetadata.from_bytes(_read(storage, key), key)
 
 
-def _base_records(storage: Storage, key: str, wanted: Collection[str] | None) -> Mapping[str, Record]:
-    """The records in a base file, of all keys or of the wanted ones."""
+def _merge(name: str, into: dict[str, Record], changes: Iterable[tuple[str, Record | None]]) -> None:
+    """Apply the changes of a log file to the records of a partition."""
+    for key, record in changes:
+        if record is None:
+            into.pop(key, None)
+        else:
+            into[key] = joined(name, into.get(key), record)
+
+
+def _base_values(storage: Storage, key: str) -> Iterator[tuple[bytes, bytes, RecordSchema]]:
+    """The records in a base file as they are stored, with their schema."""
     found = read_hfile(_read(storage, key), key)
     schema = RecordSchema.of(_text(found.info.get(SCHEMA_INFO, b""), key), key)
-    return {name: schema.decoded(value, key) for name, value in _entries(found.entries, key, wanted)}
+    return ((name, value, schema) for name, value in found.entries)
 
 
-def _entries(entries: Iterable[Entry], source: str, wanted: Collection[str] | None) -> Iterator[tuple[str, bytes]]:
-    named = ((_text(key, source), value) for key, value in entries)
-    return (entry for entry in named if wanted is None or entry[0] in wanted)
+def _base_records(storage: Storage, key: str, wanted: Collection[str] | None) -> Mapping[str, Record]:
+    """The records in a base file, of all keys or of the wanted ones."""
+    named = ((_text(name, key), value, schema) for name, value, schema in _base_values(storage, key))
+    return {name: schema.decoded(value, key) for name, value, schema in named if wanted is None or name in wanted}
 
 
 def _log_records(storage: Storage, key: str, wanted: Collection[str] | None) -> list[tuple[str, Record | None]]:
     """The changes in a log file in their order, of all keys or of the wanted ones; None for a record that is deleted."""
-    found: list[tuple[str, Record | None]] = []
+    named = ((_text(name, key), value, schema) for name, value, schema in _log_values(storage, key))
+    return [
+        (name, None if value is None else schema.decoded(value, key))
+        for name, value, schema in named
+        if value is None or wanted is None or name in wanted
+    ]
+
+
+_NO_SCHEMA = RecordSchema("", None)
+
+
+def _log_values(storage: Storage, key: str) -> Iterator[tuple[bytes, bytes | None, RecordSchema]]:
+    """The changes in a log file in their order as they are stored, with the schema of records; None for one that is deleted."""
     data = _read(storage, key)
     with io.BytesIO(data) as file:
         for block in blocks_of(file, len(data), key):
             if block.kind is BlockKind.DELETE:
-                found.extend((name, None) for name, _ in deletes_in(block))
+                yield from ((name.encode(), None, _NO_SCHEMA) for name, _ in deletes_in(block))
             elif block.kind is BlockKind.HFILE:
                 schema = RecordSchema.of(block.header.get(BlockHeader.SCHEMA, ""), block.source)
-                entries = read_hfile(block.content, block.source).entries
-                found.extend((name, schema.decoded(value, block.source)) for name, value in _entries(entries, key, wanted))
+                yield from ((name, value, schema) for name, value in read_hfile(block.content, block.source).entries)
             else:
                 raise CorruptTableError(f"{block.source} is a block of {block.kind.name}, not of a metadata table", file=key)
-    return found
 
 
 def _read(storage: Storage, key: str) -> bytes:

@@ -45,7 +45,7 @@ BUGS_OF_METADATA = (
         among=METADATA & FOREIGN,
         within=100,
         also=(Edit("occ.metadata_table:KeptMetadata.ensure_free", "if any(", "if False and any("),),
-        seed=14468,
+        seed=115,
     ),
     Planted(
         "a clean that the metadata table lacks",
@@ -65,6 +65,33 @@ BUGS_OF_METADATA = (
         "for stat in stats if stat.path and '.log.' not in stat.path}",
         among=METADATA & APPENDING,
         within=20,
-        seed=363,
+        seed=394,
+    ),
+    Planted(
+        "a compaction of what may be taken back",
+        "the metadata table is compacted while a commit is listed that is not visible, and may be rolled back",
+        "occ.metadata_upkeep:_held_by",
+        "if is_pending(look.table.data, i.requested)",
+        "if False",
+        among=METADATA & FOREIGN,
+        within=1_000,
+        seed=16979,
+        also=(
+            Edit(
+                "occ.metadata_upkeep:_compact",
+                "finish_head(table, view := table.log.look(), table.timeline())",
+                "view = table.log.look()",
+            ),
+        ),
+    ),
+    Planted(
+        "a compaction that takes no number",
+        "a writer that wrongly believes to have the lock lists a commit as older than a compaction that lacks it",
+        "occ.metadata_upkeep:_planned",
+        "if made is not Created.OURS:",
+        "if False:",
+        among=METADATA,
+        within=1_000,
+        seed=1417,
     ),
 )

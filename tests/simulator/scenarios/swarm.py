@@ -15,7 +15,7 @@ from tests.api import AppTransaction
 from tests.simulator.faults import FaultKind, Weather
 from tests.simulator.foreign import ForeignClustering, ForeignWrite
 from tests.simulator.locks import LockKind
-from tests.simulator.metadata import CompactMetadata
+from tests.simulator.metadata import CompactMetadata, KeepMetadata
 from tests.simulator.operations import (
     BreakLock,
     Collect,
@@ -40,7 +40,7 @@ from tests.simulator.scenarios.reserving import reserving
 from tests.simulator.scenarios.rowwise import rowwise
 from tests.simulator.scenarios.scenario import ACCOUNTS, BUSIEST, HOT, ActorPlan, Foreign, Scenario, Tending
 from tests.simulator.scenarios.stragglers import straggling
-from tests.simulator.scenarios.upkeep import compacted, kept_up, tended
+from tests.simulator.scenarios.upkeep import Archive, compacted, kept_up, tended
 
 BY_COLUMN_ONE_IN, BY_COLUMN = 16, 9
 """One seed in this many has writers of single columns, in addition to what chance or a family gave it."""
@@ -89,7 +89,9 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
         scenario = careless(scenario, Random(f"careless/{seed}"))
     scenario = _with_log_files(scenario)
     if seed % METADATA_ONE_IN == METADATA and scenario.foreign != "careless":
-        scenario = with_metadata_table(scenario, Random(f"metadata/{seed}"))
+        scenario = with_metadata_upkeep(
+            with_metadata_table(scenario, Random(f"metadata/{seed}")), Random(f"metadata upkeep/{seed}")
+        )
     return replace(scenario, files="parquet") if parquet and not scenario.merge_on_read else scenario
 
 
@@ -143,6 +145,33 @@ def with_metadata_table(scenario: Scenario, random: Random) -> Scenario:
     rates = {kind: rate for kind, rate in scenario.weather.rates.items() if kind not in _OUTLIVES_A_LOCK}
     weather = replace(scenario.weather, rates=rates)
     return replace(scenario, metadata=True, actors=(*actors, compactor), weather=weather, lock=LockKind.STORAGE)
+
+
+def with_metadata_upkeep(scenario: Scenario, random: Random) -> Scenario:
+    """In most scenarios with a metadata table one or two actors keep it short, and in some of these files of it go at once."""
+    if random.random() < 0.3:
+        return scenario
+    keepers = tuple(
+        ActorPlan(
+            f"keeper-{number}",
+            tuple(
+                KeepMetadata(_COMPACTIONS + 100 * (number + 1) + one, random.choice([1, 1, 2, 4]))
+                for one in range(random.randint(4, 16))
+            ),
+            skew_ms=random.choice([0, 0, 40, -40]),
+            think_s=random.choice([0.05, 0.3, 1.0]),
+        )
+        for number in range(random.randint(1, 2))
+    )
+    tending = scenario.tending
+    if random.random() < 0.7:
+        tending = replace(tending, clean=replace(tending.clean, readers_s=0.0))
+    archives = tuple(Archive(_COMPACTIONS + 400 + one) for one in range(random.choice([0, 4, 12])))
+    if archives:
+        quick = replace(tending.archive, min_commits=2, max_commits=random.randint(2, 4), min_age_s=tending.archive.min_age_s)
+        tending = replace(tending, archive=quick)
+        keepers = (*keepers, ActorPlan("archiver", archives, think_s=0.5))
+    return replace(scenario, actors=(*scenario.actors, *keepers), tending=tending)
 
 
 _COMPACTIONS = 7 * BUSIEST
