@@ -18,9 +18,9 @@ from lakelock.identity import WriterIdentity
 from lakelock.markers.liveness import is_too_old
 from lakelock.parsing import JsonObject
 from lakelock.storage import Listed, Storage
+from lakelock.storage.location import TableIO
 from lakelock.table import layout
 from lakelock.table.instants import parse_file_name
-from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 from lakelock.texts import StrEnum
 

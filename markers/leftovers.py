@@ -16,8 +16,8 @@ from lakelock.markers.claims import OwnClaims, claims_of
 from lakelock.markers.data_files import MarkerSet, listed
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.storage import Storage
+from lakelock.storage.location import TableIO
 from lakelock.table import layout
-from lakelock.table.io import TableIO
 from lakelock.table.log_files import LogFile
 
 

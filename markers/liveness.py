@@ -15,9 +15,9 @@ from lakelock.errors import StorageUnavailable
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.settings import HeartbeatSettings
 from lakelock.storage import Listed, Storage
+from lakelock.storage.location import TableIO
 from lakelock.table import layout
 from lakelock.table.instants import Instant, is_instant_time
-from lakelock.table.io import TableIO
 from lakelock.texts import StrEnum
 
 CLOCK_GRAIN_MS = 1_000

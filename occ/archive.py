@@ -36,15 +36,15 @@ from lakelock.markers.leftovers import is_data_file_of
 from lakelock.markers.liveness import CLOCK_GRAIN_MS, StorageClock
 from lakelock.occ import commit_keys as keys
 from lakelock.occ.crash_points import Step, reached
+from lakelock.occ.foreign import unrepaired
 from lakelock.occ.live_logs import bases_below
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import rollback_plan, rollback_target
 from lakelock.occ.retention import COMMITS, Appearances, Budget
-from lakelock.occ.undone import unrepaired
 from lakelock.settings import Settings
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.commit_metadata import STATISTICS, CommitMetadata
 from lakelock.table.eligibility import check_writable
 from lakelock.table.history_files import (
     VERSION,
@@ -67,7 +67,6 @@ from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.service_metadata import RollbackPlan
 from lakelock.table.snapshot import DataFile
-from lakelock.table.statistics import STATISTICS
 from lakelock.table.timeline import Timeline
 
 _ARCHIVED_ALONG = frozenset({Action.CLEAN, Action.ROLLBACK})

@@ -33,7 +33,6 @@ from lakelock.table.change_feed import (
     units_of,
     version_of,
 )
-from lakelock.table.commit_effects import Coverage, lowest_open, restores_of
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import require_copy_on_write
 from lakelock.table.history_files import HistoryFile
@@ -41,7 +40,7 @@ from lakelock.table.instants import Action, Instant, State
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, is_readable_as
 from lakelock.table.service_metadata import RollbackMetadata
-from lakelock.table.snapshot import DataFile, Snapshot, names_of, read_replaced
+from lakelock.table.snapshot import Coverage, DataFile, Snapshot, lowest_open, names_of, read_replaced, restores_of
 from lakelock.table.timeline import Timeline
 
 MOST_LISTED_ALONE = 64

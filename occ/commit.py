@@ -28,6 +28,7 @@ from lakelock.errors import (
 from lakelock.events import EventKind
 from lakelock.occ import commit_keys as keys
 from lakelock.occ.begin import Baseline, check_unchanged
+from lakelock.occ.claims import OthersReservations
 from lakelock.occ.committed import LockUse, Phase, Phases, counting
 from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.create import current_properties
@@ -67,17 +68,15 @@ from lakelock.occ.publish import (
     plans_awaited,
     publish,
 )
-from lakelock.occ.reservations import OthersReservations
 from lakelock.occ.rules import PROFILES, FileCheck, judge
 from lakelock.occ.schema import schema_after
 from lakelock.providers.base import Lease
 from lakelock.storage import Created, has_file
 from lakelock.table.archive import completed_write
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.commit_metadata import STATISTICS, CommitMetadata, WriteStat, statistics_of_commit
 from lakelock.table.instants import later_than
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from lakelock.table.statistics import STATISTICS, statistics_of_commit
 from lakelock.table.timeline import Timeline
 from lakelock.texts import command
 

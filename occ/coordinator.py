@@ -28,6 +28,7 @@ from lakelock.occ import commit_keys as keys
 from lakelock.occ import reading
 from lakelock.occ.archive import Archived, archive
 from lakelock.occ.begin import Baseline, begin, give_up
+from lakelock.occ.claims import end_dead
 from lakelock.occ.clean import Cleaned, clean
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.committed import CountedStorage
@@ -35,7 +36,14 @@ from lakelock.occ.create import settle_index, with_index
 from lakelock.occ.data_locking import DataLocking, refuse_nested
 from lakelock.occ.ending import OwnDecision, TransactionState, withdraw
 from lakelock.occ.footprint import OVERWRITES, CommitSummary, writer_of
-from lakelock.occ.foreign import refuse_second_writer
+from lakelock.occ.foreign import (
+    LookBack,
+    ensure_readable,
+    refuse_second_writer,
+    rolled_back_commits,
+    undone_commits,
+    undone_error,
+)
 from lakelock.occ.history import HistoryEntry, Outcome, WhyRejected, history, outcome_of, read_summary, why_rejected
 from lakelock.occ.log import DecisionLog
 from lakelock.occ.open_table import OpenTable
@@ -44,14 +52,12 @@ from lakelock.occ.recorded_lock import ensure_recorded, require_profile
 from lakelock.occ.recovery import Reaped, collect, collect_outcomes, reap, sweep
 from lakelock.occ.rejections import forget_rejections
 from lakelock.occ.request import WriteRequest
-from lakelock.occ.reservations import end_dead
 from lakelock.occ.retention import Budget, Progress
 from lakelock.occ.rollback import RollbackTarget
 from lakelock.occ.rules import ensure_not_weaker, rejection
 from lakelock.occ.savepoints import Savepoint, delete_savepoint, list_savepoints, take_savepoint
 from lakelock.occ.schema import SchemaHistory
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.undone import LookBack, ensure_readable, rolled_back_commits, undone_commits, undone_error
 from lakelock.occ.upkeep import Upkept, register, upkeep
 from lakelock.occ.write_context import Detached
 from lakelock.providers import open_provider

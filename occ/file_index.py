@@ -31,17 +31,26 @@ from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.log import DecisionLog
 from lakelock.settings import Settings
 from lakelock.storage import Storage
+from lakelock.storage.location import TableIO
 from lakelock.table import layout
 from lakelock.table.archive import archive_names, completed_write, instants_in, writes_in
 from lakelock.table.checkpoint import Checkpoint, IndexState, LaterFormat
-from lakelock.table.commit_effects import Applied, CompletedLog, Coverage, Effect, Slice
-from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.commit_metadata import CommitMetadata, FileStatistics
 from lakelock.table.instants import Instant
-from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 from lakelock.table.service_metadata import read_clean
-from lakelock.table.snapshot import DataFile, Slices, Snapshot, read_replaced, read_snapshot
-from lakelock.table.statistics import FileStatistics
+from lakelock.table.snapshot import (
+    Applied,
+    CompletedLog,
+    Coverage,
+    DataFile,
+    Effect,
+    Slice,
+    Slices,
+    Snapshot,
+    read_replaced,
+    read_snapshot,
+)
 from lakelock.table.timeline import Timeline, read_timeline
 
 MOST_EFFECTS = 4_096

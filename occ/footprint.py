@@ -22,7 +22,14 @@ from lakelock.occ import commit_keys as keys
 from lakelock.occ.commit_keys import AppTransaction, Member, members_of
 from lakelock.occ.log import TransactionName
 from lakelock.parsing import JsonObject
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.commit_metadata import (
+    STATISTICS,
+    CommitMetadata,
+    FileStatistics,
+    WriteStat,
+    column_ranges_in,
+    statistics_by_path,
+)
 from lakelock.table.index import bucket_of_group
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
@@ -31,7 +38,6 @@ from lakelock.table.merged_slices import Change
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
-from lakelock.table.statistics import STATISTICS, FileStatistics, column_ranges_in, statistics_by_path
 from lakelock.texts import StrEnum, counted
 
 

@@ -10,16 +10,14 @@ from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 
 from lakelock.occ.open_table import OpenTable
+from lakelock.storage.location import TableIO
 from lakelock.table.archive import archived_writes, read_commit
-from lakelock.table.commit_effects import CompletedLog
-from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.commit_metadata import UNKNOWN, CommitMetadata
 from lakelock.table.instants import Action
-from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.merged_slices import LoggedCommit, LoggedSlice, logs_of, with_logs, with_logs_of_version_6
-from lakelock.table.snapshot import DataFile, Snapshot
-from lakelock.table.statistics import UNKNOWN
+from lakelock.table.snapshot import CompletedLog, DataFile, Snapshot
 from lakelock.table.timeline import Timeline
 
 LOG_INFIX = b".log."

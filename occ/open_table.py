@@ -34,16 +34,14 @@ from lakelock.providers.base import Lease
 from lakelock.settings import Settings
 from lakelock.storage import Listed, Storage
 from lakelock.storage.base import gone
-from lakelock.storage.location import StorageLocation, requests_at_once
+from lakelock.storage.location import StorageLocation, TableIO, requests_at_once
 from lakelock.table import layout
 from lakelock.table.archive import archived_write
-from lakelock.table.commit_effects import restores_of
 from lakelock.table.index import TableIndex
 from lakelock.table.instants import Instant, State
-from lakelock.table.io import TableIO
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.service_metadata import RollbackPlan
-from lakelock.table.snapshot import Snapshot
+from lakelock.table.snapshot import Snapshot, restores_of
 from lakelock.table.timeline import FollowedTimeline, Timeline
 
 CROWD_S = 10.0

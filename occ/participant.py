@@ -20,12 +20,12 @@ from lakelock.occ.committed import Committed
 from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.ending import News, OwnDecision, TransactionState
 from lakelock.occ.footprint import CommitCost
+from lakelock.occ.foreign import alarm
 from lakelock.occ.log import Decision, DecisionKind, LogView, TableInstant, TransactionName
 from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import InstantFate, fate_of
 from lakelock.occ.transaction import Last, Replaced, Transaction
-from lakelock.occ.undone import alarm
 from lakelock.occ.upkeep import after_commit
 from lakelock.providers.base import Lease
 from lakelock.storage import Created

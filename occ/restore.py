@@ -24,12 +24,12 @@ from lakelock.occ import commit_keys as keys
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import WholeTable
+from lakelock.occ.foreign import Undone, is_undoing, rolled_back_commits, unrepaired
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.retry import with_retries
 from lakelock.occ.savepoints import saved_at
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.undone import Undone, is_undoing, rolled_back_commits, unrepaired
 from lakelock.table import layout
 from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat

@@ -30,9 +30,10 @@ from lakelock.errors import (
     TransactionStateError,
     WriteFailed,
 )
-from lakelock.events import EventKind
+from lakelock.events import EventKind, shown
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.markers.liveness import CLOCK_GRAIN_MS
+from lakelock.occ.claims import OwnReservation, Turn, reserve
 from lakelock.occ.commit_keys import AppTransaction, uris_over
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
@@ -43,9 +44,7 @@ from lakelock.occ.multi_table import MultiTableTransaction
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recovery import reap
 from lakelock.occ.request import WriteRequest, resources_of
-from lakelock.occ.reservations import OwnReservation, Turn, reserve
 from lakelock.occ.transaction import Redo, Transaction
-from lakelock.progress import shown
 from lakelock.storage import Stored
 from lakelock.table import layout
 from lakelock.table.archive import extra_of_write

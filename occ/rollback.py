@@ -28,6 +28,7 @@ from lakelock.occ import commit_keys as keys
 from lakelock.occ.begin import inflight_key, requested_key
 from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.footprint import SERVICES
+from lakelock.occ.foreign import SHOWN_BESIDE
 from lakelock.occ.log import Decision, DecisionKind, Resolution, decided_for, resolve
 from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import OpenTable
@@ -42,7 +43,6 @@ from lakelock.occ.publish import (
     settle,
     shown_fate,
 )
-from lakelock.occ.undone import SHOWN_BESIDE
 from lakelock.storage import Created
 from lakelock.table import layout
 from lakelock.table.archive import completed_write

@@ -31,7 +31,7 @@ from lakelock.markers.data_files import Announced, MarkerSet, files_to_delete
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ import commit_keys as keys
 from lakelock.occ.begin import Baseline
-from lakelock.occ.claims import AnnouncedGroups, ReadWriteSet, claim
+from lakelock.occ.claims import AnnouncedGroups, OthersReservations, ReadWriteSet, claim
 from lakelock.occ.commit import Commit, Deciding, PendingCommit, Staged
 from lakelock.occ.commit_keys import AppTransaction, members_text
 from lakelock.occ.committed import Committed, Phase, Phases
@@ -47,18 +47,16 @@ from lakelock.occ.ending import (
     withdraw,
 )
 from lakelock.occ.footprint import Isolation, Level, Read
-from lakelock.occ.foreign import planned_groups
+from lakelock.occ.foreign import alarm, planned_groups, undone_error
 from lakelock.occ.live_logs import slices_at
 from lakelock.occ.log import Decision
 from lakelock.occ.offers import Offer
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.reservations import OthersReservations
 from lakelock.occ.rollback import RollbackTarget
 from lakelock.occ.rules import Collision, rejection, worth_keeping
-from lakelock.occ.undone import alarm, undone_error
 from lakelock.occ.upkeep import after_commit
 from lakelock.occ.write_context import Detached, OwnWrites, WriteContext
-from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.commit_metadata import FileStatistics, WriteStat
 from lakelock.table.eligibility import check_files
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
@@ -66,7 +64,6 @@ from lakelock.table.merged_slices import is_to_be_compacted
 from lakelock.table.rows import added
 from lakelock.table.schema import TableSchema, require_same_text
 from lakelock.table.snapshot import DataFile, Snapshot
-from lakelock.table.statistics import FileStatistics
 from lakelock.table.timeline import Timeline
 
 

@@ -21,18 +21,18 @@ from lakelock.errors import InputError, LakelockError, TableError
 from lakelock.events import Event, EventKind
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.archive import Archived, archive
+from lakelock.occ.claims import end_dead
 from lakelock.occ.clean import Cleaned, clean
 from lakelock.occ.data_locking import is_running_on
+from lakelock.occ.foreign import how_to_go_on, remove_strays_of_undone, unrepaired
 from lakelock.occ.live_logs import logged_files
 from lakelock.occ.metadata_upkeep import COMPACT_EVERY, MetadataUpkept, keep_metadata
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.recovery import Reaped, collect, collect_outcomes, collectable, find_dead, reap, sweep
 from lakelock.occ.rejections import forget_rejections, outdated_rejections
-from lakelock.occ.reservations import end_dead
 from lakelock.occ.retention import Budget, Progress
 from lakelock.occ.savepoints import withdraw_unfinished
 from lakelock.occ.schema import SchemaHistory
-from lakelock.occ.undone import how_to_go_on, remove_strays_of_undone, unrepaired
 from lakelock.table.eligibility import check_writable
 from lakelock.table.merged_slices import is_to_be_compacted
 from lakelock.table.properties import TableProperties

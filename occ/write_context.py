@@ -15,16 +15,14 @@ from lakelock.occ.begin import Baseline
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.open_table import OpenTable
 from lakelock.settings import Settings
-from lakelock.storage.location import StorageLocation, requests_at_once
+from lakelock.storage.location import StorageLocation, TableIO, requests_at_once
 from lakelock.table.base_files import Stamp
-from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.io import TableIO
+from lakelock.table.commit_metadata import UNKNOWN, FileStatistics, WriteStat
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
-from lakelock.table.statistics import UNKNOWN, FileStatistics
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from pyspark.sql.types import StructType
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin.spark_session import PYTHON_UTILS, column_of, java_class, scala_object
+from lakelock.table.commit_metadata import Value
 from lakelock.table.pruning import (
     And,
     Anything,
@@ -38,7 +39,6 @@ from lakelock.table.pruning import (
     Or,
     Predicate,
 )
-from lakelock.table.statistics import Value
 
 MOST_NODES = 1000
 """A longer condition, such as one with a list of thousands of values, is not examined: each node costs calls into the JVM."""

@@ -42,8 +42,8 @@ from lakelock.spark_plugin.spark_session import (
     spark_schema,
 )
 from lakelock.spark_plugin.table_definition import columns_of
-from lakelock.spark_plugin.table_groups import DeltasUpkeep, MovedNames
 from lakelock.spark_plugin.table_info import TableFacts
+from lakelock.spark_plugin.table_upkeep import DeltasUpkeep, MovedNames
 from lakelock.spark_plugin.table_writes import TableWrites
 from lakelock.storage.location import StorageLocation
 from lakelock.table.partitions import PartitionValues

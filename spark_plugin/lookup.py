@@ -52,8 +52,8 @@ from lakelock.spark_plugin.write_stages import (
     values_for,
 )
 from lakelock.storage import Storage
+from lakelock.storage.location import TableIO
 from lakelock.table.base_files import BaseFile
-from lakelock.table.io import TableIO
 from lakelock.table.key_search import LocatedKeys, held
 from lakelock.table.merged_slices import Change, open_slice
 from lakelock.table.pruning import StatisticsOf

@@ -29,13 +29,13 @@ from lakelock.errors import WriteFailed
 from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.write_stages import SLOTS, Parcels, family_of, slot_of, this_task
 from lakelock.table.base_files import KeyRange, SortedKeys
+from lakelock.table.commit_metadata import FileStatistics
 from lakelock.table.key_search import NONE_LOCATED, NOT_STORED, LocatedKeys, string_hashes, tag
 from lakelock.table.partitions import partition_paths
 from lakelock.table.record_keys import Keyed
 from lakelock.table.rows import conform
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
-from lakelock.table.statistics import FileStatistics
 
 
 def rows_changed(how: str) -> WriteFailed:

@@ -39,10 +39,10 @@ from lakelock.spark_plugin.spark_session import (
     spark_schema,
     takes_structs_for_null,
 )
+from lakelock.table.commit_metadata import Value
 from lakelock.table.instants import parse_instant
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.snapshot import DataFile
-from lakelock.table.statistics import Value
 
 AS_STORED = {
     "ignoreMissingFiles": "false",

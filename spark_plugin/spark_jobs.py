@@ -20,7 +20,7 @@ from pyspark.sql import SparkSession
 
 from lakelock.clock import Runtime
 from lakelock.errors import LakelockError, WriteFailed
-from lakelock.progress import Progress, Tasks
+from lakelock.events import Progress, Tasks
 from lakelock.spark_plugin.spark_session import why_gone
 
 

@@ -22,14 +22,13 @@ from lakelock.occ.transaction import Transaction
 from lakelock.providers import Lease, LockProvider, open_provider, renewing
 from lakelock.storage import Storage
 from lakelock.storage.local import LocalStorage
-from lakelock.storage.location import StorageLocation, open_storage
+from lakelock.storage.location import StorageLocation, TableIO, open_storage
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
 from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.index import BucketIndex
 from lakelock.table.instants import Action, Instant, State, format_instant, parse_instant
-from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import Keyed

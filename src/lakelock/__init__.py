@@ -136,7 +136,7 @@ if not TYPE_CHECKING:  # or a type checker would take any name for one of this m
         from importlib import import_module
 
         if name == "__version__":
-            found: object = import_module("lakelock.version").version()
+            found: object = import_module("lakelock.identity").version()
         elif name in __all__ or name in _HOMES:
             found = getattr(import_module(_HOMES.get(name, "lakelock.errors")), name)
         else:

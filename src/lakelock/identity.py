@@ -6,10 +6,10 @@ import os
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import PurePath
 
 from lakelock.clock import Runtime, process_identity
-from lakelock.version import version
 
 
 @dataclass(frozen=True)
@@ -83,3 +83,18 @@ def name_of(writer: WriterIdentity | None) -> str:
 
 
 _FIELDS = tuple(f.name for f in fields(WriterIdentity))
+
+
+@cache
+def version() -> str:
+    """The version that is installed, such as `0.1.0`; `0+unknown` where the package was not installed but copied.
+
+    Reading the metadata of a package is slow, so it is read when it is first asked for.
+    """
+    from importlib.metadata import PackageNotFoundError
+    from importlib.metadata import version as installed
+
+    try:
+        return installed("lakelock")
+    except PackageNotFoundError:  # imported from a folder or a zip, which has no metadata
+        return "0+unknown"

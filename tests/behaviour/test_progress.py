@@ -17,8 +17,7 @@ from tests.terminal import BOUND_S, seen_until, terminal
 from tests.waiting import eventually
 
 import lakelock
-from lakelock.events import Event, EventKind, Events
-from lakelock.progress import Doing, Notebook, Tasks, current, shown, text_of
+from lakelock.events import Doing, Event, EventKind, Events, Notebook, Tasks, current, shown, text_of
 
 pytestmark = pytest.mark.waits
 

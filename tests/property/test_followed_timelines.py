@@ -9,8 +9,8 @@ from tests.api import Action, Instant, MemoryStorage, State, Timeline, format_in
 
 from lakelock.storage import Listed
 from lakelock.storage.base import Changes
+from lakelock.storage.location import TableIO
 from lakelock.table.history_files import HistoryFile
-from lakelock.table.io import TableIO
 from lakelock.table.timeline import FollowedTimeline
 
 FEW = 6

@@ -23,11 +23,11 @@ from lakelock.data_locks.base import Resource
 from lakelock.errors import InputError
 from lakelock.occ.commit_keys import APPLICATION
 from lakelock.occ.request import resources_of
+from lakelock.table.commit_metadata import ColumnRange, FileStatistics, column_ranges_in, statistics_text
 from lakelock.table.index import new_file_id
 from lakelock.table.key_search import buckets_of, buckets_of_keys
 from lakelock.table.partitions import partition_path, partition_paths, partition_texts
 from lakelock.table.record_keys import record_keys
-from lakelock.table.statistics import ColumnRange, FileStatistics, column_ranges_in, statistics_text
 
 T = TypeVar("T")
 

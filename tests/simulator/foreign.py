@@ -18,13 +18,12 @@ from lakelock.occ.begin import inflight_key, requested_key
 from lakelock.occ.footprint import COMPACT, CommitSummary
 from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import OpenTable
-from lakelock.table.commit_metadata import requested_replace_bytes
+from lakelock.table.commit_metadata import UNKNOWN, requested_replace_bytes
 from lakelock.table.instants import later_than
 from lakelock.table.log_files import LogFile
 from lakelock.table.merged_slices import LoggedCommit, logs_of, with_logs
 from lakelock.table.service_metadata import RollbackMetadata
 from lakelock.table.snapshot import Snapshot
-from lakelock.table.statistics import UNKNOWN
 from tests.api import (
     Action,
     CommitMetadata,

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError
+from lakelock.occ.foreign import audit
 from lakelock.occ.log import DecisionLog
-from lakelock.occ.undone import audit
 from lakelock.storage.base import METADATA_FOLDER
 from lakelock.table.instants import is_instant_time
 from lakelock.table.log_files import LogFile

@@ -11,9 +11,8 @@ import pytest
 pytest.importorskip("pyspark")
 
 from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.table_groups import DeltasUpkeep, MovedNames
 from lakelock.spark_plugin.table_info import Locks
-from lakelock.spark_plugin.table_upkeep import Upkeep
+from lakelock.spark_plugin.table_upkeep import DeltasUpkeep, MovedNames, Upkeep
 from lakelock.spark_plugin.table_writes import Columns
 
 CHANGELOG = (Path(__file__).parents[2] / "CHANGELOG.md").read_text()

@@ -12,10 +12,10 @@ from lakelock.data_locks import LockedData, Resource
 from lakelock.data_locks.operations import statement_of
 from lakelock.identity import WriterIdentity
 from lakelock.markers.liveness import StorageClock, is_too_old, judge_all
+from lakelock.occ.claims import limit_s
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.log import Reservation
 from lakelock.occ.request import Targets, resource_of_values, resources_of, within
-from lakelock.occ.reservations import limit_s
 from lakelock.providers import Holder, LockState
 from lakelock.table import layout
 

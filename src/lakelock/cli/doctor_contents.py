@@ -19,10 +19,10 @@ from lakelock.errors import LakelockError
 from lakelock.occ.create import recorded_index
 from lakelock.occ.file_index import FileIndex
 from lakelock.occ.footprint import CommitSummary
+from lakelock.occ.foreign import overlaps
 from lakelock.occ.live_logs import logging_commits
 from lakelock.occ.log import DecisionLog
 from lakelock.occ.publish import SHARE_THE_LOCK
-from lakelock.occ.undone import overlaps
 from lakelock.storage import Listed, Storage
 from lakelock.table import layout
 from lakelock.table.archive import read_commit

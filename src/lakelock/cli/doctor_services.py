@@ -32,8 +32,8 @@ from lakelock.errors import LakelockError, LockTimeout, ProviderMismatch
 from lakelock.events import Events
 from lakelock.identity import WriterIdentity
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.foreign import Undone, unrepaired
 from lakelock.occ.recorded_lock import compare_locks, recorded_provider
-from lakelock.occ.undone import Undone, unrepaired
 from lakelock.providers import LockProvider, open_provider
 from lakelock.providers.base import wait_to_tell
 from lakelock.providers.registry import provider_name
@@ -41,10 +41,9 @@ from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved
 from lakelock.storage import Storage
 from lakelock.storage.hadoop import connector, mismatches, release
-from lakelock.storage.location import StorageLocation, is_local
+from lakelock.storage.location import StorageLocation, TableIO, is_local
 from lakelock.storage.memory import MemoryStorage
 from lakelock.table import layout
-from lakelock.table.io import TableIO
 from lakelock.table.layout_one import shown_as_layout_two
 from lakelock.table.properties import read_properties
 

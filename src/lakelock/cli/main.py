@@ -18,8 +18,8 @@ from typer.main import get_command
 
 from lakelock.cli.output import show_error
 from lakelock.errors import InputError
+from lakelock.identity import version
 from lakelock.texts import nearest
-from lakelock.version import version
 
 _JSON = "--json"
 _MEANT = {

@@ -11,7 +11,7 @@ def run() -> None:
     """Run the command line on the arguments of this process."""
     try:
         if sys.argv[1:] == ["--version"]:
-            from lakelock.version import version
+            from lakelock.identity import version
 
             print(f"lakelock {version()}")  # noqa: T201 - what prints everything else takes a moment to load
             return

@@ -17,8 +17,8 @@ from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, Ta
 from lakelock.cli.output import Exit, Output, reporting
 from lakelock.errors import InputError, SettingsError
 from lakelock.identity import name_of
+from lakelock.occ.foreign import HINT, Audited, Overlap, audit
 from lakelock.occ.publish import SHARE_THE_LOCK
-from lakelock.occ.undone import HINT, Audited, Overlap, audit
 from lakelock.texts import counted
 
 

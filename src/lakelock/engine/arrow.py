@@ -22,20 +22,20 @@ from lakelock.engine.batch import AttemptCache, Batch, chosen_partitions, compac
 from lakelock.engine.group_insert import HURRY_S, GroupInsert, may_group
 from lakelock.engine.updating import checked_values, new_values
 from lakelock.errors import InputError, LakelockError, LockTimeout, StorageError
+from lakelock.events import shown
 from lakelock.occ.alter import alter
 from lakelock.occ.change_feed import feed_between
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import BucketsRead, ReadKind
+from lakelock.occ.foreign import why_missing
 from lakelock.occ.optimize import Optimized, optimize
 from lakelock.occ.reading import QueryType, ReadView, ensure_in_order, ensure_not_future
 from lakelock.occ.request import Targets, WriteRequest, files_within, resources_of, target_of_expression, within
 from lakelock.occ.restore import Repaired, repair, restore
 from lakelock.occ.retry import run, with_retries
 from lakelock.occ.transaction import ALL_ROWS, Transaction
-from lakelock.occ.undone import why_missing
-from lakelock.progress import shown
 from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.storage import Storage, is_missing
 from lakelock.table.change_feed import FeedMode, Unit, in_need_of_pairs

@@ -24,7 +24,14 @@ from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
 from lakelock.table.base_files import Stamp, Written
-from lakelock.table.commit_metadata import NO_PREVIOUS, RuntimeStats, WriteStat
+from lakelock.table.commit_metadata import (
+    NO_PREVIOUS,
+    FileStatistics,
+    RuntimeStats,
+    WriteStat,
+    ranges_in_footer,
+    statistics_text,
+)
 from lakelock.table.index import file_id_without_bucket, new_file_id
 from lakelock.table.log_files import LogFile
 from lakelock.table.log_writing import LogChanges, LogStamp, log_stat
@@ -34,7 +41,6 @@ from lakelock.table.restamp import CannotRestamp
 from lakelock.table.rewriting import ARROW, Counts, DeleteMask, Kernels, KeyedRows, Placed, StoredRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
-from lakelock.table.statistics import FileStatistics, ranges_in_footer, statistics_text
 
 __all__ = ["TaskToken", "WriteContext", "generated_keys", "move_rows", "rewrite_group", "write_new_files"]
 

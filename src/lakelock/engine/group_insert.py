@@ -31,6 +31,7 @@ from lakelock.occ.commit_keys import Member
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.data_locking import refuse_nested
+from lakelock.occ.foreign import own_commit_undone, undone_error
 from lakelock.occ.history import Outcome
 from lakelock.occ.log import Decision, DecisionKind, LogView, decided_for_offer, in_the_way
 from lakelock.occ.offers import (
@@ -50,7 +51,6 @@ from lakelock.occ.offers import (
 from lakelock.occ.open_table import CROWD_S
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.undone import own_commit_undone, undone_error
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Instant, State

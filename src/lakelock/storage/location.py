@@ -1,13 +1,15 @@
-"""Opens storage by path or URI, and spells every table's URI in one way, however it was named."""
+"""Opens storage by path or URI, spells every table's URI in one way, and says how many requests are made at once."""
 
 from __future__ import annotations
 
 import os
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import SettingsError
 from lakelock.storage.base import Storage
 from lakelock.storage.hdfs_cluster import RPC_PORT
@@ -159,3 +161,19 @@ class StorageLocation:
     def open(self, *, within_s: float | None = None, holds_table: bool = False) -> Storage:
         """The storage, see `open_storage`."""
         return open_storage(self.uri, self.options, within_s=within_s, holds_table=holds_table)
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class TableIO:
+    """A table's storage, and how many requests this process has under way at once there."""
+
+    storage: Storage
+    runtime: Runtime = field(default_factory=SystemRuntime)
+    concurrent_requests: int = 1
+
+    def gather(self, calls: Sequence[Callable[[], T]]) -> list[T]:
+        """Make requests, several at a time, and return their answers in order; the first error is raised."""
+        return self.runtime.gather(calls, limit=self.concurrent_requests)

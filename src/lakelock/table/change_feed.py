@@ -19,11 +19,10 @@ from typing import Literal, NamedTuple, get_args
 from lakelock.errors import InputError
 from lakelock.storage import Storage
 from lakelock.table.archive import archived_writes, read_commit
-from lakelock.table.commit_effects import Coverage, lowest_open, restores_of
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant, State, as_of_time
 from lakelock.table.layout import FileGroupId
-from lakelock.table.snapshot import DataFile
+from lakelock.table.snapshot import Coverage, DataFile, lowest_open, restores_of
 from lakelock.table.timeline import Timeline
 
 FeedMode = Literal["commits", "net"]

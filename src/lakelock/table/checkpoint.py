@@ -28,11 +28,15 @@ import pyarrow.parquet as pq
 
 from lakelock.errors import CorruptTableError, LakelockError
 from lakelock.parsing import JsonObject
-from lakelock.table.commit_effects import (
+from lakelock.table.commit_metadata import UNKNOWN, FileStatistics, column_ranges_in
+from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files import LogFile
+from lakelock.table.snapshot import (
     Applied,
     Changes,
     CompletedLog,
     Coverage,
+    DataFile,
     Effect,
     SchemaSeen,
     Slice,
@@ -41,10 +45,6 @@ from lakelock.table.commit_effects import (
     later_schema,
     lowest_open,
 )
-from lakelock.table.layout import FileGroupId
-from lakelock.table.log_files import LogFile
-from lakelock.table.snapshot import DataFile
-from lakelock.table.statistics import UNKNOWN, FileStatistics, column_ranges_in
 from lakelock.table.timeline import Timeline
 
 ROWS = pa.schema(

@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.storage import Storage
+from lakelock.storage.location import TableIO
 from lakelock.table.base_files import BaseFile
 from lakelock.table.index import BucketIndex
-from lakelock.table.io import TableIO
 from lakelock.table.merged_slices import open_slice
 from lakelock.table.record_keys import EMPTY, NULL, Keyed, key_text
 from lakelock.table.snapshot import DataFile

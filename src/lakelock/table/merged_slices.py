@@ -19,7 +19,6 @@ import pyarrow.parquet as pq
 
 from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile
-from lakelock.table.commit_effects import CompletedLog, Effect
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import Block, BlockHeader, BlockKind, LogFile, blocks_of
@@ -28,7 +27,7 @@ from lakelock.table.log_writing import LogChanges
 from lakelock.table.record_keys import Keyed
 from lakelock.table.row_versions import ByCommitTime, ByEventTime, RowVersions
 from lakelock.table.schema import COMMIT_TIME, RECORD_KEY, TableSchema
-from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.table.snapshot import CompletedLog, DataFile, Effect, Snapshot
 
 _BATCH_ROWS = 262_144
 """How many rows of a base file are merged at a time: each time, the keys of the log files are hashed."""

@@ -35,11 +35,11 @@ from lakelock.errors import CorruptTableError
 from lakelock.parsing import JsonObject
 from lakelock.table import layout
 from lakelock.table.base_files import is_arrows
+from lakelock.table.commit_metadata import LONGEST_TEXT, at_least, at_most
 from lakelock.table.log_files import LogFile, blocks_of
 from lakelock.table.log_rows import whole_rows
 from lakelock.table.metadata_records import COLUMN_STATS, NOT_PARTITIONED, PARTITION_STATS, Record
 from lakelock.table.schema import COMMIT_TIME, PARTITION_PATH, RECORD_KEY
-from lakelock.table.statistics import LONGEST_TEXT, at_least, at_most
 
 ALWAYS_INDEXED = (COMMIT_TIME, PARTITION_PATH, RECORD_KEY)
 MOST_BY_DEFAULT = 32

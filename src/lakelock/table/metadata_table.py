@@ -16,11 +16,11 @@ from typing import NamedTuple
 
 from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError
 from lakelock.storage import Listed, Storage
+from lakelock.storage.location import TableIO
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.hfile import MAX_KEY_INFO, MIN_KEY_INFO, SCHEMA_INFO, hfile_bytes, read_hfile
 from lakelock.table.instants import Action, Instant, parse_instant
-from lakelock.table.io import TableIO
 from lakelock.table.layout import checked_file_name, checked_partition
 from lakelock.table.log_files import BlockHeader, BlockKind, LogFile, block_bytes, blocks_of, deletes_bytes, deletes_in
 from lakelock.table.metadata_records import (

@@ -25,12 +25,12 @@ import pyarrow as pa
 
 from lakelock.errors import CorruptTableError, SchemaError
 from lakelock.parsing import format_java_properties, java_date
+from lakelock.table.commit_metadata import Value
 from lakelock.table.instants import parse_instant
 from lakelock.table.layout import checked_partition
 from lakelock.table.properties import KNOWN_KEY_GENERATORS, TableProperties
 from lakelock.table.record_keys import key_text
 from lakelock.table.rows import spelled
-from lakelock.table.statistics import Value
 from lakelock.table.transforms import Transform
 
 DEFAULT_PARTITION = "__HIVE_DEFAULT_PARTITION__"

@@ -16,9 +16,9 @@ from typing import Literal, Protocol
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from lakelock.table.commit_metadata import ColumnRange, FileStatistics, Value
 from lakelock.table.partitions import PartitionValues, Values
 from lakelock.table.snapshot import DataFile, Snapshot
-from lakelock.table.statistics import ColumnRange, FileStatistics, Value
 from lakelock.table.transforms import Kind, Transform
 
 Operator = Literal["=", "<", "<=", ">", ">="]

@@ -20,9 +20,9 @@ import pyarrow.compute as pc
 
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.storage import Storage
+from lakelock.storage.location import TableIO
 from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp, Written, sequence_numbers
 from lakelock.table.index import BucketIndex
-from lakelock.table.io import TableIO
 from lakelock.table.key_search import Holding, by_bucket, tag
 from lakelock.table.log_files import LogFile
 from lakelock.table.log_writing import Collector, DoesNotFit, Found, LogChanges, LogStamp, log_bytes

@@ -22,10 +22,10 @@ from operator import attrgetter
 from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError, damage_of_table
 from lakelock.storage import Listed, Storage, changed
 from lakelock.storage.base import Changes
+from lakelock.storage.location import TableIO
 from lakelock.table import layout
 from lakelock.table.history_files import HistoryFile
 from lakelock.table.instants import WRITES, Action, Instant, State, completes_as, parse_file_name
-from lakelock.table.io import TableIO
 
 _FOLDER = layout.TIMELINE + "/"
 _HISTORY = layout.HISTORY + "/"

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.errors import InputError, SchemaError
+from lakelock.table.commit_metadata import Value
 from lakelock.table.rows import Fields
-from lakelock.table.statistics import Value
 from lakelock.texts import column_hint, did_you_mean
 
 _CALL = re.compile(r"\s*(\w+)\s*\(([^()]*)\)\s*").fullmatch

@@ -30,8 +30,8 @@ from lakelock.cli.main import app
 from lakelock.errors import EarlyConflictError
 from lakelock.markers import data_files
 from lakelock.markers.data_files import MarkerKind
+from lakelock.occ.foreign import alarm, audit
 from lakelock.occ.log import Decision
-from lakelock.occ.undone import alarm, audit
 from lakelock.testing import ManualRuntime
 
 

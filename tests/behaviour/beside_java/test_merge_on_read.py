@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests import over_engines
 from tests.golden_tables import HAND_WRITTEN, MERGE_ON_READ, golden_table, hand_written, opened, rows, seen_by_java, unpack
 
-from lakelock.engine import multi_table
 from lakelock.errors import CorruptTableError, StorageError, TableError
 from lakelock.table import layout
 from lakelock.table.checkpoint import Checkpoint, IndexState
@@ -123,7 +123,7 @@ def test_what_would_be_but_the_base_files_is_refused() -> None:
     with opened(golden_table("java12_mor_events")) as engine:
         with pytest.raises(TableError, match="a change feed is not there for java12_mor_events"):
             engine.changes()
-        with pytest.raises(TableError, match="a snapshot of several tables is not there"), multi_table.snapshot(engine) as now:
+        with pytest.raises(TableError, match="a snapshot of several tables is not there"), over_engines.snapshot(engine) as now:
             now[engine].read()
 
 

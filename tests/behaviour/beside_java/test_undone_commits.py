@@ -36,10 +36,10 @@ from tests.behaviour.upkeep.test_optimize import content, rows
 from tests.faulty_storage import Wrapped
 
 from lakelock.errors import CommitUndone, CorruptTableError, RolledBackError, StorageError
+from lakelock.occ.foreign import audit
 from lakelock.occ.recovery import collect
 from lakelock.occ.rollback import RollbackOutcome, RollbackTarget
 from lakelock.occ.rollback import roll_back as roll_back_now
-from lakelock.occ.undone import audit
 from lakelock.settings import ArchiveSettings, CheckpointSettings, CleanSettings
 from lakelock.table.instants import later_than
 from lakelock.testing import ManualRuntime

@@ -16,8 +16,8 @@ from tests.behaviour.tables import insert, new_table, writer
 from lakelock.admin.manual_changes import audited, read_audit
 from lakelock.cli.output import Exit
 from lakelock.errors import LeaseLost
+from lakelock.occ.claims import reserve
 from lakelock.occ.recorded_lock import recorded_provider
-from lakelock.occ.reservations import reserve
 from lakelock.settings import Settings
 
 MONTH = Resource.of("month=1")

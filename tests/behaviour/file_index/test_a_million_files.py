@@ -12,7 +12,7 @@ from tests.api import layout, open_storage, read_timeline
 from tests.behaviour.tables import light_commits, new_table
 
 from lakelock.table.checkpoint import ROWS, Checkpoint, LoadedRows
-from lakelock.table.commit_effects import Coverage
+from lakelock.table.snapshot import Coverage
 
 FILES, PARTITIONS = 1_000_000, 1_000
 MOST_BYTES = 500_000_000

@@ -12,8 +12,8 @@ from tests.api import ArrowEngine, MemoryStorage, TableProperties, TableSchema, 
 from tests.behaviour.tables import writer
 
 from lakelock.settings import Settings
-from lakelock.table import statistics as module
-from lakelock.table.statistics import (
+from lakelock.table import commit_metadata as module
+from lakelock.table.commit_metadata import (
     ColumnRange,
     FileStatistics,
     column_ranges_in,

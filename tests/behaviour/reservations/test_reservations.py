@@ -15,8 +15,8 @@ from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule, Wr
 
 from lakelock.errors import ConflictError, EarlyConflictError
 from lakelock.markers.claims import MOST_PLACES
+from lakelock.occ.claims import OwnReservation, Turn, remove, reserve
 from lakelock.occ.footprint import WholeTable
-from lakelock.occ.reservations import OwnReservation, Turn, remove, reserve
 from lakelock.settings import ConcurrencySettings
 from lakelock.testing import ManualRuntime
 

@@ -23,7 +23,7 @@ from tests.interop.shared import Row, Shared
 from tests.interop.witness import JavaError
 from tests.sizes import long
 
-from lakelock.occ.undone import audit
+from lakelock.occ.foreign import audit
 
 Share = Callable[..., Shared]
 

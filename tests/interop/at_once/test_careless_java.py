@@ -14,7 +14,7 @@ from tests.interop.shared import Shared
 from tests.interop.witness import JavaError
 
 from lakelock.errors import CommitUndone, ConflictError, CorruptTableError, RolledBackError
-from lakelock.occ.undone import audit
+from lakelock.occ.foreign import audit
 
 Share = Callable[..., Shared]
 

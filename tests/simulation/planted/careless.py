@@ -20,7 +20,7 @@ BUGS_BESIDE_THE_CARELESS = (
     Planted(
         "undone and told as committed",
         "a writer does not look whether another engine has undone its commit meanwhile",
-        "occ.undone:alarm",
+        "occ.foreign:alarm",
         "undone = own_commit_undone(table, decision, timeline)",
         "undone = None",
         within=4000,
@@ -30,7 +30,7 @@ BUGS_BESIDE_THE_CARELESS = (
     Planted(
         "nobody looks back",
         "no transaction looks at its beginning for commits that another engine has undone, and no upkeep does",
-        "occ.undone:LookBack.look",
+        "occ.foreign:LookBack.look",
         "undone = undone_commits(table, timeline, known=self._settled)",
         "undone = []",
         also=(Edit("occ.upkeep:_look_for_undone", "found = unrepaired(table, timeline)", "found = []"),),
@@ -67,7 +67,7 @@ VOID_IN_THE_WAY = Planted(
 ONLY_THE_LAST = Planted(
     "only the last rollback",
     "of several rollbacks of a commit only the last is asked what it removed",
-    "occ.undone:_undone",
+    "occ.foreign:_undone",
     "return min(found, key=lambda each: (not each.gone, each.rollback.is_completed))",
     "return found[-1]",
 )
@@ -88,7 +88,7 @@ NOT_AWAITED = Planted(
 TOO_EARLY = Planted(
     "an overlap that comes late",
     "nobody looks for overlaps after the look that follows the commit",
-    "occ.undone:LookBack.look",
+    "occ.foreign:LookBack.look",
     'late = [each for each in overlaps(known) if (each.second.completion or "") > looked_at]',
     "late = []",
 )
@@ -123,14 +123,14 @@ WITHDRAWN_BY_OTHERS = Planted(
 LATE_FILES = Planted(
     "late files of an undone commit",
     "the files of late tasks stay, of which a rollback removed the markers while their commit was completed",
-    "occ.undone:remove_strays_of_undone",
+    "occ.foreign:remove_strays_of_undone",
     "strays = sorted(key for files in table.io.gather(looks) for key in files if key not in named)",
     "strays = []",
 )
 LOOKED_FOR_TWICE = Planted(
     "undone commits for ever",
     "each run of upkeep lists the partitions of each undone commit",
-    "occ.undone:remove_strays_of_undone",
+    "occ.foreign:remove_strays_of_undone",
     "if now_s >= until_s[commit.requested]:",
     "if False:",
 )

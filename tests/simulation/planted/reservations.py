@@ -19,7 +19,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "reserved without the lock",
         "the holder does not let whoever has the lock finish before its next attempt begins",
-        "occ.reservations:reserve",
+        "occ.claims:reserve",
         "with table.locked(operation=operation):",
         "if True:",
         within=300,
@@ -29,7 +29,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "the dead keep their reservations",
         "a reservation does not end with its heartbeat",
-        "occ.reservations:is_over",
+        "occ.claims:is_over",
         "return is_too_old(mine.modified_ms - beat.modified_ms, limit_s(table, beat))",
         "return False",
         within=50,
@@ -59,7 +59,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "out of turn",
         "the holder does not wait for older reservations",
-        "occ.reservations:Turn.wait",
+        "occ.claims:Turn.wait",
         "for older in self.ahead:",
         "for older in ():",
         within=50,
@@ -69,7 +69,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "claims that were there",
         "the holder does not wait for claims that were there before its reservation",
-        "occ.reservations:Turn.wait",
+        "occ.claims:Turn.wait",
         "for claimant in self.at_work:",
         "for claimant in ():",
         within=50,
@@ -79,7 +79,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "set aside and waited for",
         "the holder waits for the end of a transaction that was set aside, which waits for the holder",
-        "occ.reservations:Claimant.is_over",
+        "occ.claims:Claimant.is_over",
         "if held is None or held.instant != self.claim.instant:",
         "if False:",
         within=100,
@@ -89,7 +89,7 @@ BUGS_OF_RESERVATIONS = (
     Planted(
         "claims after a reservation",
         "the holder gives way to claims that came after its reservation",
-        "occ.reservations:OthersReservations.overrules",
+        "occ.claims:OthersReservations.overrules",
         "return own is not None and",
         "return False and",
         within=50,
@@ -120,7 +120,7 @@ OVERRULED = Planted(
 ON_THEIR_WAY = Planted(
     "claims on their way",
     "the holder does not wait for transactions whose claims in its partitions are not made yet",
-    "occ.reservations:_at_work",
+    "occ.claims:_at_work",
     '.rpartition("/")[0], *claim.places}',
     '.rpartition("/")[0]}',
 )

@@ -145,11 +145,11 @@ BUGS_OF_UPKEEP = (
     Planted(
         "a checkpoint over pending instants",
         "a commit that completes late counts as covered by a checkpoint that has nothing of it",
-        "table.commit_effects:lowest_open",
+        "table.snapshot:lowest_open",
         "return min(writes[0].requested, grace)",
         "return grace",
         among=SKEWED,
-        also=(Edit("table.commit_effects:Coverage.is_within", "self.low > next(writes, self.low) or ", ""),),
+        also=(Edit("table.snapshot:Coverage.is_within", "self.low > next(writes, self.low) or ", ""),),
         seed=11,
     ),
 )

@@ -7,7 +7,7 @@ from tests.api import CommitMetadata, FileGroupId, WriteStat
 
 from lakelock.occ.commit_keys import DECISION, SAW
 from lakelock.occ.footprint import CommitSummary
-from lakelock.occ.undone import Overlap, overlaps
+from lakelock.occ.foreign import Overlap, overlaps
 
 GROUP = FileGroupId("eu", "f")
 

@@ -18,9 +18,9 @@ from tests.api import BaseFile, BaseFileWriter, Stamp, TableSchema
 from lakelock.errors import CorruptTableError, StorageError
 from lakelock.settings import WriteSettings
 from lakelock.table.base_files import KeyRange, Written, java_order, repeating_columns, sequence_numbers
+from lakelock.table.commit_metadata import ranges_in_footer
 from lakelock.table.record_keys import record_keys
 from lakelock.table.schema import META_COLUMNS
-from lakelock.table.statistics import ranges_in_footer
 
 INSTANT = "20260307135800817"
 STAMP = Stamp("t", INSTANT, "region=eu", f"11111111-2222-3333-4444-555555555555-0_7-8-9_{INSTANT}.parquet")

@@ -16,9 +16,8 @@ from tests.api import Action, CommitMetadata, DataFile, FileGroupId, Instant, St
 from lakelock.errors import CorruptTableError
 from lakelock.table import checkpoint as module
 from lakelock.table.checkpoint import Checkpoint, IndexState, LaterFormat, LoadedRows
-from lakelock.table.commit_effects import Applied, CompletedLog, Effect, Slice
 from lakelock.table.log_files import LogFile
-from lakelock.table.snapshot import Snapshot
+from lakelock.table.snapshot import Applied, CompletedLog, Effect, Slice, Snapshot
 
 PARTITIONS = ["", "a", "a=1/b=2", "z"]
 

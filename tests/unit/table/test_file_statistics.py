@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lakelock.table.statistics import LONGEST_TEXT, ColumnRange, at_least, at_most
+from lakelock.table.commit_metadata import LONGEST_TEXT, ColumnRange, at_least, at_most
 
 
 @given(st.text(min_size=0, max_size=3 * LONGEST_TEXT))

@@ -12,9 +12,9 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from tests.api import DataFile, TableProperties
 
+from lakelock.table.commit_metadata import ColumnRange, FileStatistics, Value
 from lakelock.table.partitions import PartitionValues, partition_paths
 from lakelock.table.pruning import And, Anything, BeginsWith, Comparison, Constant, IsNull, Not, Or, Predicate, Pruning
-from lakelock.table.statistics import ColumnRange, FileStatistics, Value
 
 Row = Mapping[str, Value | None]
 NULL_FOLDER = "__HIVE_DEFAULT_PARTITION__"

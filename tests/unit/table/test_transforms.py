@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from tests.api import TableProperties, TableSchema
 
 from lakelock.errors import InputError, SchemaError
+from lakelock.table.commit_metadata import Value
 from lakelock.table.eligibility import why_not_readable, why_not_writable
 from lakelock.table.partitions import with_generated
 from lakelock.table.properties import TRANSFORMS
 from lakelock.table.pruning import Answers, BeginsWith, Comparison, IsNull, Known, Not, Operator, Or, Predicate, sharpened
 from lakelock.table.schema import require_same_text
-from lakelock.table.statistics import Value
 from lakelock.table.transforms import parsed_transform, parsed_transforms, partition_columns, split_columns
 
 UTC = timezone.utc
