@@ -43,6 +43,7 @@ from lakelock.occ.publish import rollback_plan, rollback_target
 from lakelock.occ.retention import COMMITS, Appearances, Budget
 from lakelock.settings import Settings
 from lakelock.storage import Listed, Storage
+from lakelock.storage.location import TableIO
 from lakelock.table import layout
 from lakelock.table.commit_metadata import STATISTICS, CommitMetadata
 from lakelock.table.eligibility import check_writable
@@ -62,7 +63,6 @@ from lakelock.table.history_files import (
     rows_bytes,
 )
 from lakelock.table.instants import Action, Instant, completes_as, is_instant_time, parse_file_name
-from lakelock.table.io import TableIO
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.service_metadata import RollbackPlan

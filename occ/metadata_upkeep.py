@@ -30,12 +30,12 @@ from lakelock.occ.publish import finish_head
 from lakelock.occ.retention import Budget
 from lakelock.storage import Created, Listed
 from lakelock.storage.base import Folder
+from lakelock.storage.location import TableIO
 from lakelock.table import layout
 from lakelock.table.avro import COMPACTION_PLAN, encode
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.history_files import is_superseded, read_history
 from lakelock.table.instants import Action, Instant, State, later_than, parse_instant
-from lakelock.table.io import TableIO
 from lakelock.table.metadata_records import KEPT
 from lakelock.table.metadata_table import BASE_FILE, MetadataTable, Piece, is_pending, list_partition, schemas_of
 from lakelock.table.timeline import Timeline
