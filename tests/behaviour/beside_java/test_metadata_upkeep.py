@@ -171,3 +171,27 @@ def test_old_files_of_the_metadata_table_stay_while_readers_may_use_them(table: 
         assert done.metadata.compacted and not done.metadata.cleaned
     assert engine(table, options={**SEVERAL, **READY}).coordinator.upkeep().metadata.cleaned
     is_true(table)
+
+
+@pytest.mark.parametrize("table", ["java12_metadata"], indirect=True)
+def test_a_delta_commit_that_began_before_a_compaction_and_completed_after_it_is_not_archived(table: Path) -> None:
+    commit(table, 25)
+
+    def compact(step: Step) -> None:
+        if step is Step.DATA_WRITTEN:
+            at_each_step(lambda step: None)
+            other = engine(table, options=SEVERAL).coordinator.table
+            assert keep_metadata(other, Budget.of(other.runtime, 10)).compacted
+
+    at_each_step(compact)
+    instant = engine(table, options=SEVERAL).insert(changed(table, "late", v=1)).instant
+    compaction = compactions(table)[-1]
+    assert instant < compaction
+    commit(table, 8)
+    at = engine(table, options={**SEVERAL, **READY}).coordinator
+    assert at.archive().instants
+    assert keep_metadata(at.table, Budget.of(at.table.runtime, 10)).archived
+    found = metadata(table).timeline
+    assert not at.table.timeline().has_commit(instant) and found.has_commit(instant)
+    assert compaction in {i.requested for i in found.commits}
+    is_true(table)
