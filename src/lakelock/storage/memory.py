@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
 from typing import IO
@@ -9,6 +10,9 @@ from typing import IO
 from lakelock.clock import SystemRuntime
 from lakelock.errors import StorageError
 from lakelock.storage.base import Listed, Stored, checked, checked_prefix, is_shown
+
+PAGE = 1000
+"""A listing shows so many objects as of one moment, like an answer of an object store."""
 
 
 class MemoryStorage:
@@ -19,6 +23,7 @@ class MemoryStorage:
         self._now_ms = now_ms or system.now_ms
         self._mutex = system.mutex()
         self._objects: dict[str, Stored] = {}
+        self._keys: list[str] = []
         self._versions = 0
         self._name = name
 
@@ -34,7 +39,7 @@ class MemoryStorage:
         """Another storage with the same objects, their versions and times; each then goes its own way."""
         made = MemoryStorage(self._now_ms, name=self._name)
         with self._mutex:
-            made._objects, made._versions = dict(self._objects), self._versions
+            made._objects, made._keys, made._versions = dict(self._objects), list(self._keys), self._versions
         return made
 
     def get(self, key: str) -> Stored | None:
@@ -55,22 +60,30 @@ class MemoryStorage:
 
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
         start = checked_prefix(prefix) + "/" if prefix else ""
-        with self._mutex:
-            found = sorted(self._objects.items())
-        for key, stored in found:
-            if key.startswith(start) and key > start_after and is_shown(key, prefix):
-                yield Listed(key, len(stored.data), stored.modified_ms)
+        after = max(start, start_after)
+        while True:
+            with self._mutex:
+                first = bisect_right(self._keys, after)
+                page = [(key, self._objects[key]) for key in self._keys[first : first + PAGE]]
+            for key, stored in page:
+                if not key.startswith(start):
+                    return
+                if is_shown(key, prefix):
+                    yield Listed(key, len(stored.data), stored.modified_ms)
+            if len(page) < PAGE:
+                return
+            after = page[-1][0]
 
     def delete(self, keys: Iterable[str]) -> None:
         for key in keys:
             with self._mutex:
-                self._objects.pop(checked(key), None)
+                self._remove(checked(key))
 
     def delete_folder(self, folder: str) -> None:
         start = checked_prefix(folder) + "/"
         with self._mutex:
-            for key in [key for key in self._objects if key.startswith(start)]:
-                del self._objects[key]
+            for key in [key for key in self._keys if key.startswith(start)]:
+                self._remove(key)
 
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         found = self.get(key)
@@ -84,10 +97,16 @@ class MemoryStorage:
         return _MemoryFile(self, checked(key))
 
     def _write(self, key: str, data: bytes) -> str:
+        if key not in self._objects:
+            insort(self._keys, key)
         self._versions += 1
         etag = f"v{self._versions}"
         self._objects[key] = Stored(bytes(data), etag, self._now_ms())
         return etag
+
+    def _remove(self, key: str) -> None:
+        if self._objects.pop(key, None) is not None:
+            del self._keys[bisect_left(self._keys, key)]
 
 
 class _MemoryFile(BytesIO):
