@@ -30,7 +30,7 @@ from lakelock.occ import commit_keys as keys
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.log import DecisionLog
 from lakelock.settings import Settings
-from lakelock.storage import Storage
+from lakelock.storage import Listed, Storage
 from lakelock.storage.location import TableIO
 from lakelock.table import layout
 from lakelock.table.archive import archive_names, completed_write, instants_in, writes_in
@@ -38,6 +38,7 @@ from lakelock.table.checkpoint import Checkpoint, IndexState, LaterFormat
 from lakelock.table.commit_metadata import CommitMetadata, FileStatistics
 from lakelock.table.instants import Instant
 from lakelock.table.layout import FileGroupId
+from lakelock.table.metadata_table import listed_files
 from lakelock.table.service_metadata import read_clean
 from lakelock.table.snapshot import (
     Applied,
@@ -267,8 +268,16 @@ class FileIndex:
     changes, so at worst two threads read the same thing twice. `alert` receives a description of each problem.
     """
 
-    def __init__(self, io: TableIO, settings: Settings, log: DecisionLog, alert: Callable[[str], None]) -> None:
-        self._io, self._storage, self._alert = io, io.storage, alert
+    def __init__(
+        self,
+        io: TableIO,
+        settings: Settings,
+        log: DecisionLog,
+        alert: Callable[[str], None],
+        has_metadata_table: Callable[[], bool] = lambda: False,
+    ) -> None:
+        """`has_metadata_table`: whether Hudi's may list the files."""
+        self._io, self._storage, self._alert, self._has_metadata_table = io, io.storage, alert, has_metadata_table
         self._every = settings.checkpoint.every_commits
         self._folder = CheckpointFolder(io.storage, alert)
         self._effects = Effects(io, log)
@@ -380,7 +389,7 @@ class FileIndex:
         known = {effect.instant for effect in effects}
         older: dict[str, list[Slice]] = {}
         if timeline.first_active:
-            for item in self._storage.list(""):
+            for item in self._files(timeline):
                 file = DataFile.parse(item.key, item.size_bytes)
                 if file is not None and file.instant not in known and timeline.is_visible(file.instant):
                     older.setdefault(file.instant, []).append(Slice(file))
@@ -388,9 +397,14 @@ class FileIndex:
         return IndexState.after(EMPTY_CHECKPOINT, effects)
 
     def _listed(self, timeline: Timeline) -> Snapshot:
-        snapshot = read_snapshot(self._io, timeline)
+        snapshot = read_snapshot(self._io, timeline, files=self._files(timeline))
         ensure_not_overtaken(self._io, timeline, snapshot)
         return snapshot
+
+    def _files(self, timeline: Timeline) -> Iterable[Listed]:
+        """The files of the table: as Hudi's metadata table lists them, if there is one and it is whole."""
+        found = listed_files(self._io, timeline) if self._has_metadata_table() else None
+        return self._storage.list("") if found is None else found
 
     def _without(self, state: IndexState, timeline: Timeline, error: CorruptTableError | StorageError) -> Snapshot:
         """The snapshot by other means, when the checkpoint that it rests on turned out to be unreadable."""

@@ -47,6 +47,7 @@ from lakelock.table.metadata_table import (
     MetadataTable,
     file_groups,
     group_logs,
+    lacking,
     list_partition,
     log_name,
     read_metadata_timeline,
@@ -59,8 +60,6 @@ from lakelock.table.timeline import Timeline
 from lakelock.texts import command
 
 NOTHING_AHEAD: Mapping[str, FileStats] = {}
-BOOTSTRAP = "00000000000000"
-"""How the instants begin by which Java makes the metadata table from a listing."""
 _FILES_GROUP = "files-0000-0"
 _OPERATION = "UPSERT_PREPPED"
 
@@ -293,18 +292,6 @@ def _statistics_of(
         return None
 
     return table.io.gather([partial(read, stat) for stat in files])
-
-
-def lacking(metadata: Timeline, data: Timeline) -> Iterable[Instant]:
-    """The completed commits of a table that its metadata table lacks, oldest first."""
-    known = {i.requested for i in metadata.commits if i.action == Action.DELTA_COMMIT}
-    # What was completed before the metadata table was made is in the listing that it was made of.
-    made = min((i.completion or "" for i in metadata.commits if i.requested.startswith(BOOTSTRAP)), default="")
-    return [
-        i
-        for i in data.commits
-        if i.requested not in known and not metadata.is_visible(i.requested) and (i.completion or i.requested) > made
-    ]
 
 
 def _commit_bytes(instant: str, logs: Sequence[GroupLog], schema: str) -> bytes:

@@ -37,8 +37,10 @@ from lakelock.storage.base import gone
 from lakelock.storage.location import StorageLocation, TableIO, requests_at_once
 from lakelock.table import layout
 from lakelock.table.archive import archived_write
+from lakelock.table.eligibility import VERSIONS
 from lakelock.table.index import TableIndex
 from lakelock.table.instants import Instant, State
+from lakelock.table.metadata_records import FILES
 from lakelock.table.properties import TableProperties, read_properties
 from lakelock.table.service_metadata import RollbackPlan
 from lakelock.table.snapshot import Snapshot, restores_of
@@ -212,7 +214,15 @@ class OpenTable:
     @cached_property
     def index(self) -> FileIndex:
         """What this process knows of the table's files by its commits."""
-        return FileIndex(self.io, self.settings, self.log, lambda text: self.emit(EventKind.ALERT, problem=text))
+
+        def has_metadata_table() -> bool:
+            opened = self.observed.opened_as
+            return opened is not None and FILES in opened.metadata_partitions and opened.version in VERSIONS
+
+        def alert(text: str) -> None:
+            self.emit(EventKind.ALERT, problem=text)
+
+        return FileIndex(self.io, self.settings, self.log, alert, has_metadata_table)
 
     def timeline(self) -> Timeline:
         """The timeline as it is now: by what is new on it where that suffices, else one listing. `TableError` if the table is

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 
-from lakelock.occ.metadata_table import BOOTSTRAP
 from lakelock.occ.metadata_upkeep import keep_metadata
 from lakelock.occ.retention import Budget
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.hfile import SCHEMA_INFO, hfile_bytes
 from lakelock.table.instants import later_than
 from lakelock.table.metadata_records import ALL_PARTITIONS, FILES, RecordSchema
-from lakelock.table.metadata_table import MetadataTable, group_logs, is_pending, schemas_of
+from lakelock.table.metadata_table import BOOTSTRAP, MetadataTable, group_logs, is_pending, schemas_of
 from lakelock.table.properties import METADATA_PARTITIONS
 from tests.api import (
     Action,

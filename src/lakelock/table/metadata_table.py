@@ -21,7 +21,7 @@ from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.hfile import MAX_KEY_INFO, MIN_KEY_INFO, SCHEMA_INFO, hfile_bytes, read_hfile
 from lakelock.table.instants import Action, Instant, parse_instant
-from lakelock.table.layout import checked_file_name, checked_partition
+from lakelock.table.layout import checked_file_name, checked_partition, in_partition
 from lakelock.table.log_files import BlockHeader, BlockKind, LogFile, block_bytes, blocks_of, deletes_bytes, deletes_in
 from lakelock.table.metadata_records import (
     ALL_PARTITIONS,
@@ -38,6 +38,8 @@ from lakelock.table.metadata_records import (
 )
 from lakelock.table.timeline import Timeline
 
+BOOTSTRAP = "00000000000000"
+"""How the instants begin by which Java makes the metadata table from a listing."""
 BASE_FILE = ".hfile"
 _TOKEN = "0-0-0"
 NEVER = "9" * 17
@@ -341,6 +343,35 @@ def group_logs(instant: str, records: Mapping[str, Records], groups: Mapping[str
             if data:
                 logs.append(GroupLog(partition, file_id, log_name(file_id, instant), len(entries), data))
     return logs
+
+
+def lacking(metadata: Timeline, data: Timeline) -> list[Instant]:
+    """The completed commits of a table that its metadata table lacks, oldest first."""
+    known = {i.requested for i in metadata.commits if i.action == Action.DELTA_COMMIT}
+    # What was completed before the metadata table was made is in the listing that it was made of.
+    made = min((i.completion or "" for i in metadata.commits if i.requested.startswith(BOOTSTRAP)), default="")
+    return [
+        i
+        for i in data.commits
+        if i.requested not in known and not metadata.is_visible(i.requested) and (i.completion or i.requested) > made
+    ]
+
+
+def listed_files(io: TableIO, data: Timeline) -> list[Listed] | None:
+    """The data files of a table as its metadata table lists them, for a timeline that was listed before.
+
+    None if it is not whole: it lacks a commit of the timeline, or cannot be read. `data` is that of the table.
+    """
+    try:
+        table = MetadataTable.look(io, data)
+        if not table.timeline.commits or lacking(table.timeline, data):
+            return None
+        files = table.files()
+    except CorruptTableError:  # compacted and cleaned meanwhile, or damaged
+        return None
+    return [
+        Listed(in_partition(partition, name), size, 0) for partition, names in files.items() for name, size in names.items()
+    ]
 
 
 def is_pending(data: Timeline, requested: str) -> bool:

@@ -254,8 +254,16 @@ def _named_twin(one: DataFile, other: DataFile, names: Names | None) -> DataFile
     )
 
 
-def read_snapshot(io: TableIO, timeline: Timeline, as_of: str | None = None, *, only: frozenset[str] | None = None) -> Snapshot:
-    """The snapshot of a timeline, or of its past as of an instant time. One listing, and one read per replacecommit.
+def read_snapshot(
+    io: TableIO,
+    timeline: Timeline,
+    as_of: str | None = None,
+    *,
+    only: frozenset[str] | None = None,
+    files: Iterable[Listed] | None = None,
+) -> Snapshot:
+    """The snapshot of a timeline, or of its past as of an instant time. One listing, unless `files` are those that there are,
+    and one read per replacecommit.
 
     `only` names the files that count, all of them visible then; other files, and replacements, do not.
 
@@ -265,8 +273,9 @@ def read_snapshot(io: TableIO, timeline: Timeline, as_of: str | None = None, *, 
     if as_of is not None:
         timeline = timeline.as_of(as_of)
     replaced = read_replaced(io, timeline) if only is None else {}
-    files = (item for item in io.storage.list("") if only is None or item.key in only)
-    return Snapshot.of(timeline, files, replaced, lru_cache(partial(names_of, io.storage, timeline)))
+    listed = io.storage.list("") if files is None else files
+    counting = (item for item in listed if only is None or item.key in only)
+    return Snapshot.of(timeline, counting, replaced, lru_cache(partial(names_of, io.storage, timeline)))
 
 
 def names_of(storage: Storage, timeline: Timeline, instant: str) -> frozenset[str]:

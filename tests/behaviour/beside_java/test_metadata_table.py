@@ -6,6 +6,7 @@ Whether it is true is judged by `lakelock doctor`, which reads it as Java does; 
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
@@ -207,6 +208,22 @@ def test_a_commit_that_the_metadata_table_lacks_is_appended_by_the_next(table: P
         engine(table, told).upsert(changed(table, "k4", v=400))
         assert any(lost in str(event.facts["problem"]) for event in told if event.kind is EventKind.ALERT)
     is_true(table)
+
+
+def test_an_archived_table_without_a_checkpoint_is_listed_by_its_metadata_table_if_that_is_whole(table: Path) -> None:
+    for v in range(6):
+        engine(table).upsert(changed(table, "k2", v=v))
+    early = {"archive.min_commits": "3", "archive.max_commits": "4", "archive.min_age_s": "0", "clean.readers_s": "0"}
+    assert engine(table, options={**ONE_WRITER, **early}).coordinator.archive().instants
+    shutil.rmtree(table / ".hoodie/.lakelock/checkpoints", ignore_errors=True)
+    before = engine(table).read().num_rows
+    file = max(table.glob("region=*/*.parquet"), key=lambda path: path.name.rpartition("_")[2])
+    shutil.copy(file, file.with_name(f"{'0' * 8}{file.name[8:]}"))  # a listing shows it, and no commit names it
+    assert engine(table).read().num_rows == before
+    newest = read_timeline(engine(table).coordinator.table.storage).commits[-1].requested
+    for path in table.glob(f".hoodie/metadata/.hoodie/timeline/{newest}*"):
+        path.unlink()
+    assert engine(table).read().num_rows > before
 
 
 def test_a_delta_commit_is_completed_after_everything_on_the_timeline_of_the_metadata_table(table: Path) -> None:

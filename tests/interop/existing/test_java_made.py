@@ -130,6 +130,7 @@ def follow(share: Share, table: Shared, hint: str) -> None:
     "options",
     [
         {"hoodie.table.timeline.timezone": "LOCAL"},
+        {"hoodie.datasource.write.table.type": "MERGE_ON_READ", "hoodie.table.ordering.fields": "v"},
         {"hoodie.populate.meta.fields": "false"},
         {"hoodie.table.cdc.enabled": "true"},
         {"hoodie.datasource.write.drop.partition.columns": "true"},
