@@ -19,7 +19,7 @@ from benchmarks.measuring import arguments, rows, show
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.identity import WriterIdentity
 from lakelock.markers.data_files import TaskToken
-from lakelock.occ.write_context import WriteContext
+from lakelock.occ.begin import WriteContext
 from lakelock.settings import Settings, WriteSettings
 from lakelock.storage.location import StorageLocation
 from lakelock.table.base_files import BaseFileWriter, Stamp

@@ -27,7 +27,7 @@ from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ import commit_keys as keys
 from lakelock.occ import reading
 from lakelock.occ.archive import Archived, archive
-from lakelock.occ.begin import Baseline, begin, give_up
+from lakelock.occ.begin import Baseline, Detached, begin, give_up
 from lakelock.occ.claims import end_dead
 from lakelock.occ.clean import Cleaned, clean
 from lakelock.occ.commit_keys import AppTransaction
@@ -59,7 +59,6 @@ from lakelock.occ.savepoints import Savepoint, delete_savepoint, list_savepoints
 from lakelock.occ.schema import SchemaHistory
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep import Upkept, register, upkeep
-from lakelock.occ.write_context import Detached
 from lakelock.providers import open_provider
 from lakelock.settings import CleanSettings, Settings
 from lakelock.storage import Storage

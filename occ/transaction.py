@@ -30,7 +30,7 @@ from lakelock.markers import data_files
 from lakelock.markers.data_files import Announced, MarkerSet, files_to_delete
 from lakelock.markers.heartbeat import Heartbeat
 from lakelock.occ import commit_keys as keys
-from lakelock.occ.begin import Baseline
+from lakelock.occ.begin import Baseline, Detached, OwnWrites, WriteContext
 from lakelock.occ.claims import AnnouncedGroups, OthersReservations, ReadWriteSet, claim
 from lakelock.occ.commit import Commit, Deciding, PendingCommit, Staged
 from lakelock.occ.commit_keys import AppTransaction, members_text
@@ -55,7 +55,6 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.rollback import RollbackTarget
 from lakelock.occ.rules import Collision, rejection, worth_keeping
 from lakelock.occ.upkeep import after_commit
-from lakelock.occ.write_context import Detached, OwnWrites, WriteContext
 from lakelock.table.commit_metadata import FileStatistics, WriteStat
 from lakelock.table.eligibility import check_files
 from lakelock.table.instants import Action

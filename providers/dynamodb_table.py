@@ -194,8 +194,6 @@ _NAMES = {
     "#tl": "tokenLimit",
     "#w": "writer",
     "#si": "since",
-    "#dv": "documentVersion",
-    "#dd": "document",
 }
 _NAME = re.compile(r"#\w+")
 _AWS = (".amazonaws.com", ".amazonaws.com.cn", ".api.aws")

@@ -24,10 +24,10 @@ from pyspark.sql import DataFrame
 from lakelock.engine.file_tasks import Target, rewrite_group, write_new_files
 from lakelock.errors import SchemaError
 from lakelock.markers.heartbeat import SharedHeartbeat
+from lakelock.occ.begin import WriteContext
 from lakelock.occ.committed import Phase
 from lakelock.occ.footprint import BucketsRead
 from lakelock.occ.transaction import ALL_ROWS
-from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.deleting import POSITIONS, AtPositions, Selection
 from lakelock.spark_plugin.lookup_stages import CHUNK_ROWS, chunked, chunks
 from lakelock.spark_plugin.stage_rows import Rows

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from lakelock.engine.file_tasks import Target, rewrite_group, write_new_files
 from lakelock.errors import DuplicateKeyError, SchemaError
-from lakelock.occ.write_context import WriteContext
+from lakelock.occ.begin import WriteContext
 from lakelock.spark_plugin import bucketing
 from lakelock.spark_plugin.bucketing import BucketPlan
 from lakelock.spark_plugin.deleting import AtPositions

@@ -22,8 +22,8 @@ from pyspark.sql import functions as F
 
 from lakelock.engine.file_tasks import rewrite_group
 from lakelock.errors import StorageError
+from lakelock.occ.begin import WriteContext
 from lakelock.occ.footprint import ReadKind
-from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.conditions import SHOWN_CHARACTERS, Condition
 from lakelock.spark_plugin.lookup_stages import CHUNK_ROWS, chunks
 from lakelock.spark_plugin.reading import FILE_GONE

@@ -19,9 +19,9 @@ from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 from lakelock.data_locks import Resource
 from lakelock.engine.file_tasks import generated_keys, write_new_files
 from lakelock.markers.heartbeat import SharedHeartbeat
+from lakelock.occ.begin import WriteContext
 from lakelock.occ.footprint import WholeTable
 from lakelock.occ.request import within
-from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.bucketing import FITS, fitting, write_buckets
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.deleting import RowsRead, remove_rows, select_rows

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from lakelock.errors import LakelockError, StorageError
+from lakelock.occ.begin import WriteContext
 from lakelock.occ.committed import Phase
 from lakelock.occ.footprint import ReadKind
-from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin import lookup_stages
 from lakelock.spark_plugin.lookup_stages import (
     CHUNK_ROWS,

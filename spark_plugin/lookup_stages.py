@@ -26,7 +26,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from lakelock.errors import WriteFailed
-from lakelock.occ.write_context import WriteContext
+from lakelock.occ.begin import WriteContext
 from lakelock.spark_plugin.write_stages import SLOTS, Parcels, family_of, slot_of, this_task
 from lakelock.table.base_files import KeyRange, SortedKeys
 from lakelock.table.commit_metadata import FileStatistics

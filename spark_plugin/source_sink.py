@@ -29,6 +29,7 @@ from lakelock.data_locks.keeper import KeeperOrder, Keeping, KeptLocks, SignOfLi
 from lakelock.errors import ConflictError, InputError, RolledBackError, SchemaError, SettingsError, TableError
 from lakelock.events import Event, EventKind, Events
 from lakelock.markers.heartbeat import HeartbeatRecord, SharedHeartbeat
+from lakelock.occ.begin import Detached, WriteContext
 from lakelock.occ.commit_keys import QUERY, AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
@@ -38,7 +39,6 @@ from lakelock.occ.footprint import WholeTable
 from lakelock.occ.request import WriteRequest, resources_of, within
 from lakelock.occ.retry import applied_instead
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.write_context import Detached, WriteContext
 from lakelock.spark_plugin.bucketing import BucketPlan, unrouted_stage
 from lakelock.spark_plugin.inserting import insert_stage
 from lakelock.spark_plugin.source_errors import plainly

@@ -26,6 +26,7 @@ from pyspark.sql import functions as F
 from lakelock.checked_calls import checked, checked_calls
 from lakelock.engine.file_tasks import move_rows, rewrite_group
 from lakelock.errors import InputError, WriteFailed
+from lakelock.occ.begin import WriteContext
 from lakelock.occ.clean import Cleaned, asked_retention
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.optimize import Join, Optimized, optimize
@@ -35,7 +36,6 @@ from lakelock.occ.results import WriteResult
 from lakelock.occ.savepoints import Savepoint
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep import Upkept
-from lakelock.occ.write_context import WriteContext
 from lakelock.spark_plugin.arguments import delta_arguments, instant_of
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.spark_session import FILE, ROW, needs_spark, outcome_told, require_running, spark_schema

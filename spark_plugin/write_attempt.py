@@ -26,10 +26,10 @@ from lakelock.engine.file_tasks import EarlierFiles, Files, Target, copy_file
 from lakelock.errors import LakelockError
 from lakelock.events import current
 from lakelock.occ import commit_keys as keys
+from lakelock.occ.begin import WriteContext
 from lakelock.occ.commit_keys import DRIVER, EXECUTORS
 from lakelock.occ.committed import Phase
 from lakelock.occ.transaction import Transaction
-from lakelock.occ.write_context import WriteContext
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.spark_plugin.change_feed import Numbered
 from lakelock.spark_plugin.conditions import Condition

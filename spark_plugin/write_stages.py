@@ -43,7 +43,7 @@ from lakelock.clock import SystemRuntime
 from lakelock.errors import LakelockError, WriteFailed
 from lakelock.markers.data_files import MarkerKind, TaskToken
 from lakelock.markers.heartbeat import SharedHeartbeat
-from lakelock.occ.write_context import WriteContext
+from lakelock.occ.begin import WriteContext
 from lakelock.table import layout
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.properties import TableProperties

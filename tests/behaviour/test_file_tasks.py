@@ -30,7 +30,7 @@ from tests.faulty_storage import FaultyStorage, Rule
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import StorageError, TransactionStateError
 from lakelock.markers.data_files import TaskToken, listed
-from lakelock.occ.write_context import WriteContext
+from lakelock.occ.begin import WriteContext
 from lakelock.settings import Settings, WriteSettings
 from lakelock.table import rewriting
 from lakelock.table.rewriting import keys_among

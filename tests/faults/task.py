@@ -18,7 +18,7 @@ from tests.crashing import arm
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import LakelockError
 from lakelock.markers.data_files import TaskToken
-from lakelock.occ.write_context import WriteContext
+from lakelock.occ.begin import WriteContext
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ import pyarrow.compute as pc
 from lakelock.engine.batch import AttemptCache, Batch
 from lakelock.engine.file_tasks import copy_file, rewrite_group, write_new_files
 from lakelock.markers.data_files import TaskToken
+from lakelock.occ.begin import Detached
 from lakelock.occ.optimize import Optimized
 from lakelock.occ.reading import ReadView
 from lakelock.occ.restore import Repaired
-from lakelock.occ.write_context import Detached
 from lakelock.settings import OptimizeSettings
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.pruning import StatisticsOf

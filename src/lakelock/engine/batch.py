@@ -21,6 +21,7 @@ from lakelock.clock import Runtime
 from lakelock.engine.file_tasks import EarlierFiles, copy_file, move_rows, rewrite_group, write_new_files
 from lakelock.errors import InputError
 from lakelock.markers.data_files import TaskToken
+from lakelock.occ.begin import WriteContext
 from lakelock.occ.committed import Phase
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import Read
@@ -29,7 +30,6 @@ from lakelock.occ.request import Targets, resources_of, within
 from lakelock.occ.restore import Copy
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep import is_due
-from lakelock.occ.write_context import WriteContext
 from lakelock.storage import Storage
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.index import BucketIndex, bucket_group, bucket_of

@@ -64,7 +64,7 @@ ROWS_OF_NOBODY = Planted(
 ON_THE_BASELINE = Planted(
     "a write on the baseline",
     "a write of a transaction rewrites what the table had, not what the write before it has written",
-    "occ.write_context:OwnWrites.over",
+    "occ.begin:OwnWrites.over",
     "return snapshot.with_files(rows) if rows else snapshot",
     "return snapshot",
 )

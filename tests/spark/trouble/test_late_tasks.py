@@ -14,7 +14,7 @@ from tests.faults.world import BEFORE, PERSISTENT, make_table, read_by_all
 from lakelock.engine.file_tasks import rewrite_group, write_new_files
 from lakelock.errors import WriteFailed
 from lakelock.markers.data_files import TaskToken
-from lakelock.occ.write_context import WriteContext
+from lakelock.occ.begin import WriteContext
 from lakelock.spark_plugin.write_stages import while_wanted
 
 
