@@ -54,7 +54,7 @@ from lakelock.spark_plugin.write_stages import (
 from lakelock.storage import Storage
 from lakelock.storage.location import TableIO
 from lakelock.table.base_files import BaseFile
-from lakelock.table.key_search import LocatedKeys, held
+from lakelock.table.key_search import LocatedKeys, held, possible_files
 from lakelock.table.merged_slices import Change, open_slice
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.snapshot import DataFile
@@ -322,7 +322,7 @@ def _looked_into(
 ) -> list[FileKeys]:  # fmt: skip
     """What the files hold of the keys, each of which may be looked into once in all attempts; of `few` keys in the driver,
     unless that is much to read."""
-    possible = lookup_stages.possible_files(plan.files, distinct, attempt.tx.current().stats_of)
+    possible = possible_files(plan.files, distinct, attempt.tx.current().stats_of)
     fresh = [number for number in possible if plan.files[number].content not in memory.held]
     if fresh:
         look = LookPlan(plan.context, distinct, plan.files, lookup_stages.shares(plan.files, fresh, 2 * attempt.tasks))

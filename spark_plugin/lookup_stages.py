@@ -17,7 +17,7 @@ twice.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -28,8 +28,6 @@ import pyarrow as pa
 from lakelock.errors import WriteFailed
 from lakelock.occ.begin import WriteContext
 from lakelock.spark_plugin.write_stages import SLOTS, Parcels, family_of, slot_of, this_task
-from lakelock.table.base_files import KeyRange, SortedKeys
-from lakelock.table.commit_metadata import FileStatistics
 from lakelock.table.key_search import NONE_LOCATED, NOT_STORED, LocatedKeys, string_hashes, tag
 from lakelock.table.partitions import partition_paths
 from lakelock.table.record_keys import Keyed
@@ -70,8 +68,9 @@ CHUNK_ROWS, CHUNK_BYTES = 262_144, 128 << 20
 """How many rows a task packs, and how many keys it looks up, at once: as many rows as reach either of the two."""
 FEW_KEYS = 1_000_000
 """Up to this many keys, the driver fetches them once and sends them to every task."""
-TOLD_KEYS = 4_096
-"""Up to this many keys, a task that packs rows reports them at once, which saves a job."""
+TOLD_KEYS, TOLD_BY_ALL = 262_144, 4_096
+"""Up to so many keys, the first task that packs rows reports them at once, which saves a job; the n-th of `TOLD_KEYS` the n-th
+part, so that they are not many together, however many tasks there are. And every task reports up to `TOLD_BY_ALL`."""
 
 MOST_FILES, SHARE_BYTES = 256, 8 << 20
 """The most files that a task looks into, and the least to read for which another task is worthwhile."""
@@ -116,7 +115,8 @@ class TagReport:
 
 def pack_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | PackReport]:
     """Every incoming row in a parcel of its partition's family; the slot in it only says which task packed it."""
-    report, parcels, slot = PackReport(keys={}), plan.parcels, this_task().partition % SLOTS
+    report, parcels, task = PackReport(keys={}), plan.parcels, this_task().partition
+    most_told, slot = max(TOLD_BY_ALL, TOLD_KEYS // (task + 1)), task % SLOTS
     for rows in chunks(batches, CHUNK_ROWS):
         fitted = conform(rows, plan.columns.arrow)
         paths = partition_paths(fitted, plan.context.properties)
@@ -125,7 +125,7 @@ def pack_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
         report.counts.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
         families = np.array([family_of(name) * SLOTS + slot for name in names], np.int32)
         if report.keys is not None:
-            few = sum(report.counts.values()) <= TOLD_KEYS
+            few = sum(report.counts.values()) <= most_told
             report.keys = joined_keys(report.keys, keys_by_partition(plan.context, fitted)) if few else None
         yield from parcels.packed(fitted, np.arange(len(codes)), families[codes])
     yield report
@@ -260,23 +260,6 @@ def rows_by_route(partition: str, *routes: npt.NDArray[np.int32]) -> Counter[tup
     """How many rows of the partition take each route."""
     values, counts = np.unique(np.concatenate(routes), return_counts=True)
     return Counter({(partition, int(route)): int(rows) for route, rows in zip(values, counts, strict=True)})
-
-
-def possible_files(
-    files: Sequence[DataFile], keys: KeysByPartition, statistics: Callable[[DataFile], FileStatistics]
-) -> list[int]:
-    """The numbers of the files that may hold one of the keys of their partition, by the key ranges recorded with them."""
-    asked: dict[int, SortedKeys] = {}
-    found = []
-    for number, file in enumerate(files):
-        known = statistics(file)
-        stated = KeyRange(known.key_min, known.key_max) if known.key_min and known.key_max else None
-        mine = keys[file.partition]
-        if stated is not None and id(mine) not in asked:
-            asked[id(mine)] = SortedKeys(mine)  # partitions may share their keys
-        if stated is None or asked[id(mine)].meets(stated):
-            found.append(number)
-    return found
 
 
 def shares(files: Sequence[DataFile], numbers: Sequence[int], tasks: int) -> tuple[tuple[int, ...], ...]:

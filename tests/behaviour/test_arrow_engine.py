@@ -268,6 +268,19 @@ def test_a_delete_by_condition_opens_no_file_that_its_partition_or_a_range_rules
         assert (deleted.rows_deleted, len(looked_into)) == (opened, opened)
 
 
+def test_an_upsert_opens_only_files_whose_recorded_key_range_may_have_one_of_its_keys() -> None:
+    storage = MemoryStorage()
+    new_table(storage)
+    for number in range(5):
+        ArrowEngine(writer(storage)).insert(rows((f"k{number}", number, "1")))
+    for key, opened in (("k3", {"k3"}), ("k3", {"k3"}), ("k9", set())):
+        counting = CountingStorage(storage)
+        with writer(counting) as coordinator:
+            done = ArrowEngine(coordinator).upsert(rows((key, 7, "1")))
+        looked_into = {name for op, name in counting.calls if op == "open_input" and name.endswith(".parquet")}
+        assert (done.rows_updated, len(looked_into)) == (len(opened), len(opened))
+
+
 @pytest.mark.parametrize(
     ("where", "conflicts"),
     [(F("month") == "1", False), (F("month") == "2", True), (F("v") < 5, False), (F("v") > 5, True), (None, True)],

@@ -16,5 +16,6 @@ def test_sorted_keys_meet_a_range_if_one_of_them_may_be_in_it(asked: list[str], 
     stated = KeyRange.of(pa.chunked_array([pa.array(stored, pa.string())]))
     keys = pa.array(asked, pa.string())
     meets = SortedKeys(keys).meets(stated)
+    assert SortedKeys(keys, ranges=1).meets(stated) == meets
     assert meets or not set(asked) & set(stored)
     assert meets or not (stated.may_hold(keys).any() if asked else False)

@@ -144,6 +144,9 @@ class LightKernels:
         assert len(set(keyed.keys)) == len(keyed)
         return keyed
 
+    def may_hold(self, keyed: Lines, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return files  # nothing is recorded of them
+
     def tag(self, keyed: Lines, files: Sequence[DataFile], storage: Storage) -> tuple[list[tuple[DataFile, Lines]], Lines]:
         known, rest = [], set(keyed.keys)
         for file in files:

@@ -161,13 +161,14 @@ class Batch:
             return self._tagged(keyed)
 
     def _tagged(self, keyed: Mapping[str, KeyedRows]) -> Place:
-        place = Place()
+        place, snapshot = Place(), self.tx.current()
         for partition, rows in keyed.items():
-            asked = [(rows, list(self.tx.current().in_partition(partition)))]
+            asked = [(rows, list(snapshot.in_partition(partition)))]
             if self.index is not None:
                 asked = [(mine, [file]) for file, mine in self.placed({partition: rows}).known]
             for mine, files in asked:
-                found, rest = self.memory.tag(mine, files, self.kernels, self.storage)
+                possible = self.kernels.may_hold(mine, files, snapshot.stats_of)
+                found, rest = self.memory.tag(mine, possible, self.kernels, self.storage)
                 place.known += found
                 if len(rest):
                     place.new[partition] = rest

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import errno
+import sys
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -40,6 +41,7 @@ from lakelock.table.schema import (
 from lakelock.texts import counted
 
 _FIRST_ODD_BYTE = 0xEE
+_MANY_RANGES = 16
 _FIRST_ODD_CHARACTER = 0xD800  # halves of surrogate pairs, which only a damaged footer has, and what follows them
 
 
@@ -80,16 +82,20 @@ class KeyRange:
 
 
 class SortedKeys:
-    """Keys that many ranges are compared with."""
+    """Keys that are compared with so many `ranges`: sorted, unless these are few beside the keys."""
 
-    def __init__(self, keys: pa.Array) -> None:
-        self._odd = _has_odd_bytes(keys)
-        self._sorted: list[str] = [] if self._odd else sorted(keys.to_pylist())
+    def __init__(self, keys: pa.Array, ranges: int = sys.maxsize) -> None:
+        self._keys, self._odd = keys, _has_odd_bytes(keys)
+        self._sorted: list[str] | None = None
+        if ranges >= _MANY_RANGES and not self._odd:
+            self._sorted = sorted(keys.to_pylist())
 
     def meets(self, stated: KeyRange) -> bool:
         """Whether a file with this range may hold one of the keys; the same answer as `KeyRange.may_hold` for any of them."""
         if self._odd or stated._is_odd:
             return True
+        if self._sorted is None:
+            return bool(stated.may_hold(self._keys).any())
         first = bisect_left(self._sorted, stated.least)
         return first < len(self._sorted) and self._sorted[first] <= stated.greatest
 

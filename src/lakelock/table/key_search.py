@@ -10,7 +10,7 @@ with colons and commas apart in ways of its own, which are followed here to the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 
 from lakelock.storage import Storage
 from lakelock.storage.location import TableIO
-from lakelock.table.base_files import BaseFile
+from lakelock.table.base_files import BaseFile, KeyRange, SortedKeys
+from lakelock.table.commit_metadata import FileStatistics
 from lakelock.table.index import BucketIndex
 from lakelock.table.merged_slices import open_slice
 from lakelock.table.record_keys import EMPTY, NULL, Keyed, key_text
@@ -99,6 +100,22 @@ def held(keys: pa.Array | pa.ChunkedArray, base: BaseFile) -> Any:
         for stored in base.key_batches():
             probe.add(0, stored)
     return probe.taken(0)
+
+
+def possible_files(
+    files: Sequence[DataFile], keys: Mapping[str, pa.Array], statistics: Callable[[DataFile], FileStatistics | None]
+) -> list[int]:
+    """The numbers of the files that may hold one of the keys of their partition, by the key ranges recorded with them."""
+    asked: dict[int, SortedKeys] = {}
+    found = []
+    for number, file in enumerate(files):
+        known, mine = statistics(file), keys[file.partition]
+        stated = KeyRange(known.key_min, known.key_max) if known is not None and known.key_min and known.key_max else None
+        if stated is not None and id(mine) not in asked:
+            asked[id(mine)] = SortedKeys(mine, len(files))  # partitions may share their keys
+        if stated is None or file.logs or asked[id(mine)].meets(stated):
+            found.append(number)
+    return found
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from lakelock.storage import Storage
 from lakelock.storage.location import TableIO
 from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp, Written, sequence_numbers
 from lakelock.table.index import BucketIndex
-from lakelock.table.key_search import Holding, by_bucket, tag
+from lakelock.table.key_search import Holding, by_bucket, possible_files, tag
 from lakelock.table.log_files import LogFile
 from lakelock.table.log_writing import Collector, DoesNotFit, Found, LogChanges, LogStamp, log_bytes
 from lakelock.table.merged_slices import Change, changes_in, open_slice
@@ -348,6 +348,10 @@ class Kernels(Protocol):
         """One row per key; see `lakelock.table.record_keys.dedupe`."""
         ...
 
+    def may_hold(self, keyed: KeyedRows, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        """The files of the rows' partition that may hold one of the keys, by what is recorded of them."""
+        ...
+
     def tag(
         self, keyed: KeyedRows, files: Sequence[DataFile], storage: Storage
     ) -> tuple[list[tuple[DataFile, KeyedRows]], KeyedRows]:
@@ -493,6 +497,10 @@ class ArrowKernels:
 
     def dedupe(self, keyed: Keyed, ordering_field: str | None, *, take_any: bool) -> Keyed:
         return dedupe(keyed, ordering_field, take_any=take_any)
+
+    def may_hold(self, keyed: Keyed, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        keys = dict.fromkeys((file.partition for file in files), keyed.keys.combine_chunks())
+        return [files[number] for number in possible_files(files, keys, statistics)]
 
     def tag(self, keyed: Keyed, files: Sequence[DataFile], storage: Storage) -> tuple[list[tuple[DataFile, Keyed]], Keyed]:
         tags = tag(keyed.keys, files, TableIO(storage))

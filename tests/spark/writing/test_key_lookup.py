@@ -77,7 +77,7 @@ def test_an_upsert_opens_each_file_once_whatever_the_number_of_its_tasks(
     spark: SparkSession, path: str, opened: Callable[[], Counter[str]], monkeypatch: pytest.MonkeyPatch, partitioned: bool
 ) -> None:
     monkeypatch.setattr(lookup_stages, "MOST_FILES", 64)
-    monkeypatch.setattr(lookup_stages, "possible_files", lambda files, *_: list(range(len(files))))
+    monkeypatch.setattr(lookup, "possible_files", lambda files, *_: list(range(len(files))))
     table = many_files(spark, path, **({"partition_by": "p"} if partitioned else {}))
     incoming = rows(spark, (50, "hot", -50), (55, "hot", -55), (2990, "hot", -2990)).repartition(4)
     result = table.upsert(incoming)
