@@ -156,6 +156,22 @@ def test_both_write_a_merge_on_read_table_and_its_metadata_table(tables: Tables)
     both.agree("v", "s")
 
 
+def test_java_reads_what_lakelock_has_compacted_of_its_metadata_table_and_goes_on(tables: Tables) -> None:
+    table = tables(create=False)
+    table.statistics = {}
+    table.java_write("bulk_insert", row(PLAIN, "a", 1), row(PLAIN, "d", 1), hoodie__table__timeline__timezone="UTC")
+    table.put(row(PLAIN, "a", 1), row(PLAIN, "d", 1))
+    engine = table.engine(**{"upkeep.auto": False})
+    for v in range(10):
+        engine.upsert(table.rows(row(PLAIN, "a", v), row(PLAIN, f"b{v}", v)))
+        table.put(row(PLAIN, "a", v), row(PLAIN, f"b{v}", v))
+    assert engine.coordinator.upkeep().metadata.compacted
+    table.agree()
+    table.java_write("upsert", row(PLAIN, "d", 2), hoodie__metadata__compact__max__delta__commits="1")
+    table.put(row(PLAIN, "d", 2))
+    table.agree()
+
+
 def test_a_table_that_was_upgraded_from_older_keys_is_not_written() -> None:
     made = ONE_KEY_TWO_PARTITIONS.properties("t")
     old = TableProperties({**made.values, "hoodie.table.initial.version": "6"})
