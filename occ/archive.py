@@ -436,7 +436,7 @@ def _late_logs(table: OpenTable, timeline: Timeline) -> set[str]:
     """Commits of log files that are older than the base file below them. hudi-rs looks for completions on the timeline only,
     and would take such a file for one of the slice before.
     """
-    if not table.properties().is_merge_on_read:
+    if not table.is_merge_on_read:
         return set()
     return {log.instant for log, below in bases_below(table, timeline).items() if log.instant < below}
 

@@ -15,6 +15,7 @@ from functools import lru_cache, partial
 from lakelock.errors import InputError, StorageError, StorageUnavailable, TableError
 from lakelock.occ import commit_keys
 from lakelock.occ import commit_keys as keys
+from lakelock.occ.live_logs import completed_logs, slices_at
 from lakelock.occ.log import Resolution, resolve
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.retention import newest_readable_from
@@ -34,9 +35,11 @@ from lakelock.table.change_feed import (
     version_of,
 )
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.table.eligibility import require_copy_on_write
+from lakelock.table.eligibility import require_slices
 from lakelock.table.history_files import HistoryFile
 from lakelock.table.instants import Action, Instant, State
+from lakelock.table.log_files import LogFile
+from lakelock.table.merged_slices import with_logs
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, is_readable_as
 from lakelock.table.service_metadata import RollbackMetadata
@@ -96,7 +99,11 @@ def plan_units(
     # A clean is on the timeline before it deletes anything, so one that the listing suffered from is there now.
     instants = [commit.instant for commit in commits]
     ensure_kept(table, table.timeline() if touched else timeline, instants)
-    shown = Shown({file.group: file for file in snapshot.files}, {g for g, by in replaced.items() if before.is_visible(by)})
+    gone = {group for group, by in replaced.items() if before.is_visible(by)}
+    shown = Shown({file.group: file for file in snapshot.files}, gone)
+    if touched and table.is_merge_on_read:
+        shown.logs |= {group: set(logs) for group, logs in completed_logs(table, before).items() if group.partition in touched}
+        shown.slices |= {each.as_file.group: each.as_file for each in with_logs(snapshot, shown.logs)}
     try:
         return units_of(shown, commits, mode)
     except MissingSlice as error:
@@ -124,8 +131,8 @@ def position_at(table: OpenTable, timeline: Timeline, moment: str) -> str:
 
 
 def ensure_comparable(properties: TableProperties) -> None:
-    """`TableError` for a table whose rows do not say by which commit they were written, or live in log files."""
-    require_copy_on_write(properties, "a change feed")
+    """`TableError` for a table whose rows do not say by which commit they were written, or are not ordered by commit time."""
+    require_slices(properties, "a change feed")
     if not properties.flag("hoodie.populate.meta.fields", default=True):
         raise TableError(
             f"the table {properties.name} has no change feed: its rows lack record keys (hoodie.populate.meta.fields=false)",
@@ -327,7 +334,7 @@ class TableStream:
 
     def _first_state(self, timeline: Timeline, unread: Sequence[Instant]) -> tuple[DataFile, ...]:
         """The files with which the stream began, in an order that stays."""
-        files = self.table.index.snapshot_at(timeline.before(unread)).files
+        files = slices_at(self.table, timeline.before(unread)).files
         if unread:
             ensure_kept(self.table, self.table.timeline(), unread)
         return files
@@ -381,7 +388,7 @@ class TableStream:
 
 
 def _is_append(commit: Commit, stats: Sequence[WriteStat]) -> bool:
-    changed = any(stat.num_update_writes or stat.num_deletes for stat in stats)
+    changed = any(stat.num_update_writes or stat.num_deletes or LogFile.parse(stat.path or "") for stat in stats)
     return not changed and keys.RESTORED not in commit.metadata.extra
 
 

@@ -28,6 +28,7 @@ from lakelock.occ import commit_keys as keys
 from lakelock.occ import reading
 from lakelock.occ.archive import Archived, archive
 from lakelock.occ.begin import Baseline, Detached, begin, give_up
+from lakelock.occ.change_feed import ensure_kept
 from lakelock.occ.claims import end_dead
 from lakelock.occ.clean import Cleaned, clean
 from lakelock.occ.commit_keys import AppTransaction
@@ -45,6 +46,7 @@ from lakelock.occ.foreign import (
     undone_error,
 )
 from lakelock.occ.history import HistoryEntry, Outcome, WhyRejected, history, outcome_of, read_summary, why_rejected
+from lakelock.occ.live_logs import slices_at
 from lakelock.occ.log import DecisionLog
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.reading import QueryType, ReadView, with_log_files
@@ -64,8 +66,9 @@ from lakelock.settings import CleanSettings, Settings
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.archive import archive_keys, archived_writes
+from lakelock.table.change_feed import Changes
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.eligibility import check_files, check_readable, check_writable, require_copy_on_write, why_not_writable
+from lakelock.table.eligibility import check_files, check_readable, check_writable, require_slices, why_not_writable
 from lakelock.table.instants import Action, Instant, as_of_time
 from lakelock.table.layout_one import shown_as_layout_two
 from lakelock.table.properties import TableProperties, read_properties
@@ -355,10 +358,24 @@ class Coordinator(TableServices):
     def state_at(self, timeline: Timeline) -> tuple[Snapshot, TableSchema]:
         """The file slices and the schema that a timeline shows; `SnapshotTooOld` if a cleaner was faster.
 
-        `TableError` for a merge-on-read table, of which this would be but the base files.
+        `TableError` for a merge-on-read table whose slices with log files cannot be taken for base files.
         """
-        require_copy_on_write(self.properties, "a snapshot of several tables")
-        return self.table.index.snapshot_at(timeline), self._schemas.at(timeline, self.properties)
+        require_slices(self.properties, "a snapshot of several tables")
+        return slices_at(self.table, timeline), self._schemas.at(timeline, self.properties)
+
+    def shown_at(self, timeline: Timeline, schema: TableSchema | None = None) -> ReadView:
+        """The same as readers are shown it, in the columns of then or of a `schema`."""
+        found = ReadView(self.table.index.snapshot_at(timeline), schema or self._schemas.at(timeline, self.properties))
+        merges = self.properties.is_merge_on_read
+        return with_log_files(self.table, self.properties, found, timeline) if merges else found
+
+    def changed_slices(self, timeline: Timeline, changes: Changes, schema: TableSchema) -> ReadView:
+        """The slices of a merge-on-read table in which rows changed, as they were after the last of these changes."""
+        shown = self.shown_at(timeline.before(changes.later), schema)
+        if changes.later:
+            ensure_kept(self.table, self.table.timeline(), changes.later)
+        plain = Snapshot(file for file in shown.snapshot.files if file.group in changes.written)
+        return replace(shown, snapshot=plain, logged=tuple(s for s in shown.logged if s.as_file.group in changes.written))
 
     def _seen(self, as_of: str | None) -> tuple[Snapshot, Timeline]:
         return self.table.shown_now() if as_of is None else reading.as_of(self.table, as_of)

@@ -36,10 +36,10 @@ def slices_as_of(table: OpenTable, bases: Snapshot, timeline: Timeline, as_of: s
 
 def logged_slices(table: OpenTable, bases: Snapshot, timeline: Timeline) -> tuple[LoggedSlice, ...]:
     """The slices that have log files now, on the newest base files that the timeline shows."""
-    return with_logs(bases, _live_logs(table, timeline))
+    return with_logs(bases, completed_logs(table, timeline))
 
 
-def _live_logs(table: OpenTable, timeline: Timeline) -> Mapping[FileGroupId, Collection[CompletedLog]]:
+def completed_logs(table: OpenTable, timeline: Timeline) -> Mapping[FileGroupId, Collection[CompletedLog]]:
     """The log files that a timeline shows on the newest base files, and perhaps others of the same file groups."""
     known = table.index.logs_at(timeline)
     return logs_of(logging_commits(table.io, timeline)) if known is None else known
@@ -47,7 +47,7 @@ def _live_logs(table: OpenTable, timeline: Timeline) -> Mapping[FileGroupId, Col
 
 def logged_files(table: OpenTable) -> list[DataFile]:
     """The file slices that have log files now."""
-    if not table.properties().is_merge_on_read:
+    if not table.is_merge_on_read:
         return []
     snapshot, timeline = table.shown_now()
     return [slice_.as_file for slice_ in logged_slices(table, snapshot, timeline)]
@@ -60,10 +60,24 @@ def bases_below(table: OpenTable, timeline: Timeline) -> Mapping[LogFile, str]:
 
 
 def slices_at(table: OpenTable, timeline: Timeline) -> Snapshot:
-    """The snapshot of a merge-on-read table whose files have their logs."""
-    bases = table.index.snapshot_at(timeline)
-    logged = (slice_.as_file for slice_ in logged_slices(table, bases, timeline))
-    return bases.with_files(dict.fromkeys(logged, UNKNOWN))
+    """The snapshot of a timeline; on a merge-on-read table its files have their logs."""
+    return with_their_logs(table, table.index.snapshot_at(timeline), timeline)
+
+
+def with_their_logs(table: OpenTable, bases: Snapshot, timeline: Timeline, as_of: str | None = None) -> Snapshot:
+    """The same for the base files of that timeline, or of an earlier time, which a table has."""
+    if not table.is_merge_on_read:
+        return bases
+    found = logged_slices(table, bases, timeline) if as_of is None else slices_as_of(table, bases, timeline, as_of)
+    return bases.with_files(dict.fromkeys((slice_.as_file for slice_ in found), UNKNOWN))
+
+
+def with_committed_logs(table: OpenTable, bases: Snapshot, timeline: Timeline) -> Snapshot:
+    """The same for a timeline that never was, from which commits are left out: each of its commits is read."""
+    if not table.is_merge_on_read:
+        return bases
+    found = with_logs(bases, logs_of(logging_commits(table.io, timeline)))
+    return bases.with_files(dict.fromkeys((slice_.as_file for slice_ in found), UNKNOWN))
 
 
 def logging_commits(io: TableIO, timeline: Timeline, as_of: str | None = None) -> Iterator[LoggedCommit]:

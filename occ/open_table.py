@@ -316,6 +316,11 @@ class OpenTable:
         except TableError:
             raise gone(self.storage.uri) from None
 
+    @property
+    def is_merge_on_read(self) -> bool:
+        """Whether file groups may have log files. A table's type never changes."""
+        return (self.observed.opened_as or self.properties()).is_merge_on_read
+
     def ensure_as_opened(self, now: TableProperties, *, strictly: bool = False) -> None:
         """`TableError` if the table was opened with another key or other partitions; `strictly`: or made with other columns."""
         opened = self.observed.opened_as

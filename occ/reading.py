@@ -26,7 +26,7 @@ from lakelock.table.log_rows import READ_OPTIMIZED
 from lakelock.table.merged_slices import LoggedSlice, MergedRows
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
-from lakelock.table.snapshot import Snapshot, read_snapshot
+from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline
 from lakelock.texts import command
 
@@ -76,7 +76,7 @@ def _look(table: OpenTable, instant: str) -> tuple[Snapshot, Timeline]:
 
 def _ensure_all_there(table: OpenTable, snapshot: Snapshot, kept: frozenset[str] | None, instant: str) -> None:
     """`CorruptTableError` if files are gone that a savepoint keeps: rows would be missing without a word."""
-    gone = (kept or frozenset()) - {file.key for file in snapshot.files}
+    gone = {key for key in kept or () if DataFile.parse(key) is not None} - {file.key for file in snapshot.files}
     if gone:
         raise CorruptTableError(
             f"{table.storage.uri} cannot be read as of {instant}: its savepoint names {min(gone)}, which is gone",

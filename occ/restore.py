@@ -25,6 +25,7 @@ from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import WholeTable
 from lakelock.occ.foreign import Undone, is_undoing, rolled_back_commits, unrepaired
+from lakelock.occ.live_logs import with_committed_logs, with_their_logs
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.retry import with_retries
@@ -33,13 +34,15 @@ from lakelock.occ.transaction import Transaction
 from lakelock.table import layout
 from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
-from lakelock.table.eligibility import check_writable, require_copy_on_write
+from lakelock.table.eligibility import check_writable, require_slices
 from lakelock.table.index import bucket_of, bucket_of_group
 from lakelock.table.instants import Action, Instant, State, as_of_time, format_instant
 from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files import LogFile
+from lakelock.table.merged_slices import slice_of
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import is_readable_as
-from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
+from lakelock.table.snapshot import CompletedLog, DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline
 
 RESTORE = "RESTORE"
@@ -95,7 +98,7 @@ class Expected:
 
     def counts(self, file: DataFile) -> bool:
         """False for the file of a task that was killed late, which a listing shows until it is swept."""
-        return file.instant not in self.instants or file.key in self.named
+        return not file.token or file.instant not in self.instants or file.key in self.named
 
     @classmethod
     def of(cls, commits: Iterable[tuple[str, CommitMetadata]], as_of: str) -> Expected:
@@ -105,12 +108,16 @@ class Expected:
             found.instants.add(instant)
             found.named |= {stat.path for stat in metadata.stats if stat.path}
             if instant <= as_of:
-                found.slices.update({stat.group: instant for stat in metadata.stats if stat.path})
+                bases = [stat.group for stat in metadata.stats if stat.path and DataFile.parse(stat.path) is not None]
+                found.slices.update(dict.fromkeys(bases, instant))
+                for group in metadata.rewritten_groups:  # it is only known that log files were appended to it
+                    found.slices.setdefault(group, "")
                 replaced |= metadata.replaced_groups
                 continue
             found.made_since |= metadata.added_groups
             for stat in metadata.stats:
-                if not stat.is_new_group and (stat.prev_commit or "") <= as_of:
+                is_log = LogFile.parse(stat.path or "") is not None
+                if not stat.is_new_group and not is_log and (stat.prev_commit or "") <= as_of:
                     found.slices.setdefault(stat.group, stat.prev_commit or "")
             for group in metadata.replaced_groups - found.made_since - replaced:
                 found.slices.setdefault(group, "")
@@ -124,10 +131,10 @@ def plan_restore(now: Snapshot, then: Snapshot, expected: Expected, as_of: str) 
     gone = [
         (group, instant)
         for group, instant in sorted(expected.slices.items())
-        if (file := then.group(group)) is None or (instant and file.instant != instant)
+        if (file := then.group(group)) is None or (instant and file.instant != instant) or _lacks_base(file, now.group(group))
     ]
     removed = [file for file in current if then.group(file.group) is None]
-    unknown = [file.group for file in removed if file.group not in expected.made_since]
+    unknown = [file.group for file in removed if file.token and file.group not in expected.made_since]
     gone += [(group, "") for group in unknown if group not in expected.slices]
     if gone:
         group, instant = gone[0]
@@ -140,9 +147,16 @@ def plan_restore(now: Snapshot, then: Snapshot, expected: Expected, as_of: str) 
     copies = []
     for file in then.files:
         base = now.group(file.group)
-        if expected.counts(file) and (base is None or base.instant != file.instant):
+        if expected.counts(file) and (base is None or base.content != file.content):
             copies.append(Copy(file, base))
     return RestorePlan(tuple(copies), tuple(removed))
+
+
+def _lacks_base(then: DataFile, now: DataFile | None) -> bool:
+    """Whether log files are all that is left of a slice, which may have had a base file that is cleaned: a group has log files
+    only as long as it never had one.
+    """
+    return not then.token and (now is None or bool(now.token))
 
 
 Copying = Callable[[Transaction, Sequence[Copy], Callable[[], None]], Sequence[WriteStat]]
@@ -155,7 +169,7 @@ def restore(coordinator: Coordinator, as_of: str, write: Copying, *, tag: str = 
 
     It reads the whole table: a change that is committed meanwhile makes it start over, and is undone, too.
     """
-    require_copy_on_write(coordinator.properties, "restore")
+    require_slices(coordinator.properties, "restore")
     _check_columns(coordinator, as_of)
     work = partial(_restored, coordinator, as_of, write)
     return replace(with_retries(coordinator, WriteRequest(_RESTORE_IN_HUDI, tag=tag), work), operation=RESTORE)
@@ -164,9 +178,10 @@ def restore(coordinator: Coordinator, as_of: str, write: Copying, *, tag: str = 
 def preview_restore(coordinator: Coordinator, as_of: str) -> RestorePreview:
     """What `restore` would do without commits in the meantime; errors as there. Reads only, and no rows."""
     check_writable(coordinator.properties)
-    require_copy_on_write(coordinator.properties, "restore")
+    require_slices(coordinator.properties, "restore")
     _check_columns(coordinator, as_of)
-    now, timeline = coordinator.table.shown_now()
+    bases, timeline = coordinator.table.shown_now()
+    now = with_their_logs(coordinator.table, bases, timeline)
     plan = plan_restore(now, *_as_it_was(coordinator.table, timeline, now, as_of), as_of)
     return RestorePreview(kept_by(timeline, as_of), undone_by(timeline, as_of), plan)
 
@@ -207,12 +222,23 @@ def _as_it_was(table: OpenTable, timeline: Timeline, now: Snapshot, as_of: str) 
     saved = saved_at(table, timeline, as_of) if as_of < timeline.first_active else None
     if saved is None:
         check_moment(timeline, as_of, table.runtime.now_ms())
-        then = read_snapshot(table.io, timeline, as_of)
+        then = with_their_logs(table, read_snapshot(table.io, timeline, as_of), timeline, as_of)
         return then, Expected.of(_commits(table, timeline).items(), as_of)
-    then = Snapshot(tuple(sorted(filter(None, map(DataFile.parse, saved)))))
+    then = _saved_slices(saved)
     # The savepoint names every slice of that time, so all others have been added since.
     since = {file.group for file in now.files if then.group(file.group) is None}
     return then, Expected({file.group: file.instant for file in then.files}, since)
+
+
+def _saved_slices(saved: Iterable[str]) -> Snapshot:
+    """The file slices of a savepoint, by the keys of their files."""
+    bases = {file.group: file for file in map(DataFile.parse, saved) if file is not None}
+    logs: dict[FileGroupId, list[CompletedLog]] = {}
+    for log in filter(None, map(LogFile.parse, saved)):
+        below = bases.get(log.group)
+        logs.setdefault(log.group, []).append(CompletedLog(log, below.instant if below is not None else ""))
+    slices = (slice_of(group, bases.get(group), logs.get(group, ())) for group in bases.keys() | logs.keys())
+    return Snapshot(sorted(filter(None, slices)))
 
 
 def moment_of(coordinator: Coordinator, as_of: str) -> str:
@@ -276,7 +302,7 @@ class Repaired:
 
 def repair(coordinator: Coordinator, write: Copying, *, tag: str = "") -> Repaired:
     """Take every undone commit out of the table, in one new commit; `write` writes the older rows again."""
-    require_copy_on_write(coordinator.properties, "repair")
+    require_slices(coordinator.properties, "repair")
     plans = _remove_plans(coordinator.table)
     if not _to_take_out(coordinator.table, coordinator.table.timeline()):
         return Repaired((), None, plans=plans)
@@ -304,7 +330,8 @@ def repair(coordinator: Coordinator, write: Copying, *, tag: str = "") -> Repair
 
 def preview_repair(coordinator: Coordinator) -> Repaired:
     """What `repair` would do without commits in the meantime. Reads only."""
-    now, timeline = coordinator.table.shown_now()
+    bases, timeline = coordinator.table.shown_now()
+    now = with_their_logs(coordinator.table, bases, timeline)
     undone = _to_take_out(coordinator.table, timeline)
     plan = plan_repair(coordinator.table, timeline, now, undone)
     again = tuple(copy.source.group for copy in plan.copies)
@@ -344,8 +371,9 @@ def plan_repair(table: OpenTable, timeline: Timeline, now: Snapshot, undone: Seq
         return RestorePlan((), ())
     out = {each.instant for each in undone}
     without = replace(timeline, instants=tuple(i for i in timeline.instants if i.requested not in out))
-    then = read_snapshot(table.io, without)
-    touched = {file.group for file in now.files if file.instant in out} | _replaced_by(table, timeline, out)
+    then = with_committed_logs(table, read_snapshot(table.io, without), without)
+    touched = {file.group for file in now.files if out.intersection((file.instant, *(log.instant for log in file.logs)))}
+    touched |= _replaced_by(table, timeline, out)
     copies = [Copy(file, now.group(group)) for group in sorted(touched) if (file := then.group(group)) is not None]
     removed = [file for file in now.files if file.group in touched and then.group(file.group) is None]
     return RestorePlan(tuple(copies), tuple(removed))

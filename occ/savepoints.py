@@ -13,10 +13,11 @@ from functools import partial
 from lakelock.errors import InputError, SnapshotTooOld, TransactionError
 from lakelock.occ.archive import put_once
 from lakelock.occ.crash_points import Step, reached
+from lakelock.occ.live_logs import with_their_logs
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.retention import ensure_readable
 from lakelock.table import layout
-from lakelock.table.eligibility import check_writable, require_copy_on_write
+from lakelock.table.eligibility import check_writable, require_slices
 from lakelock.table.instants import Action, Instant, State, is_instant_time, later_than
 from lakelock.table.service_metadata import CleanPlan, SavepointMetadata
 from lakelock.table.snapshot import read_snapshot
@@ -112,7 +113,7 @@ def take_savepoint(table: OpenTable, name: str, as_of: str | None = None) -> Sav
         )
     properties = table.properties()
     check_writable(properties)
-    require_copy_on_write(properties, "a savepoint")
+    require_slices(properties, "a savepoint")
     with table.locked(operation="SAVEPOINT"):
         timeline = table.timeline()
         commit = _commit_to_save(table, timeline, name, as_of)
@@ -169,10 +170,11 @@ def _complete(table: OpenTable, name: str, commit: Instant) -> tuple[Instant, Sa
     timeline = table.timeline()
     # A clean may have been planned, carried out and completed since the first look.
     ensure_readable(table, timeline, commit.requested)
-    snapshot = read_snapshot(table.io, timeline, commit.requested)
+    bases = read_snapshot(table.io, timeline, commit.requested)
     files: dict[str, list[str]] = {}
-    for file in snapshot.files:
-        files.setdefault(file.partition, []).append(file.name)
+    for file in with_their_logs(table, bases, timeline, commit.requested).files:
+        names = [*([file.name] if file.token else []), *(log.name for log in file.logs)]
+        files.setdefault(file.partition, []).extend(names)
     at_ms = table.runtime.now_ms()
     metadata = SavepointMetadata(str(table.writer), at_ms, name, files)
     _ensure_not_planned(table, timeline, commit, metadata)

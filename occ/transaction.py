@@ -63,7 +63,6 @@ from lakelock.table.merged_slices import is_to_be_compacted
 from lakelock.table.rows import added
 from lakelock.table.schema import TableSchema, require_same_text
 from lakelock.table.snapshot import DataFile, Snapshot
-from lakelock.table.timeline import Timeline
 
 
 @dataclass
@@ -104,10 +103,6 @@ def _may_be_few(changes: int | None, rows: int | None, share: float) -> bool:
     if changes is None or changes == ALL_ROWS:
         return changes is None
     return rows is None or changes <= share * rows
-
-
-def _files_at(table: OpenTable, timeline: Timeline) -> Snapshot:
-    return table.index.snapshot_at(timeline)
 
 
 class Work:
@@ -185,8 +180,7 @@ class Work:
     def snapshot(self) -> Snapshot:
         """The file slices that this transaction sees, read at the first call, and partition by partition as they are needed."""
         if self._snapshot is None:
-            look = slices_at if self.baseline.properties.is_merge_on_read else _files_at
-            snapshot = look(self._table, self.baseline.timeline)
+            snapshot = slices_at(self._table, self.baseline.timeline)
             check_files(self.baseline.properties, snapshot)
             self._snapshot = snapshot
         return self._snapshot

@@ -27,7 +27,7 @@ from lakelock.spark_plugin.spark_session import arrow_schema, needs_spark, requi
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.change_feed import FeedMode, Unit, checked_mode, in_need_of_pairs, position_of, read_changes
-from lakelock.table.eligibility import require_copy_on_write
+from lakelock.table.eligibility import require_slices
 from lakelock.table.merged_slices import LoggedSlice, MergedRows
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.pruning import Pruning
@@ -173,7 +173,7 @@ class TableChanges:
         whatever its values; optimize changes no row, and an overwrite deletes and inserts. `InputError` that says from when on
         the feed is whole, if old files that it needs were cleaned.
         """
-        require_copy_on_write(self._coordinator.properties, "a frame of changed rows")
+        require_slices(self._coordinator.properties, "a frame of changed rows")
         table = self._coordinator.table
         timeline = table.timeline_of_one_moment()
         begin = self._position(timeline, since, "since")
@@ -181,8 +181,10 @@ class TableChanges:
         ensure_in_order(begin, end)
         if feed is not None:
             return self._feed(begin, end, where, checked_mode(feed))
-        changes = read_changes(table.storage, timeline, begin, end)
-        shown = ReadView(Snapshot(changes.files), self._coordinator.schema(end, timeline=timeline))
+        changes, schema = read_changes(table.storage, timeline, begin, end), self._coordinator.schema(end, timeline=timeline)
+        shown = ReadView(Snapshot(changes.files), schema)
+        if table.is_merge_on_read:
+            shown = self._coordinator.changed_slices(timeline, changes, schema)
         frame = self._rows(shown, where, include_meta=True)
         return frame.where(F.col(COMMIT_TIME).isin([instant.requested for instant in changes.instants]))
 

@@ -167,7 +167,7 @@ def snapshot(*tables: LakeTable) -> TablesSnapshot:
 def _look(tables: Sequence[LakeTable]) -> TablesSnapshot:
     timelines = timelines_of_one_moment([table._coordinator.table for table in tables])
     pairs = zip(tables, timelines, strict=True)
-    return TablesSnapshot(tables, [ReadView(*table._coordinator.state_at(timeline)) for table, timeline in pairs])
+    return TablesSnapshot(tables, [table._coordinator.shown_at(timeline) for table, timeline in pairs])
 
 
 def tables_batch(

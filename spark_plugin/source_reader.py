@@ -33,11 +33,11 @@ from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.base_files import BaseFile
 from lakelock.table.change_feed import Commit, StreamOffset, Unit
-from lakelock.table.eligibility import require_copy_on_write
+from lakelock.table.eligibility import require_slices
 from lakelock.table.instants import as_of_time
 from lakelock.table.merged_slices import LoggedSlice, MergedRows
 from lakelock.table.rows import Fields, why_not_fits
-from lakelock.table.schema import COMMIT_TIME, TableSchema
+from lakelock.table.schema import COMMIT_TIME, META_COLUMNS, TableSchema
 from lakelock.table.slice_differences import FeedRows, feed_schema, opened, opened_or_gone
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
@@ -57,7 +57,7 @@ class FilePartition(InputPartition):
 
     def read(self, columns: pa.Schema, storage: Storage) -> Iterator[pa.RecordBatch]:
         """In a task: the rows, with these columns."""
-        with self._opened(storage) as file:
+        with self._opened(storage, TableSchema(pa.schema([f for f in columns if f.name not in META_COLUMNS]))) as file:
             if self.commit_time is None:
                 yield from (part for rows in file.batches(TableSchema(columns)) for part in rows.to_batches())
                 return
@@ -66,12 +66,13 @@ class FilePartition(InputPartition):
                 mine = rows.filter(pc.equal(rows.column(COMMIT_TIME), self.commit_time))
                 yield from mine.select(columns.names).to_batches()
 
-    def _opened(self, storage: Storage) -> BaseFile:
+    def _opened(self, storage: Storage, schema: TableSchema) -> BaseFile:
         if self.streamed:
-            return opened(storage, self.file)
+            return opened(storage, self.file, schema)
         return opened_or_gone(
             storage,
             self.file,
+            schema,
             "since the first query over this frame or view, for which Spark planned the read",
             'load the frame again, spark.read.format("lakelock").load(path), or create the view again; to keep old files for '
             "longer, raise clean.keep_commits or clean.keep_hours",
@@ -323,7 +324,7 @@ class _Opened:
         self._parsed, self._columns, self._all_columns = parsed, columns, all_columns
         self.coordinator = parsed.open()
         try:
-            require_copy_on_write(self.coordinator.properties, "a stream")
+            require_slices(self.coordinator.properties, "a stream")
             if parsed.changes.feed:
                 ensure_comparable(self.coordinator.properties)
             if not all_columns:

@@ -6,9 +6,11 @@ import os
 from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.api import LocalStorage
+from tests.behaviour import tables
 from tests.behaviour.tables import new_table
 from tests.directory_bucket import BUCKET as EXPRESS_BUCKET
 from tests.directory_bucket import DirectoryBucket, directory_bucket
@@ -19,6 +21,23 @@ from tests.servers.stores.hdfs import Hdfs, hdfs_server
 
 from lakelock.storage.hdfs import HdfsStorage
 from lakelock.storage.objects import ObjectStorage
+from lakelock.table.properties import COPY_ON_WRITE, MERGE_ON_READ
+from lakelock.table.rewriting import ArrowKernels
+
+
+@pytest.fixture(params=[COPY_ON_WRITE, MERGE_ON_READ])
+def both_types(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The type of the tables that a test makes. On a merge-on-read table changes of any share of the rows are appended."""
+    monkeypatch.setattr(tables, "TABLE_TYPE", request.param)
+    if request.param == MERGE_ON_READ:
+        found = ArrowKernels.changed_in
+
+        def changed_in(self: ArrowKernels, *arguments: Any, **more: Any) -> Any:
+            *given, _ = arguments
+            return found(self, *given, 1.0, **more)
+
+        monkeypatch.setattr(ArrowKernels, "changed_in", changed_in)
+    return str(request.param)
 
 
 @pytest.fixture

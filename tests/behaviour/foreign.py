@@ -31,6 +31,7 @@ from tests.api import (
 from lakelock.settings import WriteSettings
 from lakelock.table.avro import COMPACTION_PLAN, REQUESTED_REPLACE, encode
 from lakelock.table.instants import later_than
+from lakelock.table.log_files import LogFile
 from lakelock.table.log_writing import LogChanges, LogStamp, log_bytes, log_stat
 from lakelock.table.properties import read_properties
 from lakelock.table.service_metadata import CleanPlan, RollbackMetadata
@@ -163,7 +164,7 @@ class Peer:
         """Plan to roll an instant back, with all files that it has now; without `written` the plan has no content yet."""
         files: dict[str, tuple[str, ...]] = {}
         for item in self.storage.list(""):
-            file = DataFile.parse(item.key)
+            file = DataFile.parse(item.key) or LogFile.parse(item.key)
             if file is not None and file.instant == target:
                 files[file.partition] = (*files.get(file.partition, ()), file.name)
         plan = RollbackPlan(target, "commit", files)
@@ -173,7 +174,7 @@ class Peer:
         """Delete data files and what shows the instant as pending; then the rollback is completed, as Java does it."""
         target, action = plan.target_instant, plan.target_action
         self.storage.delete([layout.in_partition(part, name) for part, names in plan.files.items() for name in names])
-        for kind in (Action.COMMIT.value, Action.REPLACE_COMMIT.value):
+        for kind in (Action.COMMIT.value, Action.DELTA_COMMIT.value, Action.REPLACE_COMMIT.value):
             states = [Instant(target, kind, state).file_name for state in (State.REQUESTED, State.INFLIGHT)]
             self.storage.delete([layout.timeline(name) for name in states])
         done = Instant(rollback, Action.ROLLBACK.value, State.COMPLETED, self.later())

@@ -52,11 +52,15 @@ PATIENCE_S = 10.0
 HUDI = Settings(concurrency=ConcurrencySettings(profile="hudi"), lock=QUICK.lock, heartbeat=QUICK.heartbeat)
 
 
+TABLE_TYPE = COPY_ON_WRITE
+"""The type of tables that a test makes and says nothing of: `both_types` runs it with each."""
+
+
 def new_table(
     storage: Storage,
     columns: pa.Schema = SCHEMA,
     partition_by: Sequence[str] = ("month",),
-    table_type: str = COPY_ON_WRITE,
+    table_type: str | None = None,
     index: TableIndex | None = None,
 ) -> None:
     runtime = SystemRuntime()
@@ -66,7 +70,7 @@ def new_table(
         record_keys=("id",),
         partition_fields=tuple(partition_by),
         create_schema=schema.to_avro_json("t"),
-        table_type=table_type,
+        table_type=table_type or TABLE_TYPE,
     )
     create_table(storage, properties.indexed(index), runtime)
 

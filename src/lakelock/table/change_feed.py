@@ -12,7 +12,7 @@ were read, as a checkpoint of the file index names those that it covers.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Literal, NamedTuple, get_args
 
@@ -22,7 +22,9 @@ from lakelock.table.archive import archived_writes, read_commit
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant, State, as_of_time
 from lakelock.table.layout import FileGroupId
-from lakelock.table.snapshot import Coverage, DataFile, lowest_open, restores_of
+from lakelock.table.log_files import LogFile
+from lakelock.table.merged_slices import slice_of
+from lakelock.table.snapshot import CompletedLog, Coverage, DataFile, lowest_open, restores_of
 from lakelock.table.timeline import Timeline
 
 FeedMode = Literal["commits", "net"]
@@ -81,6 +83,8 @@ class Shown:
 
     slices: dict[FileGroupId, DataFile]
     replaced: set[FileGroupId]
+    logs: dict[FileGroupId, set[CompletedLog]] = field(default_factory=dict)
+    """Of a merge-on-read table: the log files that may lie on these slices, and on those that follow."""
 
     @classmethod
     def before(cls, files: Iterable[DataFile], is_before: Callable[[DataFile], bool]) -> Shown:
@@ -98,16 +102,28 @@ class Shown:
         `MissingSlice` if it rewrote a group whose slice is not known.
         """
         changed: dict[FileGroupId, tuple[DataFile | None, DataFile | None]] = {}
-        for stat in commit.metadata.stats:
-            file = DataFile.parse(stat.path, stat.file_size_bytes or 0) if stat.path else None
-            if file is None or file.group in self.replaced:
+        written = [stat for stat in commit.metadata.stats if stat.path and stat.group not in self.replaced]
+        bases = dict[FileGroupId, DataFile]()
+        for stat in written:
+            size_bytes, group = stat.file_size_bytes or 0, stat.group
+            log = LogFile.parse(stat.path or "", size_bytes)
+            if log is not None:
+                self.logs.setdefault(group, set()).add(CompletedLog(log, commit.position))
+            file = DataFile.parse(stat.path or "", size_bytes)
+            if file is None:
                 continue
-            known = self.slices.get(file.group)
+            known = self.slices.get(group)
             if not stat.is_new_group and (known is None or known.instant < (stat.prev_commit or "")):
                 raise MissingSlice(file.key)
-            if known is None or file.instant > known.instant:
-                changed[file.group] = (known, file)
-                self.slices[file.group] = file
+            bases[group] = file
+        for group in dict.fromkeys(stat.group for stat in written):
+            known, file = self.slices.get(group), bases.get(group)
+            there = known._replace(logs=()) if known is not None and known.token else None
+            newest = file if there is None or (file is not None and file.instant > there.instant) else there
+            shown = slice_of(group, newest, self.logs.get(group, ()))
+            if shown is not None and shown != known:
+                changed[group] = (known, shown)
+                self.slices[group] = shown
         for group in commit.metadata.replaced_groups - self.replaced:
             self.replaced.add(group)
             gone = self.slices.pop(group, None)
@@ -245,25 +261,33 @@ Gather = Callable[[Sequence[Callable[[], CommitMetadata]]], Sequence[CommitMetad
 
 @dataclass(frozen=True)
 class Changes:
-    """The changed rows are those in `files` whose `_hoodie_commit_time` is the requested time of one of `instants`."""
+    """The changed rows are those in `files` whose `_hoodie_commit_time` is the requested time of one of `instants`.
+
+    On a merge-on-read table: in the slices of the file groups `written`, as they were before the `later` commits.
+    """
 
     instants: tuple[Instant, ...]
     files: tuple[DataFile, ...]
+    written: frozenset[FileGroupId] = frozenset()
+    later: tuple[Instant, ...] = ()
 
 
 def changed_files(commits: Iterable[tuple[Instant, CommitMetadata]]) -> Changes:
     """The newest slice that the commits wrote of each file group, without the groups that they replaced."""
     newest: dict[FileGroupId, DataFile] = {}
     replaced: set[FileGroupId] = set()
+    written: set[FileGroupId] = set()
     instants = []
     for instant, metadata in commits:
         instants.append(instant)
         replaced |= metadata.replaced_groups
+        written |= {stat.group for stat in metadata.stats}
         for stat in metadata.stats:
             file = DataFile.parse(stat.path, stat.file_size_bytes or 0) if stat.path else None
             if file and (file.group not in newest or file.instant > newest[file.group].instant):
                 newest[file.group] = file
-    return Changes(tuple(instants), tuple(sorted(file for group, file in newest.items() if group not in replaced)))
+    files = tuple(sorted(file for group, file in newest.items() if group not in replaced))
+    return Changes(tuple(instants), files, frozenset(written))
 
 
 @dataclass(frozen=True)
@@ -300,4 +324,5 @@ def read_range(
 
 def read_changes(storage: Storage, timeline: Timeline, since: str, until: str | None = None) -> Changes:
     """Where the rows are that the commits of a range have changed; the range and its cost are those of `read_range`."""
-    return changed_files(read_range(storage, timeline, since, until).commits)
+    found = read_range(storage, timeline, since, until)
+    return replace(changed_files(found.commits), later=found.later)

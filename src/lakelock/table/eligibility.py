@@ -84,11 +84,15 @@ def why_not_merged(properties: TableProperties) -> Refusal | None:
     return None
 
 
-def require_copy_on_write(properties: TableProperties, what: str) -> None:
-    """`TableError` for a merge-on-read table, of which lakelock cannot do this yet."""
-    if properties.is_merge_on_read:
+def require_slices(properties: TableProperties, what: str) -> None:
+    """`TableError` for a merge-on-read table whose file slices with log files cannot be taken for base files."""
+    if not properties.is_merge_on_read:
+        return
+    old = [Refusal(f"it is MERGE_ON_READ of table version {OLD_VERSION}")] if properties.version == OLD_VERSION else []
+    found = [*old, *filter(None, [why_not_merged(properties)]), *_merge_on_read_refusals(properties)]
+    if found:
         raise TableError(
-            f"{what} is not there for {properties.name}: it is a merge-on-read table",
+            f"{what} is not there for {properties.name}: {found[0]}",
             hint="table.read() gives its rows as they are now, table.read(as_of=...) as they were",
         )
 

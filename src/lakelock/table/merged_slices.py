@@ -95,20 +95,28 @@ def is_to_be_compacted(file: DataFile, most_logs: int = MOST_LOGS) -> bool:
     return len(file.logs) >= most_logs or log_bytes > max(FEW_LOG_BYTES, MOST_LOG_SHARE * file.size_bytes)
 
 
-def open_slice(file: DataFile, storage: Storage, schema: TableSchema | None = None) -> IO[bytes]:
+def keys_in_logs(file: DataFile, storage: Storage, logs: Collection[LogFile]) -> pa.Array:
+    """The keys of which some of the log files of a slice say something, each once."""
+    versions = ByCommitTime(pa.schema([(RECORD_KEY, pa.string())]))
+    for block in _blocks(LoggedSlice.of(file._replace(token="", logs=tuple(logs))), storage):
+        add_block(block, versions)
+    return versions.keys
+
+
+def open_slice(file: DataFile, storage: Storage, schema: TableSchema | None = None, keys: pa.Array | None = None) -> IO[bytes]:
     """The rows of a file slice as a base file: what is stored, or, where there are log files, what they and the base file make.
 
     Then the file has the meta columns, the columns of the `schema`, and neither key range nor bloom filter; it is a temporary
-    one of this machine. Equal slices give equal rows in equal order. By commit time only.
+    one of this machine. Equal slices give equal rows in equal order. By commit time only. With `keys` only rows with these.
     """
-    if not file.logs:
+    if not file.logs and keys is None:
         return storage.open_input(file.key, size_bytes=file.size_bytes)
     columns = (schema or TableSchema(pa.schema([]))).file_schema
     output: Any = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     try:
         with pq.ParquetWriter(output, columns, store_schema=False, compression="lz4") as writer:
             for rows in MergedRows(columns, None).read(LoggedSlice.of(file), storage):
-                writer.write_table(rows)
+                writer.write_table(rows if keys is None else rows.filter(pc.is_in(rows.column(RECORD_KEY), value_set=keys)))
     except BaseException:
         output.close()
         raise
@@ -128,10 +136,7 @@ class Change(NamedTuple):
     def keys(self, storage: Storage) -> pa.Array:
         """The keys of the rows that it inserted, updated or deleted. Of a base file their commit time tells."""
         if not self.made.token:
-            versions = ByCommitTime(pa.schema([(RECORD_KEY, pa.string())]))
-            for block in _blocks(LoggedSlice.of(self.made), storage):
-                add_block(block, versions)
-            return versions.keys
+            return keys_in_logs(self.made, storage, self.made.logs)
         kept, changed = [], []
         with BaseFile(open_slice(self.made, storage), self.made.key) as base:
             for stamps in base.stamps():
@@ -241,6 +246,12 @@ def with_logs(bases: Snapshot, logs: Mapping[FileGroupId, Collection[CompletedLo
         if mine:
             found.append(_slice(group, base, mine, (log.instant for log in mine)))
     return tuple(found)
+
+
+def slice_of(group: FileGroupId, base: DataFile | None, logs: Iterable[CompletedLog]) -> DataFile | None:
+    """The slice that a base file makes with those of the log files that lie on it; None for nothing."""
+    mine = [log.file for log in logs if base is None or log.completion >= base.instant]
+    return _slice(group, base, mine, ()).as_file if mine else base
 
 
 def with_logs_of_version_6(bases: Snapshot, commits: Iterable[LoggedCommit]) -> tuple[LoggedSlice, ...]:

@@ -26,6 +26,7 @@ from lakelock.table.base_files import BaseFile
 from lakelock.table.change_feed import Unit, version_of
 from lakelock.table.instants import time_of
 from lakelock.table.key_search import string_hashes
+from lakelock.table.merged_slices import keys_in_logs, open_slice
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY, TableSchema
 from lakelock.table.snapshot import DataFile
 
@@ -108,11 +109,12 @@ def changes_in(
     if unit.before is None or unit.after is None:
         file, kind = (unit.after, INSERT) if unit.before is None else (unit.before, DELETE)
         assert file is not None, "a unit has a file"
-        with opened(storage, file) as base:
+        with opened(storage, file, schema) as base:
             rows = map(_in_texts, base.stamped_batches(schema)) if stamped else base.batches(schema)
             yield from (_typed(batch, kind) for batch in rows)
         return
-    with opened(storage, unit.before) as before, opened(storage, unit.after) as after:
+    keys = _keys_appended(unit.before, unit.after, storage)
+    with opened(storage, unit.before, schema, keys) as before, opened(storage, unit.after, schema, keys) as after:
         parts = max(1, -(-(before.rows + after.rows) // compared_rows))
         for part in range(parts):
             stamps = [_stamps(base, part, parts) for base in (before, after)]
@@ -154,21 +156,37 @@ def _typed(rows: pa.Table, kind: str) -> pa.Table:
     return rows.append_column(CHANGE_TYPE, pa.repeat(kind, rows.num_rows))
 
 
-def opened(storage: Storage, file: DataFile) -> BaseFile:
-    """A file of the feed; `SnapshotTooOld` if it is not there any more."""
+def _keys_appended(before: DataFile, after: DataFile, storage: Storage) -> pa.Array | None:
+    """Which keys may differ where nothing but log files has come; None where anything may."""
+    if before.key != after.key or not set(before.logs) < set(after.logs):
+        return None
+    try:
+        return keys_in_logs(after, storage, [log for log in after.logs if log not in before.logs])
+    except StorageUnavailable:
+        raise
+    except StorageError:
+        return None  # `opened` says what is gone
+
+
+def opened(storage: Storage, file: DataFile, schema: TableSchema, keys: pa.Array | None = None) -> BaseFile:
+    """A file slice of the feed, with the rows of these keys; `SnapshotTooOld` if it is not there any more."""
     return opened_or_gone(
         storage,
         file,
+        schema,
         "while its changes were read",
         "read the changes again, from a later instant if it is refused; to keep old files for longer, raise "
         "clean.keep_commits or clean.keep_hours",
+        keys,
     )
 
 
-def opened_or_gone(storage: Storage, file: DataFile, when: str, hint: str) -> BaseFile:
-    """A base file; `SnapshotTooOld`, with when it was cleaned and what to do, if it is not there any more."""
+def opened_or_gone(
+    storage: Storage, file: DataFile, schema: TableSchema, when: str, hint: str, keys: pa.Array | None = None
+) -> BaseFile:
+    """A file slice; `SnapshotTooOld`, with when it was cleaned and what to do, if it is not there any more."""
     try:
-        return BaseFile(storage.open_input(file.key), file.key)
+        return BaseFile(open_slice(file, storage, schema, keys), file.key)
     except StorageUnavailable:
         raise
     except StorageError as error:

@@ -384,15 +384,12 @@ def test_what_is_not_written_is_refused_by_name(storage: Storage, changes: dict[
     assert leftovers(storage) == []
 
 
-def test_what_does_not_know_log_files_yet_is_refused_by_name(engine: ArrowEngine) -> None:
-    done = engine.insert(rows(("a", 1)))
-    for call in (
-        lambda: engine.restore(done.instant),
-        lambda: engine.repair(),
-        lambda: engine.coordinator.savepoint("s"),
-        lambda: engine.changes(),
-    ):
-        with pytest.raises(TableError, match="merge-on-read"):
+def test_what_needs_slices_is_refused_where_rows_are_ordered_by_event_time(storage: Storage) -> None:
+    ordered = {"hoodie.record.merge.mode": "EVENT_TIME_ORDERING", "hoodie.table.ordering.fields": "v"}
+    storage.put(layout.PROPERTIES, read_properties(storage).changed(ordered).serialize(0))
+    engine = ArrowEngine(writer(storage))
+    for call in (lambda: engine.restore("20200101000000000"), engine.repair, engine.changes):
+        with pytest.raises(TableError, match="event time"):
             call()
 
 

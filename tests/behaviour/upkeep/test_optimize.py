@@ -14,8 +14,11 @@ from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
 
 from lakelock.errors import ConflictError, InputError
 from lakelock.occ.footprint import CommitSummary
+from lakelock.occ.live_logs import slices_at
 from lakelock.settings import OptimizeSettings, RetrySettings
+from lakelock.table.merged_slices import open_slice
 from lakelock.table.rewriting import ArrowKernels
+from lakelock.table.schema import TableSchema
 
 META = ["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path"]
 
@@ -30,13 +33,12 @@ def content(table: pa.Table) -> list[tuple[str, int, str]]:
 
 def stored(engine: ArrowEngine) -> list[tuple[object, ...]]:
     """Every row with its meta columns, but for the name of its file."""
-    storage = engine.coordinator.table.storage
-    found = []
-    for file in engine.coordinator.snapshot().files:
-        with storage.open_input(file.key) as source:
-            table = pq.read_table(source, partitioning=None)
-            assert set(table.column("_hoodie_file_name").to_pylist()) == {file.name}
-            found += list(zip(*(table.column(n).to_pylist() for n in [*META, *SCHEMA.names]), strict=True))
+    table, found = engine.coordinator.table, []
+    for file in slices_at(table, table.timeline()).files:
+        with open_slice(file, table.storage, TableSchema(SCHEMA)) as source:
+            read = pq.read_table(source, partitioning=None)
+            assert file.logs or set(read.column("_hoodie_file_name").to_pylist()) == {file.name}
+            found += list(zip(*(read.column(n).to_pylist() for n in [*META, *SCHEMA.names]), strict=True))
     return sorted(found)
 
 

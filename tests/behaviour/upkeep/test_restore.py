@@ -18,6 +18,8 @@ from lakelock.settings import WriteSettings
 from lakelock.table.rewriting import ArrowKernels
 from lakelock.testing import ManualRuntime
 
+pytestmark = pytest.mark.usefixtures("both_types")
+
 
 @pytest.fixture
 def storage():
@@ -89,7 +91,7 @@ def test_an_unknown_or_early_moment_is_refused(engine):
 def test_it_is_refused_where_an_old_slice_is_gone(engine, storage):
     good = engine.coordinator.history(1)[0].instant
     (old,) = (file for file in engine.coordinator.snapshot().files if file.partition == "month=2")
-    engine.upsert(rows(("b", 20, "2")))
+    engine.overwrite_partitions(rows(("b", 20, "2")))
     storage.delete([old.key])
     with pytest.raises(StorageError, match="are cleaned") as refused:
         engine.restore(good)

@@ -13,6 +13,8 @@ from tests.faulty_storage import FaultyStorage, RepeatingStorage, Rule
 from lakelock.errors import CorruptTableError, InputError, LeaseLost
 from lakelock.table.service_metadata import SAVEPOINTS, CleanMetadata, CleanPlan, SavepointMetadata
 
+pytestmark = pytest.mark.usefixtures("both_types")
+
 
 def test_a_savepoint_keeps_its_files_until_it_is_deleted() -> None:
     table = AgingTable()

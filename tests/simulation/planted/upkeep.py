@@ -43,6 +43,15 @@ BUGS_OF_UPKEEP = (
         seed=131,
     ),
     Planted(
+        "log files that a restore leaves",
+        "a restore takes a file group for unchanged whose base file is, whatever has been appended to it since",
+        "occ.restore:plan_restore",
+        "base.content != file.content",
+        "base.key != file.key",
+        among=COMPACTED & RESTORED,
+        seed=651,
+    ),
+    Planted(
         "stray rows made permanent",
         "an optimize joins whatever files a listing shows, also those that no commit names",
         "occ.optimize:_named",

@@ -225,6 +225,9 @@ def compacted(scenario: Scenario, random: Random) -> Scenario:
         upkeep = UpkeepSettings(every_commits=random.choice([1, 3]), compact_logs=1)
         tending = replace(tending, upkeep=upkeep)
     actors = (*scenario.actors, *compactors, *writers)
+    if scenario.foreign == "none" and random.random() < 0.3:
+        undoing = tuple(Restore(_COMPACTS + 700 + one, random.randint(1, 4)) for one in range(random.randint(1, 3)))
+        actors = (*actors, ActorPlan("undoer", undoing, think_s=0.5))
     return replace(scenario, actors=actors, merge_on_read=True, files="json", tending=tending)
 
 

@@ -16,8 +16,8 @@ from tests.behaviour.foreign import Peer
 from tests.sizes import but
 from tests.spark.sparks import since_spark_4
 
-from lakelock.errors import ConflictError, TableError
-from lakelock.spark_plugin import LakeTable
+from lakelock.errors import ConflictError, InputError
+from lakelock.spark_plugin import LakeTable, snapshot, sql
 from lakelock.table.log_files import LogFile
 
 COLUMNS = pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())])
@@ -115,16 +115,71 @@ def test_hudis_option_makes_such_a_table(spark: SparkSession, tmp_path: Path) ->
     assert shown(LakeTable.for_path(spark, path).read()) == {"a": 1}
 
 
-def test_what_does_not_know_log_files_yet_is_refused_by_name(spark: SparkSession, tmp_path: Path) -> None:
+def test_changes_of_log_files_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    table, peer = table_with_logs(spark, tmp_path / "t")
+    first, second = (commit for commit in read_timeline(peer.storage).commits)
+    assert shown(table.changes(first.requested)) == {"a": 1, "n": 1}
+    feed = table.changes(first.requested, feed="commits").collect()
+    assert sorted((row["_change_type"], row["id"], row["v"]) for row in feed) == [
+        ("delete", "b", 0), ("insert", "n", 1), ("update_postimage", "a", 1), ("update_preimage", "a", 0),
+    ]  # fmt: skip
+    mine = table.upsert(given(table, a=2, x=2))
+    assert shown(table.changes(second.requested)) == {"a": 2, "x": 2}
+    assert shown(table.changes(first.requested, until=second.requested)) == {"a": 1, "n": 1}
+    table.optimize().execute()
+    assert table.changes(mine.instant, feed="net").count() == 0
+
+
+def test_earlier_states_are_kept_and_restored(spark: SparkSession, tmp_path: Path) -> None:
     table, _ = table_with_logs(spark, tmp_path / "t")
-    refused: list[Callable[[], object]] = [
-        lambda: table.changes("20200101000000000"),
-        lambda: table.upkeep.savepoint("s"),
-        lambda: table.restore("20200101000000000"),
-    ]
-    for call in refused:
-        with pytest.raises(TableError, match="merge-on-read"):
-            call()
+    saved, before = table.upkeep.savepoint("s"), shown(table.read())
+    table.delete("v = 1")
+    table.upsert(given(table, x=5))
+    assert shown(table.read(as_of=saved.instant)) == before
+    table.restore("s")
+    assert shown(table.read()) == before
+
+
+def test_compaction_by_statement_and_by_deltas_name(spark: SparkSession, tmp_path: Path) -> None:
+    table, peer = table_with_logs(spark, tmp_path / "t")
+    found = [row.asDict() for row in sql(spark, f"CALL run_compaction(path => '{tmp_path / 't'}')").collect()]
+    assert found and shown(table.read(query_type="read_optimized")) == shown(table.read())
+    peer.append(in_eu(peer).group, pa.table([["c"], [7], ["eu"]], schema=COLUMNS))
+    assert table.optimize(small_file_bytes=1).executeCompaction().compacted == 1
+    assert shown(table.read(query_type="read_optimized"))["c"] == 7
+    with pytest.raises(InputError, match="plans no compaction"):
+        sql(spark, f"CALL run_compaction(op => 'schedule', path => '{tmp_path / 't'}')")
+
+
+@since_spark_4
+def test_a_stream_reads_and_another_writes(spark: SparkSession, tmp_path: Path) -> None:
+    table, _ = table_with_logs(spark, tmp_path / "t")
+    other = LakeTable.create(
+        spark, str(tmp_path / "o"), schema="id string, v bigint, region string", key="id", table_type="MERGE_ON_READ"
+    )
+
+    def copied() -> Rows:
+        stream = spark.readStream.format("lakelock").load(str(tmp_path / "t")).writeStream.format("lakelock")
+        options = {"checkpointLocation": str(tmp_path / "c"), "hoodie.datasource.write.operation": "insert"}
+        query = stream.options(**options).trigger(availableNow=True).start(str(tmp_path / "o"))
+        assert query.awaitTermination(60)
+        return shown(other.read())
+
+    assert copied() == shown(table.read())
+    table.insert(given(table, s=3))
+    table.optimize(small_file_bytes=1).execute()
+    assert copied() == shown(table.read())
+    table.update({"v": "7"}, "id = 's'")
+    with pytest.raises(Exception, match="change_feed"):
+        copied()
+
+
+def test_several_tables_are_read_at_one_moment(spark: SparkSession, tmp_path: Path) -> None:
+    table, _ = table_with_logs(spark, tmp_path / "t")
+    other, _ = table_with_logs(spark, tmp_path / "o")
+    shot, before = snapshot(table, other), shown(table.read())
+    table.delete("v = 1")
+    assert shown(shot[table].read()) == shown(shot[other].read()) == before
 
 
 SMALL: dict[str, Callable[[LakeTable, DataFrame], object]] = {
