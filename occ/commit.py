@@ -411,8 +411,7 @@ class Commit:
             if isinstance(result, Reservation):
                 self._reserved.wait_for(result)
             else:
-                for question in result:
-                    self._answer(question)
+                self._answer_all(result)
                 round_number += 1
             beside, ahead = (), self.ahead()
         raise TransactionError(
@@ -540,10 +539,9 @@ class Commit:
             looks: list[FileCheck | LateStarter] = [*self._validate(timeline, others)]
             schema = schema_after(self._schema, self._draft.schema, self._draft.footprint, others)
             looks += late_starters(table, timeline, baseline.instant, self._answers)
-            if looks and not may_look:
+            if not (may_look or all(isinstance(look, FileCheck) and look.is_quick for look in looks)):
                 return looks
-            for question in looks:
-                self._answer(question)
+            self._answer_all(looks)
             reservation = self._reserved.in_the_way(view.reservations, self._draft.footprint.all_partitions)
             if may_wait and reservation is not None:
                 return reservation
@@ -583,10 +581,16 @@ class Commit:
             )
         return [look for look in looks if look.identity not in self._answers]
 
-    def _answer(self, look: FileCheck | LateStarter) -> None:
-        conflict = self._answers[look.identity] = look.answer(self._draft.footprint)
-        if conflict is not None:
-            raise ConflictError(conflict)
+    def _answer_all(self, looks: Sequence[FileCheck | LateStarter]) -> None:
+        """Look into everything, log files that take a request at the same time."""
+        quick = [look for look in looks if isinstance(look, FileCheck) and look.is_quick]
+        found = self._table.io.gather([partial(look.answer, self._draft.footprint) for look in quick])
+        answers: dict[object, Conflict | None] = {look.identity: answer for look, answer in zip(quick, found, strict=True)}
+        for look in looks:
+            known = look.identity in answers
+            conflict = self._answers[look.identity] = answers[look.identity] if known else look.answer(self._draft.footprint)
+            if conflict is not None:
+                raise ConflictError(conflict)
 
     def _ensure_pending(self, timeline: Timeline, mine: Decision | None) -> None:
         """Raise unless this instant is pending and not rolled back."""

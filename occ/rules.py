@@ -37,6 +37,10 @@ Rule = Callable[[Footprint, CommitSummary, Isolation], "Conflict | None"]
 ReadRule = Callable[[Footprint, CommitSummary, Isolation], "list[FileCheck]"]
 
 
+MOST_QUICK, QUICK_BYTES = 8, 1 << 18
+"""So many log files of a commit, of so many bytes, are looked into under the lock."""
+
+
 @dataclass(frozen=True)
 class FileCheck:
     """A question that only the files can answer: does `read` see any row of `files`, or any that the `changes` changed?"""
@@ -51,6 +55,15 @@ class FileCheck:
     def identity(self) -> tuple[int, str, tuple[str, ...], tuple[Change, ...]]:
         """Equal for equal questions, so that one look serves every later round of the same commit."""
         return id(self.read), self.other.party.instant, tuple(f.content for f in self.files), self.changes
+
+    @property
+    def is_quick(self) -> bool:
+        """Whether to look takes no longer than to give the lock away and to take it again: some small log files are asked for
+        keys.
+        """
+        sizes = [log.size_bytes for change in self.changes for log in change.made.logs]
+        only_logs = not self.files and all(change.made.logs for change in self.changes)
+        return self.read.kind is ReadKind.KEYS and only_logs and len(sizes) <= MOST_QUICK and sum(sizes) <= QUICK_BYTES
 
     def answer(self, mine: Footprint) -> Conflict | None:
         """Look into the files now."""

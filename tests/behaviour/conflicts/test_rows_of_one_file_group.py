@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.api import ArrowEngine, MemoryStorage, Storage
+from tests.api import ArrowEngine, MemoryStorage, Storage, StorageLocation
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
 
@@ -18,6 +21,7 @@ from lakelock.errors import ConflictError
 from lakelock.settings import ConcurrencySettings
 from lakelock.table.index import parsed_index
 from lakelock.table.properties import MERGE_ON_READ
+from lakelock.table.rewriting import ARROW, ArrowKernels
 
 ROWS = 20
 FIRST = {f"k{number:02}": number for number in range(ROWS)}
@@ -251,3 +255,76 @@ def test_what_completes_while_a_transaction_begins_is_judged_and_not_part_of_its
     assert looks <= 3 and content(engine)["k01"] == looks
     engine.upsert_in(tx, rows(k00=500))
     assert content(engine)["k00"] == 500
+
+
+TURNS = 2
+
+
+def _in_a_process(folder: str, number: int, gate: Any) -> int:
+    """The attempts of one process, which begins when all are there."""
+    storage, patient = StorageLocation.of(folder).open(), replace(QUICK, lock=replace(QUICK.lock, wait_s=120))
+    engine = ArrowEngine(writer(storage, patient, name=f"w{number}"))
+    gate.wait(timeout=120)
+    return sum(engine.upsert(rows(**{f"k{number:02}": 1000 + turn})).attempts for turn in range(TURNS))
+
+
+@pytest.mark.waits
+def test_sixteen_processes_write_rows_of_one_file_group_and_none_runs_again(tmp_path: Path) -> None:
+    storage = StorageLocation.of(str(tmp_path)).open()
+    new_table(storage, table_type=MERGE_ON_READ)
+    ArrowEngine(writer(storage)).insert(rows(**{f"k{number:02}": 0 for number in range(60)}))
+    processes = multiprocessing.get_context("spawn")
+    with processes.Manager() as manager, ProcessPoolExecutor(16, mp_context=processes) as pool:
+        gate = manager.Barrier(16)
+        futures = [pool.submit(_in_a_process, str(tmp_path), number, gate) for number in range(16)]
+        attempts = sum(future.result() for future in futures)
+    found = content(ArrowEngine(writer(storage)))
+    assert attempts == 16 * TURNS
+    assert [found[f"k{number:02}"] for number in range(16)] == [999 + TURNS] * 16
+    assert leftovers(storage) == []
+
+
+def test_no_update_of_one_row_is_lost_between_many_writers(storage: Storage) -> None:
+    patient = replace(QUICK, retry=replace(QUICK.retry, attempts=200), lock=replace(QUICK.lock, wait_s=120))
+
+    def add_one(number: int) -> int:
+        engine = ArrowEngine(writer(storage, patient, name=f"w{number}"))
+
+        def work(tx: Any) -> Any:
+            (seen,) = engine.read_in(tx, ID == "k00")["v"].to_pylist()
+            return engine.upsert_in(tx, rows(k00=seen + 1))
+
+        return engine.run(work).attempts
+
+    with ThreadPoolExecutor(4) as pool:
+        attempts = list(pool.map(add_one, range(8)))
+    assert content(ArrowEngine(writer(storage)))["k00"] == 8 <= sum(attempts)
+    assert leftovers(storage) == []
+
+
+def test_a_redo_copies_the_log_files_of_groups_that_nobody_has_changed() -> None:
+    storage = MemoryStorage()
+    new_table(storage, table_type=MERGE_ON_READ)
+    months = ["1", "2", "3"]
+
+    def in_each(key: str, v: int, chosen: list[str]) -> pa.Table:
+        return pa.table([[key] * len(chosen), [v] * len(chosen), chosen], schema=SCHEMA)
+
+    engine, other = ArrowEngine(writer(storage)), ArrowEngine(writer(storage, name="other"))
+    engine.insert(pa.concat_tables([in_each(key, 0, months) for key in FIRST]))
+    met = []
+
+    def meanwhile(change: Any, *given: Any, **named: Any) -> Any:
+        if not met:
+            met.append(other.upsert(in_each("k00", 600, ["2"])))
+        return ARROW.log(change, *given, **named)
+
+    class Meanwhile(ArrowKernels):
+        log = staticmethod(meanwhile)
+
+    done = ArrowEngine(writer(storage), Meanwhile()).upsert(in_each("k00", 500, months))
+    assert (done.attempts, done.files_kept) == (2, 2)
+    table = engine.read()
+    assert table.filter(pc.field("id") == "k00")["v"].to_pylist() == [500] * 3 and table.num_rows == 3 * ROWS
+    stamps = {log.instant for slice_ in engine.coordinator.shown().logged for log in slice_.logs}
+    assert stamps == {done.instant, met[0].instant} and leftovers(storage) == []
