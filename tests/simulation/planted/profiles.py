@@ -47,7 +47,7 @@ UNREAD_BUCKETS = Planted(
     "buckets that nobody has read",
     "in a table with buckets an upsert records no read, and may leave file groups as they are",
     "engine.arrow:ArrowEngine.upsert_in",
-    "if batch.index is not None:",
+    "if not by_rows:",
     "if False:",
 )
 """Not among the others: their tables have no ordering column, so an upsert rewrites whatever it looks into."""
