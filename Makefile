@@ -14,6 +14,7 @@ JOBS   ?= 4
 MINUTES ?= 30
 WRITERS ?= 8
 STORE   ?=
+TYPE    ?=
 SECONDS ?= 60
 FULL   ?=
 QUICK  ?=
@@ -39,8 +40,8 @@ RUN_STAGES = $(BIN)/python .ci/run_stages.py --jobs $(JOBS)
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "make %-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-demo: java $(VENV)/.demo ## writers of one real table and of two, four of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, STORE=s3|hdfs, ARGS="--size ..."
-	$(BIN)/python -m tests.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(if $(STORE),--store $(STORE)) $(ARGS)
+demo: java $(VENV)/.demo ## writers of one real table and of two, four of them killed; SEED=n, LOCK=zookeeper|dynamodb|redis|hive|storage, STORE=s3|hdfs, TYPE=mor, ARGS="--size ..."
+	$(BIN)/python -m tests.demo $(if $(SEED),--seed $(SEED)) $(if $(LOCK),--lock $(LOCK)) $(if $(STORE),--store $(STORE)) $(if $(TYPE),--type $(TYPE)) $(ARGS)
 
 test: java $(VENV)/.test ## lint, types, layers, the site, then tests; ends with what failed; CI=1 for what CI runs, FULL=1 for everything
 	@$(RUN_STAGES) lint types layers site servers classes -- $(ARGS)

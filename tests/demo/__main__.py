@@ -21,7 +21,7 @@ from tests.api import Runtime, SystemRuntime
 from tests.demo.flights import FLIGHTS, SMALLEST, DemoError, UsageError, parse_size
 from tests.demo.lock_service import NAMES, LockService, given, service_named, started
 from tests.demo.run import Request, run_demo
-from tests.demo.store import LOCAL, opened
+from tests.demo.store import LOCAL, TYPES, opened
 from tests.demo.store import NAMES as STORES
 from tests.demo.verdict import Verdict
 
@@ -38,6 +38,8 @@ def arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     lock.add_argument("--provider", default="storage:", metavar="URI", help="a running lock service (default storage:)")
     where = "where the tables are (s3: as moto answers; hdfs: on this machine)"
     parser.add_argument("--store", choices=STORES, default=LOCAL, help=where)
+    kinds = "the table of flights (mor: merge-on-read; rows are ordered by commit, and read with log files, too)"
+    parser.add_argument("--type", choices=tuple(TYPES), default="cow", help=kinds)
     parser.add_argument(
         "--path", type=Path, metavar="DIR", help="a new or empty folder for the table and the logs; implies --keep"
     )
@@ -54,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         size = parse_size(asked.size)
         lock = service_named(asked.lock) if asked.lock else given(asked.provider, runtime)
         home = folder(asked.path)
-        request = Request(seed, size, home / "work", asked.plain)
+        request = Request(seed, size, home / "work", asked.plain, asked.type)
         keep = asked.keep or asked.path is not None
         return carry_out(request, lock, asked.store, keep=keep, console=console, runtime=runtime)
     except UsageError as error:
@@ -84,6 +86,7 @@ def carry_out(
             verdict = run_demo(request, place, service, console, runtime)
         again = f"make demo SEED={request.seed}" + (f" LOCK={lock}" if isinstance(lock, str) else "")
         again += f" STORE={store}" if store != LOCAL else ""
+        again += f" TYPE={request.type}" if request.type != "cow" else ""
         tell(verdict, service.shown, again, console)
         keep = keep or not verdict.good
         return OK if verdict.good else DIFFERENT

@@ -16,7 +16,9 @@ from fastavro import reader
 from tests.api import layout
 from tests.demo.flights import DemoError
 
-_COMPLETED = (".commit", ".replacecommit")
+_COMPLETED = (".commit", ".deltacommit", ".replacecommit")
+SERVICES = frozenset({"COMPACT", "CLUSTER"})
+"""Operations that change no row."""
 
 
 @dataclass(frozen=True)
@@ -30,7 +32,7 @@ class TableCommit:
     pid: int
     batch: tuple[str, int] | None
     written: Mapping[str, str]
-    """File id to path, relative to the table, of each data file that it wrote."""
+    """File id to path, relative to the table, of each data file that it wrote: a base file or a log file."""
     replaced: frozenset[str]
     """File ids whose content it replaced."""
 
@@ -46,22 +48,25 @@ def read_commits(table: Path) -> list[TableCommit]:
 
 
 def snapshot_files(commits: Iterable[TableCommit]) -> list[str]:
-    """The newest file of each file group, as Hudi readers choose it: by the instant at which its writer began."""
+    """The newest base file of each file group, as Hudi readers choose it: by the instant at which its writer began."""
     newest: dict[str, str] = {}
     for commit in sorted(commits, key=lambda c: c.instant):
         for file_id in commit.replaced:
             newest.pop(file_id, None)
-        newest.update(commit.written)
+        newest.update({file_id: path for file_id, path in commit.written.items() if not is_log(path)})
     return sorted(newest.values())
+
+
+def is_log(path: str) -> bool:
+    """Whether a path is that of a log file."""
+    return ".log." in path.rpartition("/")[2]
 
 
 def foreign_files(table: Path, commits: Iterable[TableCommit]) -> list[str]:
     """Data files in the table that no commit wrote: there must be none once the dead writers were cleaned up."""
     known = {path for commit in commits for path in commit.written.values()}
-    found = (
-        p.relative_to(table).as_posix() for p in table.rglob("*.parquet") if layout.HOODIE not in p.relative_to(table).parts
-    )
-    return sorted(path for path in found if path not in known)
+    found = (p.relative_to(table) for p in table.rglob("*") if p.suffix == ".parquet" or is_log(p.name))
+    return sorted(p.as_posix() for p in found if layout.HOODIE not in p.parts and p.as_posix() not in known)
 
 
 def pending_instants(table: Path) -> list[str]:

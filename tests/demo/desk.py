@@ -15,7 +15,7 @@ from tests.demo.feed import Feed
 from tests.demo.plan import Operation, Plan
 from tests.demo.session import start_session
 from tests.demo.signals import Signals
-from tests.demo.store import FLIGHTS_TABLE, Store
+from tests.demo.store import FLIGHTS_TABLE, MERGE_ON_READ, Store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -36,13 +36,14 @@ class Desk:
     signals: Signals
     store: Store
     options: Mapping[str, str]
+    type: str
 
     @classmethod
     def of(cls, name: str, work: Path) -> Desk:
         runtime = SystemRuntime()
         run = json.loads((work / "run.json").read_text())
         feed, signals = Feed(work / "feed", name, runtime), Signals(work / "signals", runtime)
-        return cls(name, work, Plan.load(work), runtime, feed, signals, Store(**run["store"]), run["options"])
+        return cls(name, work, Plan.load(work), runtime, feed, signals, Store(**run["store"]), run["options"], run["type"])
 
     @property
     def operation(self) -> Operation:
@@ -51,6 +52,10 @@ class Desk:
     @cached_property
     def spark(self) -> SparkSession:
         return start_session(f"lakelock demo: {self.name}", self.work, self.store.confs)
+
+    @property
+    def is_merge_on_read(self) -> bool:
+        return self.type == MERGE_ON_READ
 
     @property
     def table_path(self) -> str:

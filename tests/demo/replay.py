@@ -13,7 +13,7 @@ from pathlib import Path
 
 import duckdb
 
-from tests.demo.commits import TableCommit
+from tests.demo.commits import SERVICES, TableCommit
 from tests.demo.flights import KEY, ORDERING, SCHEMA, DemoError
 from tests.demo.plan import STREAM, Operation, Plan
 
@@ -46,6 +46,8 @@ def committed_operations(
     """
     applied = []
     for commit in commits:
+        if commit.operation in SERVICES:
+            continue
         writer = pids.get(commit.pid)
         if writer is None:
             raise DemoError(f"commit {commit.instant} was made by process {commit.pid}, which is not one of the demo's writers")
@@ -77,18 +79,21 @@ def stream_batches(checkpoint: Path, plan: Plan) -> dict[int, list[str]]:
     return {number: sorted(files) for number, files in sorted(batches.items())}
 
 
-def replay(connection: duckdb.DuckDBPyConnection, applied: Iterable[Applied], work: Path) -> int:
-    """Make the table `replay` by running the operations one after another; how many rows it has in the end."""
+def replay(connection: duckdb.DuckDBPyConnection, applied: Iterable[Applied], work: Path, *, newer_stays: bool = True) -> int:
+    """Make the table `replay` by running the operations one after another; how many rows it has in the end.
+
+    `newer_stays`: an upsert replaces no row that is newer by the ordering column.
+    """
     empty = SCHEMA.empty_table()
     connection.register("empty_flights", empty)
     connection.execute(f"CREATE OR REPLACE TABLE {REPLAY} AS SELECT * FROM empty_flights")
     for one in applied:
-        for statement in _statements(one, work):
+        for statement in _statements(one, work, newer_stays):
             connection.execute(statement)
     return int(connection.execute(f"SELECT count(*) FROM {REPLAY}").fetchall()[0][0])
 
 
-def _statements(one: Applied, work: Path) -> list[str]:
+def _statements(one: Applied, work: Path, newer_stays: bool) -> list[str]:
     if one.operation.kind == "delete":
         return [f"DELETE FROM {REPLAY} WHERE {one.operation.condition}"]
     files = ", ".join(f"'{work / path}'" for path in one.inputs)
@@ -96,7 +101,8 @@ def _statements(one: Applied, work: Path) -> list[str]:
     if one.operation.kind == "insert":
         return [f"INSERT INTO {REPLAY} SELECT {_COLUMNS} FROM {source}"]
     # An upsert replaces a row unless the stored one is newer, and adds the rows whose key is new.
+    replaced = f"{_SAME_KEY} AND s.{ORDERING} >= t.{ORDERING}" if newer_stays else _SAME_KEY
     return [
-        f"DELETE FROM {REPLAY} t USING {source} s WHERE {_SAME_KEY} AND s.{ORDERING} >= t.{ORDERING}",
+        f"DELETE FROM {REPLAY} t USING {source} s WHERE {replaced}",
         f"INSERT INTO {REPLAY} SELECT {_COLUMNS} FROM {source} s WHERE NOT EXISTS (SELECT 1 FROM {REPLAY} t WHERE {_SAME_KEY})",
     ]

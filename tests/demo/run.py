@@ -17,7 +17,7 @@ from tests.demo.lanes import View, open_view
 from tests.demo.lock_service import LockService
 from tests.demo.plan import AGENCY, AUDITOR, KILLED_AT, LOADER, STREAM, WRITERS, Plan, make_plan
 from tests.demo.signals import Signals
-from tests.demo.store import Store
+from tests.demo.store import MERGE_ON_READ, Store
 from tests.demo.story import Cast
 from tests.demo.verdict import Verdict, judge, note_snapshot
 
@@ -47,6 +47,7 @@ class Request:
     size: int
     work: Path
     plain: bool
+    type: str = "cow"
 
 
 @dataclass
@@ -75,6 +76,7 @@ def run_demo(request: Request, store: Store, lock: LockService, console: Console
     plan = make_plan(load(request.size), request.seed, request.work)
     options = {**store.options, **lock.options, **OPTIONS, "lock.provider": lock.provider}
     told = {"store": store.told(), "options": options, "bookings_lock": lock.bookings or lock.provider}
+    told["type"] = request.type
     (request.work / "run.json").write_text(json.dumps(told))
     abouts = {**{name: plan.operations[name].about for name in WRITERS}, **AGENCY}
     with Crew(request.work, runtime) as crew, open_view(console, abouts, plain=request.plain) as view:
@@ -92,13 +94,14 @@ def run_demo(request: Request, store: Store, lock: LockService, console: Console
         while not _all_written(run, starts):
             _tick(run, view, "start" if not run.signals.given("loaded") else "all write at once")
             _direct(run)
-        note_snapshot(store, request.work)
+        note_snapshot(store, request.work, "all-written")
         run.signals.give("all-written")
         while crew.is_running([LOADER, AUDITOR]):
             _tick(run, view, "read the result")
         _tick(run, view, "compare")
         crew.check()
-    return judge(store, request.work, plan, run.cast, run.lines, runtime.monotonic_s() - began_s)
+    took_s = runtime.monotonic_s() - began_s
+    return judge(store, request.work, plan, run.cast, run.lines, took_s, has_logs=request.type == MERGE_ON_READ)
 
 
 def _all_written(run: Run, starts: list[str]) -> bool:

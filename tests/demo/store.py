@@ -17,6 +17,9 @@ LOCAL, S3, HDFS = "local", "s3", "hdfs"
 NAMES = (LOCAL, S3, HDFS)
 """What `--store` accepts."""
 FLIGHTS_TABLE = "flights"
+MERGE_ON_READ = "mor"
+TYPES = {"cow": "COPY_ON_WRITE", MERGE_ON_READ: "MERGE_ON_READ"}
+"""What `--type` accepts, and Hudi's name for it."""
 
 
 @dataclass(frozen=True)

@@ -39,24 +39,27 @@ class Verdict:
         return all(p.kept for p in self.promises) and all(c.same for c in self.comparisons)
 
 
-def note_snapshot(store: Store, work: Path) -> None:
-    """Write down which files the snapshot consists of, by the commit files alone, for the plain Spark reader."""
-    table = store.looked_at(FLIGHTS_TABLE, work / "all-written")
+def note_snapshot(store: Store, work: Path, when: str) -> None:
+    """Write down which base files the snapshot consists of, by the commit files alone, for the plain Spark reader."""
+    table = store.looked_at(FLIGHTS_TABLE, work / when)
     files = [store.for_spark(FLIGHTS_TABLE, path) for path in snapshot_files(read_commits(table))]
     (work / "snapshot.json").write_text(json.dumps(files))
 
 
-def judge(store: Store, work: Path, plan: Plan, cast: Cast, lines: Sequence[Line], took_s: float) -> Verdict:
+def judge(
+    store: Store, work: Path, plan: Plan, cast: Cast, lines: Sequence[Line], took_s: float, *, has_logs: bool = False
+) -> Verdict:  # fmt: skip
     """Replay the commits one after another and compare everything with the result."""
     table = store.looked_at(FLIGHTS_TABLE, work / "at-the-end")
     commits = read_commits(table)
     applied = committed_operations(commits, plan, cast.pids, stream_batches(work / "checkpoint", plan))
     with duckdb.connect() as connection:
-        rows = replay(connection, applied, work)
-        comparisons = tuple(compare(connection, name, read(table, work)) for name, read in READERS.items())
+        rows = replay(connection, applied, work, newer_stays=not has_logs)
+        readers = {**READERS, **(READERS_OF_LOGS if has_logs else {})}
+        comparisons = tuple(compare(connection, name, read(table, work)) for name, read in readers.items())
     left = [*pending_instants(table), *foreign_files(table, commits)]
     bookings = promises_of_bookings(lines, cast, [store.looked_at(name, work / "at-the-end") for name in KEYS])
-    promises = (*promises_of_the_table(applied), *promises_of_the_feed(lines, cast), _clean(left), *bookings)
+    promises = (*promises_of_the_table(applied), *promises_of_the_feed(lines, cast, has_logs=has_logs), _clean(left), *bookings)
     return Verdict(
         order=tuple(f"#{a.commit.decision} {a.name}" for a in applied),
         promises=promises,
@@ -75,7 +78,8 @@ def _by_spark(table: Path, work: Path) -> pa.Table:
     return pq.read_table(work / "results" / "spark")
 
 
-def _by_hudi(table: Path, work: Path) -> pa.Table:
+def by_hudi(table: Path) -> pa.Table:
+    """The rows as hudi-rs reads them."""
     from hudi import HudiTableBuilder
 
     return pa.Table.from_batches(HudiTableBuilder.from_base_uri(str(table)).build().read())
@@ -84,7 +88,11 @@ def _by_hudi(table: Path, work: Path) -> pa.Table:
 READERS: dict[str, Callable[[Path, Path], pa.Table]] = {
     "lakelock": _by_lakelock,
     "spark.read.parquet": _by_spark,
-    "hudi (hudi-rs)": _by_hudi,
+    "hudi (hudi-rs)": lambda table, work: by_hudi(table),
+}
+READERS_OF_LOGS: dict[str, Callable[[Path, Path], pa.Table]] = {
+    "lakelock, before the compaction": lambda table, work: pq.read_table(work / "results" / "lakelock-logs"),
+    "hudi (hudi-rs), before the compaction": lambda table, work: pq.read_table(work / "results" / "hudi-logs.parquet"),
 }
 
 
@@ -100,10 +108,26 @@ def promises_of_the_table(applied: Sequence[Applied]) -> list[Promise]:
     ]
 
 
-def promises_of_the_feed(lines: Sequence[Line], cast: Cast) -> list[Promise]:
-    """What the feed shows: the collision, the replay, and who cleaned up after the dead."""
+def _collision(lines: Sequence[Line], cast: Cast) -> Promise:
     early = [i for i in lines if i.kind == "early-conflict"]
-    hit = next((i for i in early if i.writer == CORRECTION_B and cast.of_pid(i.facts.get("other")) == CORRECTION_A), None)
+    hit = any(i.writer == CORRECTION_B and cast.of_pid(i.facts.get("other")) == CORRECTION_A for i in early)
+    found = f"{CORRECTION_B} found the collision with {CORRECTION_A} early and succeeded in a retry"
+    return Promise(hit, found if hit else f"{CORRECTION_B} never collided early with {CORRECTION_A}")
+
+
+def _collision_over_rows(lines: Sequence[Line], cast: Cast) -> Promise:
+    """Whichever of the two decides second has changed rows that the other has changed."""
+    both = {CORRECTION_A, CORRECTION_B}
+    found = [i for i in lines if i.kind in ("early-conflict", "conflict") and i.writer in both]
+    hit = next((i for i in found if {i.writer, cast.of_pid(i.facts.get("other"))} == both), None)
+    text = (
+        f"{hit.writer} collided with the other correction and succeeded in a retry" if hit else "the corrections never collided"
+    )
+    return Promise(hit is not None, text)
+
+
+def promises_of_the_feed(lines: Sequence[Line], cast: Cast, *, has_logs: bool = False) -> list[Promise]:
+    """What the feed shows: the collision, the replay, and who cleaned up after the dead."""
     replayed = [i.facts.get("number") for i in lines if i.kind == "replayed"]
     killed = [i.writer for i in lines if i.kind == "killed"]
     late_instants = {i for i, w in cast.instants.items() if w == LATE_FEED}
@@ -113,12 +137,7 @@ def promises_of_the_feed(lines: Sequence[Line], cast: Cast) -> list[Promise]:
     upkept = next((i for i in lines if i.kind == "upkept"), None)
     old_files = upkept.facts.get("files") if upkept is not None and not upkept.facts.get("problems") else 0
     return [
-        Promise(
-            hit is not None,
-            f"{CORRECTION_B} found the collision with {CORRECTION_A} early and succeeded in a retry"
-            if hit
-            else f"{CORRECTION_B} never collided early with {CORRECTION_A}",
-        ),
+        _collision_over_rows(lines, cast) if has_logs else _collision(lines, cast),
         Promise(len(replayed) == 1, f"batch {replayed} was replayed after the restart and wrote nothing"),
         Promise(sorted(killed) == sorted(KILLED_AT), f"killed by SIGKILL: {', '.join(killed) or 'nobody'}"),
         Promise(
@@ -133,7 +152,7 @@ def promises_of_the_feed(lines: Sequence[Line], cast: Cast) -> list[Promise]:
         ),
         Promise(
             bool(old_files),
-            f"upkeep deleted {old_files} old files before anybody read" if old_files else "upkeep deleted no old file",
+            f"upkeep deleted {old_files} old files before the last reads" if old_files else "upkeep deleted no old file",
         ),
     ]
 

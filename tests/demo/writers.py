@@ -7,6 +7,8 @@ import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+import pyarrow.parquet as pq
+
 from lakelock.spark_plugin import LakeTable
 from tests.api import Event, EventKind
 from tests.crashing import arm
@@ -22,7 +24,9 @@ from tests.demo.plan import (
     STREAM,
 )
 from tests.demo.session import end_session
+from tests.demo.store import FLIGHTS_TABLE, TYPES
 from tests.demo.stream import run_stream
+from tests.demo.verdict import by_hudi, note_snapshot
 
 COLLISION_S = 120.0
 """How long the first correction holds its claims for the second one to run into."""
@@ -37,12 +41,16 @@ def loader(desk: Desk) -> None:
         schema=rows.schema,
         key=list(KEY),
         partition_by=[PARTITION],
-        order_by=ORDERING,
+        order_by=None if desk.is_merge_on_read else ORDERING,
+        table_type=TYPES[desk.type],
         options=desk.options,
     )
     desk.write()
     desk.signals.give("loaded")
     desk.wait_for("all-written", "the others to finish")
+    if desk.is_merge_on_read:
+        read_log_files(desk)
+        compact(desk)
     keep_up(desk)
     read_twice(desk)
 
@@ -52,6 +60,22 @@ def keep_up(desk: Desk) -> None:
     newest_only = {"clean.policy": "KEEP_LATEST_FILE_VERSIONS", "clean.keep_versions": "1", "clean.readers_s": "0"}
     done = desk.table(options=newest_only).upkeep()
     desk.feed.say("upkept", files=done.cleaned.files, problems=list(done.problems))
+
+
+def read_log_files(desk: Desk) -> None:
+    """Read the table while it has log files, with lakelock and with hudi-rs."""
+    results = desk.work / "results"
+    desk.feed.say("reading", reader="lakelock")
+    desk.table().read().write.parquet(str(results / "lakelock-logs"))
+    desk.feed.say("reading", reader="hudi-rs")
+    copy = desk.store.looked_at(FLIGHTS_TABLE, desk.work / "with-logs")
+    pq.write_table(by_hudi(copy), results / "hudi-logs.parquet")
+
+
+def compact(desk: Desk) -> None:
+    """Merge the log files into base files, for readers that know no others, and note which these are."""
+    desk.table().optimize().execute()
+    note_snapshot(desk.store, desk.work, "compacted")
 
 
 def read_twice(desk: Desk) -> None:
@@ -65,10 +89,14 @@ def read_twice(desk: Desk) -> None:
 
 
 def correction_a(desk: Desk) -> None:
-    """Claim its file groups, hold them until the second correction has run into one, then write and commit."""
+    """Claim its file groups, hold them until the second correction has run into one, then write and commit.
+
+    Of a merge-on-read table it changes rows that the second one changes meanwhile, claimed or not.
+    """
+    begun = {EventKind.CLAIMED, EventKind.WRITING} if desk.is_merge_on_read else {EventKind.CLAIMED}
 
     def hold(event: Event) -> None:
-        if event.kind is EventKind.CLAIMED and not desk.signals.given("a-claimed"):
+        if event.kind in begun and not desk.signals.given("a-claimed"):
             desk.signals.give("a-claimed")
             desk.feed.say("waits", what="the collision")
             desk.signals.wait_for("b-conflicted", COLLISION_S)

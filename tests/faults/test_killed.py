@@ -65,8 +65,8 @@ TIDY: dict[str, object] = {
 }  # fmt: skip
 
 
-METADATA_STEPS = ("metadata-logged", "metadata-kept")
-"""Of tables with Hudi's metadata table: `tests/behaviour/beside_java/test_metadata_table.py`."""
+METADATA_STEPS = ("metadata-logged", "metadata-kept", "metadata-planned", "metadata-compacted")
+"""Of tables with Hudi's metadata table: `test_metadata_table.py` and `test_metadata_upkeep.py`."""
 
 
 def test_every_named_step_has_a_process_that_is_killed_there():

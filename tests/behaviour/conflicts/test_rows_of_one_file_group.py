@@ -269,7 +269,10 @@ def _in_a_process(folder: str, number: int, gate: Any) -> int:
 
 
 @pytest.mark.waits
-def test_sixteen_processes_write_rows_of_one_file_group_and_none_runs_again(tmp_path: Path) -> None:
+def test_sixteen_processes_write_rows_of_one_file_group_and_none_runs_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])  # new processes import this module
     storage = StorageLocation.of(str(tmp_path)).open()
     new_table(storage, table_type=MERGE_ON_READ)
     ArrowEngine(writer(storage)).insert(rows(**{f"k{number:02}": 0 for number in range(60)}))

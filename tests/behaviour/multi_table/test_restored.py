@@ -17,7 +17,7 @@ def restored(shop: Shop, name: str, as_of: str) -> None:
     shop.runtime.advance(30)
     storage = shop.table(name)
 
-    def copied(tx, copies):
+    def copied(tx, copies, _):
         return [put_file(tx, storage, copy.source.partition, copy.source.file_id) for copy in copies]
 
     assert restore(shop.coordinator(name, settings=QUICK), as_of, copied).operation == "RESTORE"

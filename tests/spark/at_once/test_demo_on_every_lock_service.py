@@ -13,7 +13,7 @@ from tests.demo.__main__ import FAILED, OK
 from tests.demo.flights import SMALLEST
 from tests.demo.lock_service import NAMES
 from tests.demo.run import LIMIT_S
-from tests.demo.verdict import READERS
+from tests.demo.verdict import READERS, READERS_OF_LOGS
 from tests.integration.matrix import mark
 from tests.servers import ServerMissing
 from tests.spark.writers_jvm import WRITERS_JVM
@@ -63,6 +63,17 @@ def test_all_readers_agree_after_the_demo_elsewhere(tmp_path, store):
     assert code == OK, f"{told}\n{errors}"
     assert "all readers agree with the serial replay: " in told and f"STORE={store}" in told
     assert [leftovers(LocalStorage(str(folder / "work" / "at-the-end" / name))) for name in ("flights", "bookings")] == [[], []]
+
+
+@pytest.mark.long
+@pytest.mark.slow
+@pytest.mark.timeout(LIMIT_S + 3 * END_S)
+def test_all_readers_agree_after_the_demo_on_a_merge_on_read_table_with_log_files_and_without(tmp_path):
+    folder = tmp_path / "demo"
+    code, told, errors = demo("--type", "mor", "--size", str(SMALLEST), "--seed", "7", "--plain", "--path", str(folder))
+    assert code == OK, f"{told}\n{errors}"
+    assert [reader for reader in (*READERS, *READERS_OF_LOGS) if f"OK    {reader}: " not in told] == []
+    assert "TYPE=mor" in told and leftovers(LocalStorage(str(folder / "flights"))) == []
 
 
 def demo(*arguments: str, shared_jvm: bool = True) -> tuple[int, str, str]:

@@ -83,7 +83,9 @@ def applied(number: int, operation: Operation) -> Applied:
     return Applied(TableCommit(number, str(number), str(number), "", 1, None, {}, frozenset()), operation, operation.inputs)
 
 
-def replayed(work: Path, *operations: tuple[str, pa.Table | tuple[str, ...]]) -> list[tuple[int, int | None]]:
+def replayed(
+    work: Path, *operations: tuple[str, pa.Table | tuple[str, ...]], newer_stays: bool = True
+) -> list[tuple[int, int | None]]:  # fmt: skip
     """Flight number and delay of the rows after these operations."""
     steps = []
     for number, (kind, what) in enumerate(operations, 1):
@@ -93,7 +95,7 @@ def replayed(work: Path, *operations: tuple[str, pa.Table | tuple[str, ...]]) ->
             pq.write_table(what, work / f"{number}.parquet")
             steps.append(applied(number, Operation(f"w{number}", kind, "", (f"{number}.parquet",))))
     with duckdb.connect() as connection:
-        count = replay(connection, steps, work)
+        count = replay(connection, steps, work, newer_stays=newer_stays)
         rows = connection.execute("SELECT flight, arr_delay FROM replay ORDER BY ALL").fetchall()
     assert count == len(rows)
     return rows
@@ -103,6 +105,11 @@ def test_an_upsert_replaces_unless_the_stored_row_is_newer_and_adds_what_is_not_
     stored = table_of(flight(1, hour=1), flight(2, hour=2), flight(3, hour=3))
     changes = table_of(*[flight(n, delay=9, hour=2) for n in (1, 2, 3, 4)])
     assert replayed(tmp_path, ("insert", stored), ("upsert", changes)) == [(1, 9), (2, 9), (3, 0), (4, 9)]
+
+
+def test_where_commits_order_the_rows_an_upsert_replaces_a_newer_one_too(tmp_path: Path):
+    stored, older = table_of(flight(1, hour=3)), table_of(flight(1, delay=9, hour=2))
+    assert replayed(tmp_path, ("insert", stored), ("upsert", older), newer_stays=False) == [(1, 9)]
 
 
 def test_the_order_of_two_upserts_of_equal_age_shows_in_the_replay(tmp_path: Path):
@@ -167,6 +174,18 @@ def test_a_data_file_that_no_commit_wrote_is_found(tmp_path: Path):
     for name in ("month=1/a.parquet", "month=1/stray.parquet", ".hoodie/inner.parquet"):
         (tmp_path / name).touch()
     assert foreign_files(tmp_path, read_commits(tmp_path)) == ["month=1/stray.parquet"]
+
+
+def test_log_files_are_known_by_their_commits_and_are_no_files_of_the_snapshot(tmp_path: Path):
+    log, stray = "month=1/.a_20260101000000003.log.1_1-0-0", "month=1/.a_20260101000000005.log.1_1-0-0"
+    put_commit(tmp_path, "20260101000000001_20260101000000002.deltacommit", 1, {"a": "month=1/a.parquet"})
+    put_commit(tmp_path, "20260101000000003_20260101000000004.deltacommit", 2, {"a": log})
+    (tmp_path / "month=1").mkdir()
+    for name in ("month=1/a.parquet", log, stray):
+        (tmp_path / name).touch()
+    commits = read_commits(tmp_path)
+    assert snapshot_files(commits) == ["month=1/a.parquet"]
+    assert foreign_files(tmp_path, commits) == [stray]
 
 
 def test_two_commits_with_one_decision_number_are_refused(tmp_path: Path):

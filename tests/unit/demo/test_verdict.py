@@ -92,6 +92,14 @@ def test_half_a_move_that_was_seen_once_breaks_a_promise():
     assert not promises_of_moves([*MOVED[:-1], seen], MOVES)[0].kept
 
 
+def test_on_a_merge_on_read_table_whichever_correction_decides_second_finds_the_collision():
+    second = Line(1, CORRECTION_A, "conflict", "3", "UPSERT", {"other": "UPSERT 2 by a (me@host, pid 9)"})
+    cast = Cast(0, pids={7: CORRECTION_A, 9: CORRECTION_B}, instants=CAST.instants)
+    assert promises_of_the_feed([second, *TOLD[1:]], cast, has_logs=True)[0].kept
+    assert promises_of_the_feed(TOLD, CAST, has_logs=True)[0].kept
+    assert not promises_of_the_feed(TOLD[1:], CAST, has_logs=True)[0].kept
+
+
 def test_a_collision_with_somebody_else_is_not_the_promised_one():
     other = Line(1, CORRECTION_B, "early-conflict", "3", "UPSERT", {"other": "UPSERT 2 by a (me@host, pid 8)"})
     assert not promises_of_the_feed([other, *TOLD[1:]], CAST)[0].kept
