@@ -55,7 +55,7 @@ AS_STORED = {
 A file whose footer names the Spark that wrote it, as those of Java Hudi's row writers do, also tells the calendar of its dates,
 and Spark goes by that. No other writer of Hudi's files uses the calendar of before 1582.
 """
-_told_slow: WeakSet[Any] = WeakSet()
+told_slow: WeakSet[Any] = WeakSet()
 """The JVMs whose slow reads were told."""
 
 
@@ -268,9 +268,9 @@ def with_hidden(frame: DataFrame, hidden: Sequence[str]) -> DataFrame:
 def _tell_slow_reads(spark: SparkSession, root: str, error: Py4JError) -> None:
     """One event for each JVM that this process talks to, with the reason."""
     gateway = spark.sparkContext._gateway
-    if gateway in _told_slow:
+    if gateway in told_slow:
         return
-    _told_slow.add(gateway)
+    told_slow.add(gateway)
     facts = {"spark": spark.version, "problem": (str(error) or type(error).__name__).splitlines()[0]}
     Events().emit(Event(EventKind.SLOW_READS, root, operation="READ", facts=facts))
 

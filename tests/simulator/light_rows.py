@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import IO, Any
 
 from lakelock.settings import MissingColumns, WriteSettings
-from lakelock.table.base_files import Written
+from lakelock.table.base_files import KeyRange, Written
 from lakelock.table.key_search import buckets_of_keys
 from lakelock.table.log_files import LogFile
 from lakelock.table.log_writing import Found, LogChanges, LogStamp
@@ -83,7 +83,8 @@ class NewLines:
 
     def close(self) -> Written:
         self._output.write(json.dumps([row[1:] for row in self.content]).encode())
-        return Written(self.rows, None)
+        keys = [row.key for row in self.content]
+        return Written(self.rows, KeyRange(min(keys), max(keys)) if keys else None)
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,13 @@ class LightKernels:
         return keyed
 
     def may_hold(self, keyed: Lines, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
-        return files  # nothing is recorded of them
+        def may(file: DataFile) -> bool:
+            known = statistics(file)
+            if file.logs or known is None or not known.key_min or not known.key_max:
+                return True
+            return any(known.key_min <= key <= known.key_max for key in keyed.keys)
+
+        return [file for file in files if may(file)]
 
     def tag(self, keyed: Lines, files: Sequence[DataFile], storage: Storage) -> tuple[list[tuple[DataFile, Lines]], Lines]:
         known, rest = [], set(keyed.keys)

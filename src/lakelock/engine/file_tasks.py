@@ -292,10 +292,10 @@ def _created(file: DataFile, count: int, size_bytes: int, took_ms: int, *, inser
 
 def _recorded(context: WriteContext, written: Written) -> str | None:
     """What is known of the rows of a file that was written, for its commit."""
-    if written.metadata is None:
+    footer, keys = written.metadata, written.keys
+    if footer is None and keys is None:
         return None
-    keys = written.keys
-    columns = ranges_in_footer(written.metadata, context.schema.arrow, most=context.settings.statistics.columns)
+    columns = ranges_in_footer(footer, context.schema.arrow, most=context.settings.statistics.columns) if footer else {}
     least, greatest = (keys.least, keys.greatest) if keys is not None else (None, None)
     return statistics_text(FileStatistics(written.rows, least, greatest, columns))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from weakref import WeakSet
+
 import pytest
 from py4j.protocol import Py4JError
 from pyspark.sql import DataFrame, SparkSession
@@ -36,13 +38,13 @@ def ids(frame: DataFrame) -> list[int]:
     return sorted(row.id for row in frame.select("id").collect())
 
 
-# The first test of this file: those after it read slowly, too, and the session says so once.
 def test_a_spark_with_other_classes_is_read_slower_and_that_is_told_once(
     spark: SparkSession, path: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     table = LakeTable.create(spark, path, schema=COLUMNS, key="id")
     table.insert(numbers(spark, 0.0, 1.0))
     monkeypatch.setattr(reading, "relation_over", _unknown_classes)
+    monkeypatch.setattr(reading, "told_slow", WeakSet())  # other tests of this session have read so, too
     with caplog.at_level("WARNING", "lakelock"):
         assert ids(table.read()) == ids(table.read()) == list(range(8))
     assert len([line for line in caplog.messages if "slow-reads" in line]) == 1
