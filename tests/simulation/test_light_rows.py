@@ -9,8 +9,8 @@ from tests.simulator.run import run
 from tests.simulator.scenarios.swarm import scenario_of
 from tests.sizes import but_in_ci
 
-SEEDS = (*range(24), 51, 64)
-"""The last two have an eager foreign writer."""
+SEEDS = (*(seed for seed in range(28) if seed not in (4, 5, 13)), 46, 64)
+"""The last two have lazy and eager foreign writers. Those left out have log files, which are lines of JSON only."""
 PARTS = 13
 
 
@@ -30,4 +30,5 @@ def test_a_seed_is_the_same_history_with_lines_of_json_as_with_parquet(part: int
 
 
 def test_these_seeds_have_every_foreign_writer() -> None:
+    assert not any(scenario_of(seed).merge_on_read for seed in SEEDS)
     assert {scenario_of(seed).foreign for seed in SEEDS} == {"none", "lazy", "eager", "careless"}

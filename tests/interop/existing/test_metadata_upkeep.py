@@ -59,6 +59,7 @@ def test_java_reads_every_row_while_lakelock_keeps_the_metadata_table_and_goes_o
             assert {f"n{m}" for m in range(seen + 1)} <= set(found) and len(set(found)) == len(found)
             pending, reads = None, reads + 1
     assert reads >= 2
+    table.coordinator(**{**TIDY, "clean.readers_s": 0}).upkeep()  # nobody reads any more
     timeline = read_metadata_timeline(table.storage)
     assert len([i for i in timeline.commits if i.action == Action.COMMIT]) >= 1 and timeline.archive
     assert metadata(table).uncompacted <= 20
