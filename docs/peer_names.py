@@ -73,7 +73,7 @@ CALLS_OF_WRITERS = (
     ),
     (
         "`CREATE TABLE … USING lakelock`, with LOCATION or AS SELECT",
-        "an error when the table is used; [`sql`](howto-sql.md) refuses it before any work",
+        "an error when the table is used; [`sql`](howto-change-rows.md#sql) refuses it before any work",
         "an error when the table is used",
     ),
 )
@@ -86,7 +86,7 @@ METHODS = """## Methods
 
 SQL = """## Statements
 
-[`lakelock.spark_plugin.sql(spark, "…")`](howto-sql.md) runs most of these statements as they are, by path or by the
+[`lakelock.spark_plugin.sql(spark, "…")`](howto-change-rows.md#sql) runs most of these statements as they are, by path or by the
 name of a view, and hands all others to Spark. After `register(spark)` so does `spark.sql`; without it `spark.sql` answers with
 Spark's own errors, because Python data sources of Spark have no SQL beyond SELECT and INSERT. Or type:"""
 

@@ -99,7 +99,7 @@ A rule rejects my transaction if another one, which committed after mine had beg
 has a second row."""
 
 REMEDIES_INTRO = """`error.explanation` tells the same of one conflict: its rule, when it was found, over what, what helps.
-[Read a conflict](howto-read-a-conflict.md) goes through an example. "Claim" is before the data is
+[Read a conflict](howto-conflicts.md) goes through an example. "Claim" is before the data is
 written, unless `concurrency.early_conflict_detection` is off. The other conflicts are found at the commit, or at the claim
 if the other had committed by then."""
 
@@ -117,8 +117,8 @@ CONFLICTS_INTRO = f"""# What conflicts with what
 
 A transaction is judged when it commits, against what others committed since it began. The profile is the setting
 `concurrency.profile`; `delta` has two levels, by the setting `concurrency.isolation`.
-[Choose an isolation level](howto-choose-isolation.md) says which is for whom. A cell says how much two operations must have
-in common to collide; the least is different partitions, which never collide unless a condition spans both.
+[Choose an isolation level](howto-conflicts.md#choose-a-level) says which is for whom. A cell says how much two operations must
+have in common to collide; the least is different partitions, which never collide unless a condition spans both.
 
 UPDATE stands for an update and a delete by a condition, and for a transaction that reads by one. UPSERT also stands for a
 delete by key, and for a merge whose `on` equates the key and partition columns; MERGE is any other
@@ -134,7 +134,7 @@ one of the two has appended a log file to the group instead of rewriting it:
 [which writers collide](howto-merge-on-read.md#which-writers-collide).
 
 All profiles apply a version of an application once, and none lets two transactions rewrite one file group.
-`lakelock conflicts explain` says why a transaction of yours was rejected ([read a conflict](howto-read-a-conflict.md)).
+`lakelock conflicts explain` says why a transaction of yours was rejected ([read a conflict](howto-conflicts.md)).
 
 ## In a table with buckets
 
@@ -217,7 +217,7 @@ on one machine."""  # noqa: E501 - rows of a table
 JAVA_INTRO = "## Together with Java Hudi"
 
 JAVA_REST = """A lock that Java and lakelock share needs equal settings on both sides: see
-[tables of Java Hudi](howto-java-hudi.md)."""
+[tables of Java Hudi](howto-hudi.md)."""
 
 DATA_LOCKS = """## Data locks
 

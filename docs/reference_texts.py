@@ -56,7 +56,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
     e.TableError: Advice(
         "There is no table at the path, or one already, or the table must not be read or written. A table that another engine "
         "wrote is the usual case.",
-        "The hint names the setting of the other writer. See [tables of Java Hudi](howto-java-hudi.md).",
+        "The hint names the setting of the other writer. See [tables of Java Hudi](howto-hudi.md).",
     ),
     e.CorruptTableError: Advice(
         "A timeline file, decision, marker or property file is damaged, or files were edited or removed under `.hoodie/`.",
@@ -182,7 +182,7 @@ ADVICE: dict[type[e.LakelockError], Advice] = {
         "timeline, and files of it are gone. Java Hudi's defaults (`SINGLE_WRITER`, `EAGER`) do that.",
         "Run `lakelock repair PATH`, or `table.upkeep.repair()`: it takes the whole commit out, so that the table can be read "
         "again. Then run the operation again. "
-        "[What the other engine lacks](howto-java-hudi.md#what-every-java-writer-needs).",
+        "[What the other engine lacks](howto-hudi.md#java-jobs-that-stay).",
     ),
     e.TransactionTorn: Advice(
         "A transaction over several tables was committed, and another engine rolled back its instant in one of them before it "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -83,8 +84,10 @@ def test_the_example_passes_the_suite_as_its_author_runs_it(installed: Path, tmp
     assert all(reason.startswith("does not apply: ") for reason in skipped), skipped
 
 
-def test_the_guide_shows_every_file_of_the_examples_as_it_is() -> None:
-    text = GUIDE.read_text()
-    for file in SHOWN:
-        language = {".py": "python", ".toml": "toml"}[file.suffix]
-        assert f"```{language}\n{file.read_text()}```\n" in text, f"{file.relative_to(EXAMPLES)} is not in the guide as it is"
+def test_the_guide_shows_the_small_example_as_it_is_and_leads_to_the_complete_one() -> None:
+    text, small = GUIDE.read_text(), EXAMPLES / "minimal"
+    for file in small.glob("*.py"):
+        assert f"```python\n{file.read_text()}```\n" in text, f"{file.name} is not in the guide as it is"
+    (entry,) = re.findall(r"^```toml\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
+    assert entry in (small / "pyproject.toml").read_text()
+    assert "(../tests/integration/third_party/sqlite_lock)" in text

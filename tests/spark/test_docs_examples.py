@@ -16,17 +16,15 @@ EXAMPLES = {
     "README.md": "/tmp",
     "docs/start.md": "/tmp/first",
     "docs/howto-stream-and-backfill.md": "/tmp/shop",
-    "docs/howto-read-a-conflict.md": "/tmp/conflicts",
+    "docs/howto-conflicts.md": "/tmp/conflicts",
     "docs/howto-change-rows.md": "/tmp/shop",
     "docs/howto-change-columns.md": "/tmp/columns",
-    "docs/howto-choose-isolation.md": "/tmp/isolation",
     "docs/howto-change-feed.md": "/tmp/cdc",
     "docs/howto-metrics.md": "/tmp/measured",
     "docs/howto-coming-from-delta.md": "/tmp/moved",
-    "docs/howto-coming-from-hudi.md": "/tmp/moved",
+    "docs/howto-hudi.md": "/tmp/moved",
     "docs/howto-several-tables.md": "/tmp/several",
     "docs/howto-upkeep.md": "/tmp/upkeep",
-    "docs/howto-sql.md": "/tmp/sql",
 }
 ABOUT_A_TABLE = ["docs/concepts.md", "docs/reference-errors.md", "docs/reference-providers.md"]
 """Pages whose examples are about a `table` of the reader's at a `path`, and `corrections` for it."""
@@ -44,7 +42,7 @@ IN_THE_GUIDE = "docs/howto-write-a-lock-provider.md"
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
 
 
-@pytest.mark.parametrize("page", but_in_ci(EXAMPLES, {"README.md", "docs/start.md", "docs/howto-read-a-conflict.md"}))
+@pytest.mark.parametrize("page", but_in_ci(EXAMPLES, {"README.md", "docs/start.md", "docs/howto-conflicts.md"}))
 def test_the_python_of_a_page_runs_from_top_to_bottom(page: str, spark: SparkSession, tmp_path: Path) -> None:
     blocks = _python(page)
     assert blocks and any(EXAMPLES[page] in block for block in blocks)
