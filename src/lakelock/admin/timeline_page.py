@@ -2,7 +2,8 @@
 
 They are one HTML page that needs nothing else: no script, no network. Every text in it is escaped. Time runs in bands, one
 below the other, each on a scale of its own: a new one begins after a time without any transaction, and where one would be too
-full to read. Places are percentages of the page's width, so it fits any screen.
+full to read. In a band, a long time in which nothing begins or ends is folded. Places are percentages of the page's width, so
+it fits any screen.
 """
 
 from __future__ import annotations
@@ -10,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from html import escape
+from itertools import chain, pairwise
+
+import numpy as np
 
 from lakelock.identity import OTHER_ENGINE
 from lakelock.occ.coordinator import Coordinator
@@ -108,6 +112,9 @@ def _of_rejection(found: Rejection) -> Bar:
 
 MOST_IN_A_BAND, LONG_IDLE, LEAST_IDLE_MS = 24, 0.2, 2_000
 """A band has at most so many bars, and ends before a time of at least both without any transaction: a part of its span, ms."""
+FOLDED, FOLD, FOLDS_FROM = 0.3, 0.12, 8
+"""A time in which nothing begins or ends, and which is more than this part of a band, is drawn as that part of what is left, in
+bands of so many bars: one long transaction then leaves room to see the short ones beside it."""
 LANE_PX, NAME_PX, LABEL, LEAST = 26, 20, 15.0, 0.4
 """Heights in pixels; the room for a bar's label and the least width of a bar, in percent of the width."""
 _STYLE = """
@@ -124,6 +131,9 @@ h2{font-size:1em;margin:0}.band{position:relative;margin-top:1.6em}
 .tick{position:absolute;top:0;bottom:0;border-left:1px solid var(--line)}.tick span{position:absolute;top:-1.5em;left:0;
 font-size:11px;color:var(--dim);white-space:nowrap;transform:translateX(-50%)}.tick.first span{transform:none}
 .tick.last span{transform:translateX(-100%)}
+.fold{position:absolute;top:0;bottom:0;background:repeating-linear-gradient(135deg,var(--line) 0 1px,transparent 1px 7px)}
+.fold span{position:absolute;bottom:-1.5em;font-size:11px;color:var(--dim);
+white-space:nowrap}.folded{margin-bottom:1.4em}.label s{text-decoration:none}
 .writer{position:absolute;left:0;right:0;height:20px;font-size:12px;color:var(--dim);overflow:hidden;text-overflow:ellipsis;
 white-space:nowrap}.writer b{color:var(--text)}
 .bar{position:absolute;height:18px;border-radius:3px;overflow:hidden;display:block}.bar i{position:absolute;top:0;bottom:0}
@@ -134,7 +144,8 @@ white-space:nowrap;pointer-events:none}.label.on{color:#fff}
 svg{position:absolute;inset:0;width:100%;height:100%;pointer-events:none}.arrow{stroke:var(--arrow);stroke-width:1.5;fill:none;
 vector-effect:non-scaling-stroke}.hit{position:absolute;width:8px;height:8px;border-radius:50%;background:var(--arrow);
 transform:translate(-50%,-50%);pointer-events:none}
-@media(max-width:600px){.between span{display:none}.label{font-size:10px;padding:0 2px}section{padding:.5em}}
+@media(max-width:600px){.between span{display:none}.label{font-size:10px;padding:0 2px}.label s{display:none}
+section{padding:.5em}}
 .why{display:none;border:1px solid var(--rejected);border-radius:6px;margin-top:.8em;padding:.6em .8em;background:var(--page)}
 .why:target{display:block;scroll-margin-top:60vh}.why a{float:right;color:var(--pending)}.why dl{margin:0;display:grid;
 gap:.2em 1em;grid-template-columns:max-content 1fr}
@@ -182,11 +193,16 @@ def bands_of(bars: Sequence[Bar]) -> list[list[Bar]]:
 
 @dataclass(frozen=True)
 class _Band:
-    """Some bars on one scale: `x` gives percentages of the width, `tops` the pixels from the top of each bar."""
+    """Some bars on one scale: `x` gives percentages of the width, `tops` the pixels from the top of each bar.
+
+    `folds` are times that are drawn shorter; `knots` are moments and their places on the scale, which is straight between them.
+    """
 
     bars: Sequence[Bar]
     start_ms: int
     span_ms: int
+    folds: Sequence[tuple[int, int]]
+    knots: tuple[Sequence[float], Sequence[float]]
     tops: Mapping[str, int]
     names: Mapping[str, int]
     height: int
@@ -195,8 +211,10 @@ class _Band:
     def of(cls, bars: Sequence[Bar]) -> _Band:
         start_ms = bars[0].began_ms
         span_ms = max(1, max(bar.ended_ms for bar in bars) - start_ms)
-        room_ms = round(span_ms * LABEL / 100)
-        lanes = lanes_of([_with_room(bar, start_ms + span_ms, room_ms) for bar in bars])
+        folds = _folds(bars, span_ms)
+        knots = _knots(start_ms, span_ms, folds)
+        placed = [replace(bar, began_ms=_at(knots, bar.began_ms), ended_ms=_at(knots, bar.ended_ms)) for bar in bars]
+        lanes = lanes_of([_with_room(bar, _WHOLE, round(_WHOLE * LABEL / 100)) for bar in placed])
         names: dict[str, int] = {}
         tops: dict[str, int] = {}
         top = 0
@@ -208,28 +226,37 @@ class _Band:
             names[writer] = top
             tops |= {instant: top + NAME_PX + LANE_PX * (lane - first) for instant, lane in mine.items()}
             top += NAME_PX + LANE_PX * (last - first + 1)
-        return cls(bars, start_ms, span_ms, tops, names, top)
+        return cls(bars, start_ms, span_ms, folds, knots, tops, names, top)
 
     def x(self, ms: float) -> float:
-        return round(100 * (min(max(ms, self.start_ms), self.start_ms + self.span_ms) - self.start_ms) / self.span_ms, 2)
+        return round(100 * _at(self.knots, ms) / _WHOLE, 2)
 
     def html(self) -> str:
         last_ms = self.start_ms + self.span_ms
         span = f"{_moment(self.start_ms)} to {_clock(last_ms, exact=False)}, {_length(self.span_ms)}"
         told = f"{span}, {counted(len(self.bars), 'transaction')}"
-        parts = [*self._ticks(), *self._writers(), self._arrows(), *(part for bar in self.bars for part in self._bar(bar))]
+        parts = [*self._folds(), *self._ticks(), *self._writers(), self._arrows(), *chain(*map(self._bar, self.bars))]
+        kind = "band folded" if self.folds else "band"
         return (
-            f'<section><h2>{told}</h2><div class="band" style="height:{self.height}px">{"".join(parts)}</div>'
+            f'<section><h2>{told}</h2><div class="{kind}" style="height:{self.height}px">{"".join(parts)}</div>'
             f"{''.join(_why(bar) for bar in self.bars if bar.why)}</section>"
         )
 
     def _ticks(self) -> list[str]:
         kinds = {0: "tick first", 1: "tick between", 3: "tick between", 4: "tick last"}
-        exact = self.span_ms < 8_000
+        exact, (moments, places) = self.span_ms < 8_000, self.knots
+        at = [round(float(np.interp(_WHOLE * part / 4, places, moments))) for part in range(5)]
         return [
             f'<div class="{kinds.get(part, "tick")}" style="left:{25 * part}%">'
-            f"<span>{_clock(self.start_ms + self.span_ms * part // 4, exact=exact)}</span></div>"
+            f"<span>{_clock(at[part], exact=exact)}</span></div>"
             for part in range(5)
+        ]
+
+    def _folds(self) -> list[str]:
+        return [
+            f'<div class="fold" style="left:{self.x(since)}%;width:{round(self.x(until) - self.x(since), 2)}%">'
+            f'<span style="{"left" if self.x(since) < 50 else "right"}:0">{_length(until - since)}, folded</span></div>'
+            for since, until in self.folds
         ]
 
     def _writers(self) -> list[str]:
@@ -245,7 +272,7 @@ class _Band:
         wide = round(max(LEAST, right - left), 2)
         left = min(left, round(100 - wide, 2))
         title = f"{bar.operation} {bar.instant} ({bar.outcome}) by {bar.writer or 'a writer'}: {bar.told}"
-        inside = "".join(_end(kind, bar, ms, end) for kind, ms, end in _lock_of(bar) if ms)
+        inside = "".join(self._end(kind, bar, ms, end) for kind, ms, end in _lock_of(bar) if ms)
         link = f' href="#{escape(bar.instant)}"' if bar.why else ""
         tag = "a" if bar.why else "div"
         place = f"left:{left}%;width:{wide}%;top:{top}px"
@@ -253,6 +280,13 @@ class _Band:
             f'<{tag} class="bar {bar.outcome}"{link} style="{place}" title="{escape(title)}">{inside}</{tag}>',
             _label(bar, left, wide, top),
         ]
+
+    def _end(self, kind: str, bar: Bar, ms: int, before_end_ms: int) -> str:
+        """A part of the bar at its end, in percent of the bar."""
+        until_ms = bar.ended_ms - before_end_ms
+        began, since, until, ended = (_at(self.knots, at) for at in (bar.began_ms, until_ms - ms, until_ms, bar.ended_ms))
+        right, wide = (100 * part / max(1, ended - began) for part in (ended - until, until - max(since, began)))
+        return f'<i class="{kind}" style="right:{right:.2f}%;width:{wide:.2f}%"></i>'
 
     def _arrows(self) -> str:
         here = {bar.instant: bar for bar in self.bars}
@@ -268,6 +302,33 @@ class _Band:
             hits.append(f'<div class="hit" style="left:{x1}%;top:{y1}px"></div>')
         box = f'viewBox="0 0 100 {self.height}" preserveAspectRatio="none"'
         return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{"".join(lines)}</svg>{"".join(hits)}' if lines else ""
+
+
+_WHOLE = 1_000_000
+"""The width of a band in the units of its scale."""
+
+
+def _folds(bars: Sequence[Bar], span_ms: int) -> list[tuple[int, int]]:
+    """Long times in which nothing begins or ends, but for what begins or ends the band."""
+    if len(bars) < FOLDS_FROM:
+        return []
+    moments = sorted({ms for bar in bars for ms in (bar.began_ms, bar.ended_ms)})
+    return [(since, until) for since, until in pairwise(moments) if until - since > FOLDED * span_ms]
+
+
+def _knots(start_ms: int, span_ms: int, folds: Sequence[tuple[int, int]]) -> tuple[list[float], list[float]]:
+    moving_ms = max(1, span_ms - sum(until - since for since, until in folds))
+    moments, places = [float(start_ms)], [0.0]
+    for since, until in folds:
+        moments += [since, until]
+        places += [places[-1] + since - moments[-3], places[-1] + since - moments[-3] + FOLD * moving_ms]
+    moments.append(start_ms + span_ms)
+    places.append(places[-1] + moments[-1] - moments[-2])
+    return moments, [_WHOLE * place / (places[-1] or 1) for place in places]
+
+
+def _at(knots: tuple[Sequence[float], Sequence[float]], ms: float) -> int:
+    return round(float(np.interp(ms, *knots)))
 
 
 def _with_room(bar: Bar, last_ms: int, room_ms: int) -> Bar:
@@ -286,18 +347,17 @@ def _label(bar: Bar, left: float, wide: float, top: int) -> str:
         place, kind = f"left:{round(left + wide, 2)}%;width:{LABEL}%", "label"
     else:
         place, kind = f"right:{round(100 - left, 2)}%;width:{LABEL}%;text-align:right", "label"
-    return f'<span class="{kind}" style="{place};top:{top}px">{escape(bar.label)}</span>'
+    return f'<span class="{kind}" style="{place};top:{top}px">{_short(bar.label)}</span>'
+
+
+def _short(label: str) -> str:
+    """A label whose first word is cut on a telephone."""
+    word, space, rest = label.partition(" ")
+    return f"{escape(word[:3])}<s>{escape(word[3:])}</s>{space}{escape(rest)}"
 
 
 def _lock_of(bar: Bar) -> tuple[tuple[str, int, int], ...]:
     return (("waited", bar.waited_ms, bar.locked_ms), ("locked", bar.locked_ms, 0))
-
-
-def _end(kind: str, bar: Bar, ms: int, before_end_ms: int) -> str:
-    """A part of the bar at its end, in percent of the bar."""
-    whole = max(1, bar.ended_ms - bar.began_ms)
-    right, wide = 100 * before_end_ms / whole, min(100.0, 100 * ms / whole)
-    return f'<i class="{kind}" style="right:{right:.2f}%;width:{wide:.2f}%"></i>'
 
 
 def _why(bar: Bar) -> str:

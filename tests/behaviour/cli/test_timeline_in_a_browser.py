@@ -28,7 +28,8 @@ ASKED = """(() => {
     document.querySelector("a.bar.rejected")?.click()
     return {
         bars: all(".bar"), parts: all(".bar i"), labels: all(".label"), bands: all(".band"), ticks: all(".tick span"),
-        writers: all(".writer"), hits: all(".hit"), idle: all(".idle"), page: getComputedStyle(document.body).backgroundColor,
+        writers: all(".writer"), hits: all(".hit"), idle: all(".idle"), folds: all(".fold span"),
+        page: getComputedStyle(document.body).backgroundColor,
         arrows: [...document.querySelectorAll("path.arrow")].map(each => each.getAttribute("d")),
         width: document.documentElement.scrollWidth, window: window.innerWidth, opened: [before, shown()],
         why: why?.textContent ?? "", title: document.title, scripts: document.querySelectorAll("script").length,
@@ -95,6 +96,21 @@ def test_each_transaction_is_a_bar_as_long_as_it_took_within_its_band(shown: dic
 
 def test_an_hour_without_a_transaction_is_folded(shown: dict[str, Any]) -> None:
     assert len(shown["bands"]) == 2 and [each["text"] for each in shown["idle"]] == ["59 min 50 s without a transaction"]
+
+
+def test_a_long_transaction_is_folded_where_nothing_else_happens_so_that_short_ones_beside_it_are_seen(tmp_path: Path) -> None:
+    short = [bar(n % 10, 600_000 + 1000 * n, 600_500 + 1000 * n, writer=f"job {n}", rows=1) for n in range(10)]
+    bars = in_order([bar(0, 0, 620_000, writer="slow", waited_ms=1000, locked_ms=1000), *short])
+    for width in (1400, 390):
+        found = seen(timeline_page("s3://lake/trips", bars), ASKED, tmp_path, width=width)
+        assert [each["text"] for each in found["folds"]] == ["10 min 0 s, folded"]
+        band, [long, *others] = found["bands"][0], found["bars"]
+        assert (long["left"], long["right"]) == (pytest.approx(band["left"], abs=1), pytest.approx(band["right"], abs=1))
+        assert all(each["right"] - each["left"] > 0.02 * width * 0.9 for each in others), "half a second of twenty"
+        [waited], [locked] = of(found, "parts", "waited"), of(found, "parts", "locked")
+        assert locked["right"] - locked["left"] == pytest.approx(2 * (others[0]["right"] - others[0]["left"]), abs=3)
+        assert waited["right"] == pytest.approx(locked["left"], abs=1)
+        assert all(each["left"] >= 0 and each["right"] <= width for each in found["folds"])
 
 
 def test_waiting_for_the_lock_and_holding_it_are_the_end_of_the_bar_in_colours_of_their_own(shown: dict[str, Any]) -> None:
