@@ -313,6 +313,7 @@ class UnsupportedSpark(LakelockError, ImportError):
 
 RESTORE_FILE = "restore the file from a backup or an older version of the object"
 RESTORE_OR_ROLL_BACK = f"{RESTORE_FILE}; where Java Hudi writes the table, its tools can roll the commit back instead"
+DROP_METADATA_TABLE = "lakelock adopt PATH --drop-metadata-table drops the metadata table; Java's next write builds it anew"
 LISTED_BY_DOCTOR = "; lakelock doctor lists what is affected"
 """Ends the hints about files whose damage concerns the writers of the table."""
 

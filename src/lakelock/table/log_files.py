@@ -199,9 +199,9 @@ def records_in(block: Block, parsed: Any) -> Iterator[dict[str, Any]]:
     except GeneratorExit:
         raise
     except Exception as error:
-        raise CorruptTableError(f"{block.source} cannot be decoded: {error}", file=block.source) from error
+        raise CorruptTableError(f"{block.source} cannot be decoded: {error}", hint=_HINT, file=block.source) from error
     if stream.tell() != len(content):
-        raise CorruptTableError(f"{block.source} holds more than its rows", file=block.source)
+        raise CorruptTableError(f"{block.source} holds more than its rows", hint=_HINT, file=block.source)
 
 
 _VERSION = 3
@@ -247,8 +247,8 @@ def deletes_in(block: Block) -> Iterator[tuple[str, Any]]:
         raise _damaged(block, error) from error
     if version != _VERSION:
         raise TableError(
-            f"{block.source}: its deletes are in the form {version} of an old Hudi release, and lakelock reads form {_VERSION}",
-            hint="let a Hudi writer of today compact the table",
+            f"{block.source}: its deletes have the old format {version}, and lakelock reads {_VERSION}",
+            hint="compact the table with Hudi 1.1 or newer: call run_compaction(op => 'scheduleAndExecute', path => '…')",
         )
     stream = io.BytesIO(block.content[8:])
     # fastavro raises whatever the bytes make it stumble over.
@@ -282,4 +282,4 @@ def _order(wrapped: Any) -> Any:
 
 
 def _damaged(block: Block, why: object) -> CorruptTableError:
-    return CorruptTableError(f"the deletes of {block.source} cannot be read: {why}", file=block.source)
+    return CorruptTableError(f"the deletes of {block.source} cannot be read: {why}", hint=_HINT, file=block.source)

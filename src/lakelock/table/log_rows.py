@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakelock.errors import CorruptTableError, TableError
+from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError, TableError
 from lakelock.table.column_types import DELETED, arrow_fields
 from lakelock.table.log_files import Block, BlockHeader, BlockKind, deletes_in, records_in, schema_of
 from lakelock.table.row_versions import ByEventTime, RowVersions, WrittenRows
@@ -42,7 +42,7 @@ def add_block(block: Block, versions: RowVersions) -> None:
     keyed = read_as(found.read([RECORD_KEY, DELETED]), pa.schema([_KEY, _DELETED]), block.source)
     keys, there = keyed.column(0), Fields(pa.field(name, pa.null()) for name in found.names)
     if keys.null_count:
-        raise CorruptTableError(f"{block.source} has a row without a record key", file=block.source)
+        raise CorruptTableError(f"{block.source} has a row without a record key", hint=RESTORE_OR_ROLL_BACK, file=block.source)
     gone = None
     if there.index(DELETED) >= 0:
         gone = np.asarray(pc.fill_null(keyed.column(1), fill_value=False), np.bool_)
@@ -113,7 +113,9 @@ class _ParquetRows:
         try:
             yield
         except (pa.ArrowException, OSError) as error:
-            raise CorruptTableError(f"{self._source} cannot be read: {error}", file=self._source) from error
+            raise CorruptTableError(
+                f"{self._source} cannot be read: {error}", hint=RESTORE_OR_ROLL_BACK, file=self._source
+            ) from error
 
 
 class _AvroRows:
@@ -130,7 +132,7 @@ class _AvroRows:
                 columns = [pa.array([record[field.name] for record in batch], field.type) for field in schema]
             except (pa.ArrowException, KeyError, TypeError, ValueError, OverflowError) as error:
                 told = f"{block.source} does not hold what its schema says: {error}"
-                raise CorruptTableError(told, file=block.source) from error
+                raise CorruptTableError(told, hint=RESTORE_OR_ROLL_BACK, file=block.source) from error
             parts.append(pa.table(columns, schema=schema))
         self.names, self._rows = schema.names, pa.concat_tables(parts)
 

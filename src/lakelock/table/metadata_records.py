@@ -15,7 +15,7 @@ from typing import Any
 
 import fastavro
 
-from lakelock.errors import CorruptTableError
+from lakelock.errors import DROP_METADATA_TABLE, CorruptTableError
 from lakelock.table.avro import checked_schema
 
 Record = dict[str, Any]
@@ -68,7 +68,9 @@ class RecordSchema:
             if not isinstance(record["type"], int):
                 raise ValueError("it has no type")
         except Exception as error:
-            raise CorruptTableError(f"a record of {source} cannot be decoded: {error!r:.200}", file=source) from error
+            raise CorruptTableError(
+                f"a record of {source} cannot be decoded: {error!r:.200}", hint=DROP_METADATA_TABLE, file=source
+            ) from error
         return record
 
     def encoded(self, record: Mapping[str, Any]) -> bytes:
@@ -119,7 +121,9 @@ def files_in(record: Record, source: str) -> dict[str, int]:
         found = record["filesystemMetadata"] or {}
         return {str(name): int(info["size"]) for name, info in found.items() if not info["isDeleted"]}
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CorruptTableError(f"{source} has a record that does not list files: {error!r}", file=source) from error
+        raise CorruptTableError(
+            f"{source} has a record that does not list files: {error!r}", hint=DROP_METADATA_TABLE, file=source
+        ) from error
 
 
 def joined(partition: str, earlier: Record | None, later: Record) -> Record:

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from lakelock.errors import CorruptTableError
+from lakelock.errors import DROP_METADATA_TABLE, CorruptTableError
 from lakelock.parsing import JsonObject
 from lakelock.table import layout
 from lakelock.table.base_files import is_arrows
@@ -92,7 +92,7 @@ class StatsIndex:
             return cls(tuple(map(str, found.items("sourceFields"))), version)
         except (ValueError, KeyError) as error:
             raise CorruptTableError(
-                f"{source} does not say which columns {COLUMN_STATS} has: {error!r}", file=source
+                f"{source} does not say which columns {COLUMN_STATS} has: {error!r}", hint=DROP_METADATA_TABLE, file=source
             ) from error
 
     def of(self, schema: pa.Schema) -> tuple[str, ...]:
@@ -412,7 +412,9 @@ def stats_in(record: Record) -> ColumnStats | None:
         counts = (int(stats[name] or 0) for name in ("valueCount", "nullCount", "totalSize", "totalUncompressedSize"))
         return ColumnStats(kind, low, high, *counts)
     except (KeyError, ValueError, TypeError, AttributeError) as error:
-        raise CorruptTableError(f"a record of statistics cannot be read: {error!r}", file=COLUMN_STATS) from error
+        raise CorruptTableError(
+            f"a record of statistics cannot be read: {error!r}", hint=DROP_METADATA_TABLE, file=COLUMN_STATS
+        ) from error
 
 
 def _type_in(info: Mapping[str, Any]) -> ValueType:

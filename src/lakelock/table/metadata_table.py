@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import NamedTuple
 
-from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError
+from lakelock.errors import DROP_METADATA_TABLE, CorruptTableError
 from lakelock.storage import Listed, Storage
 from lakelock.storage.location import TableIO
 from lakelock.table import layout
@@ -263,7 +263,9 @@ def file_groups(name: str, listed: Iterable[Listed]) -> tuple[str, ...]:
     numbers = [group.split("-")[-2:-1] for group in found]
     if not found or numbers != [[f"{number:04d}"] for number in range(len(found))]:
         raise CorruptTableError(
-            f"the metadata table's partition {name} has the file groups {', '.join(found) or 'none'}", file=name
+            f"the metadata table's partition {name} has the file groups {', '.join(found) or 'none'}, which leaves out some",
+            hint=DROP_METADATA_TABLE,
+            file=name,
         )
     return tuple(found)
 
@@ -290,7 +292,7 @@ def schemas_of(table: MetadataTable) -> tuple[str, str]:
                 return schema, commit.schema_json
     raise CorruptTableError(
         "no delta commit of the metadata table tells the schema of its records",
-        hint=RESTORE_OR_ROLL_BACK,
+        hint=DROP_METADATA_TABLE,
         file=layout.METADATA_TABLE,
     )
 
@@ -431,13 +433,17 @@ def _log_values(storage: Storage, key: str) -> Iterator[tuple[bytes, bytes | Non
                 schema = RecordSchema.of(block.header.get(BlockHeader.SCHEMA, ""), block.source)
                 yield from ((name, value, schema) for name, value in read_hfile(block.content, block.source).entries)
             else:
-                raise CorruptTableError(f"{block.source} is a block of {block.kind.name}, not of a metadata table", file=key)
+                raise CorruptTableError(
+                    f"{block.source} is a block of {block.kind.name}, not of a metadata table",
+                    hint=DROP_METADATA_TABLE,
+                    file=key,
+                )
 
 
 def _read(storage: Storage, key: str) -> bytes:
     stored = storage.get(key)
     if stored is None:
-        raise CorruptTableError(f"the metadata table names {key}, which is not there", hint=RESTORE_OR_ROLL_BACK, file=key)
+        raise CorruptTableError(f"the metadata table names {key}, which is not there", hint=DROP_METADATA_TABLE, file=key)
     return stored.data
 
 
@@ -445,4 +451,4 @@ def _text(data: bytes, source: str) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        raise CorruptTableError(f"{source} has a text that is not UTF-8", file=source) from None
+        raise CorruptTableError(f"{source} has a text that is not UTF-8", hint=DROP_METADATA_TABLE, file=source) from None
