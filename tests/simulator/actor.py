@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Protocol
 
 from lakelock.errors import CommitOutcomeUnknown, CommitUndone, CorruptTableError, LakelockError
 from tests.api import Committed
@@ -16,6 +17,7 @@ from tests.simulator.trace import Answer, Answered
 from tests.simulator.world import World
 
 LONGEST_OPERATION_S = 240.0
+LONGEST_WORK_S = 3_000.0
 REPLAYS = 8
 
 
@@ -29,23 +31,55 @@ def within_bound(world: World, process: Process, what: object) -> Iterator[None]
         world.checker.fail("every wait ends within its bound", f"{what} took {took_s:.0f} s")
 
 
+class Working(Protocol):
+    """One who works through a plan, in one process after the other."""
+
+    processes: list[Process]
+
+    @property
+    def finished(self) -> bool: ...
+
+
+def all_finished(world: World, actors: Sequence[Working]) -> bool:
+    """Wait until all have finished. False, and a violation, if one works for longer than any history takes.
+
+    The time for which its processes stand still is no work: where pauses outlast heartbeats, each attempt ends in time with a
+    rejection, and the weather alone says how many follow.
+    """
+    hub = world.hub
+    while waiting := [actor for actor in actors if not actor.finished]:
+        hub.wait(1.0)
+        for actor in waiting:
+            worked_s = hub.now_s - sum(process.paused_s for process in actor.processes)
+            if not actor.finished and worked_s > LONGEST_WORK_S:
+                detail = f"{actor.processes[0]} has not finished after {worked_s:.0f} s of work"
+                world.checker.fail("every wait ends within its bound", detail)
+                return False
+    return True
+
+
 class Actor:
     """One user: does its operations one after the other, in a new process after each crash."""
 
     def __init__(self, world: World, plan: ActorPlan) -> None:
         self.world, self.plan = world, plan
+        self.processes: list[Process] = []
         self._left = list(plan.operations)
         self._lives = 0
         self._tries = 0
-        self.finished = not self._left
         self._began_s = 0.0
         if not self.finished:
             self._be_born()
+
+    @property
+    def finished(self) -> bool:
+        return not self._left
 
     def _be_born(self) -> None:
         self._lives += 1
         name = self.plan.name if self._lives == 1 else f"{self.plan.name}.{self._lives}"
         process = self.world.process(name, skew_ms=self.plan.skew_ms, rate=self.plan.rate)
+        self.processes.append(process)
         self.world.when_dead(process, self._reborn)
         self.world.hub.spawn(process, lambda: self._live(process), name)
 
@@ -79,7 +113,6 @@ class Actor:
         else:
             self._left.pop(0)
         self._tries = 0
-        self.finished = not self._left
 
     def _do(self, engine: Engine, operation: Operation) -> bool:
         """Run an operation and check the answer; True if a replay of it is due."""

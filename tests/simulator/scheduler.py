@@ -142,8 +142,9 @@ class Hub:
 
     def pause(self, process: Process, seconds: float) -> None:
         """Pause the process: none of its tasks runs for that long."""
-        process.paused_until_s = max(process.paused_until_s, self.now_s + seconds)
-        process.paused_s += seconds
+        until_s = max(process.paused_until_s, self.now_s + seconds)
+        process.paused_s += until_s - max(process.paused_until_s, self.now_s)
+        process.paused_until_s = until_s
 
     def dispose(self) -> None:
         """Unwind the tasks that never ended, without any effect: requests of dead processes go nowhere."""

@@ -50,7 +50,6 @@ from tests.simulator.trace import Trace
 
 MOST_STEPS = 400_000
 """More than any history takes. Long ones whose folders are listed four keys at a time, and twice, take over 200,000."""
-LONGEST_RUN_S = 3_000.0
 CHECKPOINTS_EVERY = (1, 2, 3, 5, 25)
 """After how many commits a checkpoint of the file index is due, chosen by the seed."""
 WITHOUT_INDEX = 13

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from lakelock.errors import CommitOutcomeUnknown, LakelockError, TransactionTorn
-from tests.simulator.actor import within_bound
+from tests.simulator.actor import all_finished, within_bound
 from tests.simulator.checking.checks import Violation
 from tests.simulator.checking.cycles import Seen, anomalies
 from tests.simulator.engine import Engine
@@ -19,7 +19,7 @@ from tests.simulator.scheduler import Process
 from tests.simulator.several_tables.operations import Cut, Move, Noted, account
 from tests.simulator.several_tables.scenario import BALANCE, Plan, SeveralTables, Task
 from tests.simulator.trace import Answer, Answered
-from tests.simulator.world import LONGEST_RUN_S, World
+from tests.simulator.world import World
 
 WHOLE = "a transaction over several tables shows in all of them or in none"
 
@@ -64,6 +64,7 @@ class Member:
 
     def __init__(self, all_of: Worlds, plan: Plan) -> None:
         self._all, self.plan, self._left, self._lives, self._began_s = all_of, plan, list(plan.tasks), 0, 0.0
+        self.processes: list[Process] = []
         self._be_born()
 
     @property
@@ -73,6 +74,7 @@ class Member:
     def _be_born(self) -> None:
         self._lives += 1
         process = self._all.first.process(f"{self.plan.name}.{self._lives}", skew_ms=self.plan.skew_ms)
+        self.processes.append(process)
         self._all.first.when_dead(process, self._reborn)
         self._all.hub.spawn(process, lambda: self._live(process), process.name)
 
@@ -190,12 +192,8 @@ def _direct(every: Worlds, process: Process) -> None:
         hub.wait(0.1)
     faults.calm = False
     members = [Member(every, plan) for plan in every.scenario.plans]
-    while not all(member.finished for member in members):
-        hub.wait(1.0)
-        if hub.now_s > LONGEST_RUN_S:
-            waiting = [member.plan.name for member in members if not member.finished]
-            every.first.checker.fail("every wait ends within its bound", f"{waiting} have not finished")
-            return
+    if not all_finished(every.first, members):
+        return
     for world in every.worlds:
         world.faults.calm = world.room.calm = True
     hub.wait(QUIET_S)
