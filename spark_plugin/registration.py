@@ -23,6 +23,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, DataFrameWriterV2, SparkSession, Window
 from pyspark.sql import functions as F
+from pyspark.sql.catalog import Catalog
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from lakelock.clock import SystemRuntime
@@ -46,7 +47,12 @@ from lakelock.spark_plugin.spark_session import (
     spark_conf,
 )
 from lakelock.spark_plugin.sql_operations import quoted
-from lakelock.spark_plugin.sql_planning import nodes_of, path_of_view, require_foreign
+from lakelock.spark_plugin.sql_planning import (
+    IN_A_TRANSACTION_OF_FRAMES,
+    nodes_of,
+    path_of_view,
+    require_foreign,
+)
 from lakelock.spark_plugin.table_definition import with_generated
 from lakelock.spark_plugin.write_attempt import column
 from lakelock.storage.location import canonical_uri
@@ -136,7 +142,8 @@ def _newest(df: DataFrame, properties: TableProperties, table: LakeTable) -> Dat
 
 FORMAT = "lakelock"
 _BY_PATH = re.compile(r"\blakelock\s*\.\s*`[^`]*/", re.IGNORECASE)
-_OVERWRITES = re.compile(r"\bINSERT\s+OVERWRITE\b", re.IGNORECASE)
+_TO_CHECK = re.compile(r"\bOVERWRITE\b|\bTABLE\b.*\blakelock\b", re.IGNORECASE | re.DOTALL)
+_MAKE_A_NAME = ("CreateTable", "ReplaceTable")
 _VIEW = (
     ".save(path), and then LakeTable.for_path(spark, path).read().createOrReplaceTempView({name!r}), or in SQL "
     "CREATE TEMPORARY VIEW {name} USING lakelock OPTIONS (path '...')"
@@ -196,7 +203,7 @@ def _sql(
     ours = isinstance(sqlQuery, str) and not kwargs and (args is None or isinstance(args, Mapping))
     if ours and _BY_PATH.search(sqlQuery):
         return sql(session, sqlQuery, args)
-    _refuse_own_source(session, sqlQuery)
+    _refuse_by_plan(session, sqlQuery)
     try:
         return spark(session, sqlQuery, args, **kwargs)
     except PySparkException:
@@ -205,33 +212,59 @@ def _sql(
         raise
 
 
-def _refuse_own_source(session: SparkSession, sqlQuery: object) -> None:  # noqa: N803 - Spark's word
-    """`InputError` for an INSERT OVERWRITE of a view `USING lakelock` whose query reads the same table.
+def _refuse_by_plan(session: SparkSession, sqlQuery: object) -> None:  # noqa: N803 - Spark's word
+    """`InputError` for a table `USING lakelock`, and for an INSERT OVERWRITE of a view of one by rows of the same.
 
-    Spark would read what the view showed when it was first used, and replace what others have committed since.
+    For the second Spark would read what the view showed when it was first used, and replace what others have committed since.
     """
-    if not isinstance(sqlQuery, str) or not _OVERWRITES.search(sqlQuery):
+    if not isinstance(sqlQuery, str) or not _TO_CHECK.search(sqlQuery):
         return
     try:
         plan: Any = session._jsparkSession.sessionState().sqlParser().parsePlan(sqlQuery)  # type: ignore[attr-defined]
     except (AttributeError, Py4JError, PySparkException):
         return  # Spark says what is wrong with it
     nodes = list(nodes_of(plan))
+    if any(node.nodeName().startswith(_MAKE_A_NAME) and _provider_of(node) == FORMAT for node in nodes):
+        make = "LakeTable.create(spark, path, schema=..., key=...) makes a table; for a name, df.write.format('lakelock')"
+        raise _no_catalog("", make + _VIEW)
     targets = [node.table() for node in nodes if node.nodeName() == "InsertIntoStatement" and node.overwrite()]
     for target in targets:
-        path = path_of_view(session, _name_of(target))
-        if path is None:
-            continue
-        uri = canonical_uri(in_full(session, path))
+        uri = _uri_of_view(session, target.multipartIdentifier())
         for node in nodes:
-            if node.nodeName() == "UnresolvedRelation":
+            if uri is not None and node.nodeName() == "UnresolvedRelation":
                 with suppress(PySparkException):  # such as the name of a common table expression
-                    require_foreign(session.table(quoted(_name_of(node))), uri)
+                    require_foreign(session.table(quoted(_parts(node.multipartIdentifier()))), uri)
 
 
-def _name_of(relation: Any) -> tuple[str, ...]:
-    parts = relation.multipartIdentifier()
-    return tuple(str(parts.apply(number)) for number in range(parts.size()))
+def _provider_of(node: Any) -> str:
+    """The format that a statement names for a table in Spark's catalog; empty for none."""
+    for holder in ("tableSpec", "provider"):
+        with suppress(AttributeError, TypeError, Py4JError):
+            found = getattr(node, holder)()
+            found = found.provider() if holder == "tableSpec" else found
+            return str(found.get()).lower() if found.isDefined() else ""
+    return ""
+
+
+def _uri_of_view(session: SparkSession, name: Any) -> str | None:
+    """The table that a view `USING lakelock` shows; None for any other name."""
+    path = path_of_view(session, _parts(name))
+    return None if path is None else canonical_uri(in_full(session, path))
+
+
+def _parts(name: Any) -> tuple[str, ...]:
+    return tuple(str(name.apply(number)) for number in range(name.size()))
+
+
+def _insert_into(spark: Callable[..., Any], writer: Any, tableName: Any, overwrite: Any = None) -> None:  # noqa: N803 - Spark's words
+    """Spark's own; `InputError` where it replaces a view `USING lakelock` by rows that are read from the same table."""
+    if overwrite or (overwrite is None and _mode(writer) == "Overwrite"):
+        with suppress(AttributeError, Py4JError, PySparkException):  # Spark says what is wrong with it
+            parser = writer._spark._jsparkSession.sessionState().sqlParser()
+            uri = _uri_of_view(writer._spark, parser.parseMultipartIdentifier(tableName))
+            if uri is not None:
+                require_foreign(writer._df, uri)
+    spark(writer, tableName, overwrite)
 
 
 def _save(
@@ -258,6 +291,8 @@ def _save(
     parsed = SourceOptions.parse(options, conf, (Use.BATCH_WRITE,), in_driver=True, warn=True)
     if not _is_wanted(writer, parsed):
         return
+    if _mode(writer) == "Overwrite" or parsed.operation in ("insert_overwrite", "insert_overwrite_table"):
+        require_foreign(writer._df, parsed.location.uri, IN_A_TRANSACTION_OF_FRAMES)
     if parsed.operation == "insert":
         spark(writer)
     else:
@@ -268,9 +303,23 @@ def _save_as_table(spark: Callable[..., Any], writer: Any, name: str, *args: Any
     raise _no_catalog(name, _VIEW)
 
 
+def _create_table(
+    spark: Callable[..., Any],
+    catalog: Any,
+    tableName: str,  # noqa: N803 - Spark's word
+    path: str | None = None,
+    source: str | None = None,
+    *args: Any,
+    **more: Any,
+) -> Any:
+    if str(source).lower() == FORMAT:
+        raise _no_catalog(tableName, "df.write.format('lakelock')" + _VIEW)
+    return spark(catalog, tableName, path, source, *args, **more)
+
+
 def _using(spark: Callable[..., Any], writer: Any, provider: str) -> Any:
     names = _private_field(writer._jwriter, "tableName")
-    raise _no_catalog("that name" if names is None else str(names.mkString(".")), "df.write.format('lakelock')" + _VIEW)
+    raise _no_catalog("" if names is None else str(names.mkString(".")), "df.write.format('lakelock')" + _VIEW)
 
 
 def _start(
@@ -306,16 +355,20 @@ _PATCHED: tuple[tuple[type, str, Callable[..., Any], int | None], ...] = (
     (SparkSession, "sql", _sql, None),
     (DataFrameWriter, "save", _save, 1),
     (DataFrameWriter, "saveAsTable", _save_as_table, 1),
+    (DataFrameWriter, "insertInto", _insert_into, None),
     (DataFrameWriterV2, "using", _using, 0),
+    (Catalog, "createTable", _create_table, None),
+    (Catalog, "createExternalTable", _create_table, None),
     (DataStreamWriter, "start", _start, 1),
     (DataStreamWriter, "toTable", _to_table, 1),
 )
 
 
 def _no_catalog(name: str, instead: str) -> InputError:
+    read = f"as {name}" if name else "by its name"
     return InputError(
-        f'Spark\'s catalog keeps no path for a table of format("{FORMAT}"), so it could not be read as {name}',
-        hint=instead.format(name=name.rpartition(".")[2] if " " not in name else "t"),
+        f'Spark\'s catalog keeps no path for a table of format("{FORMAT}"), so it could not be read {read}',
+        hint=instead.format(name=name.rpartition(".")[2] or "t"),
     )
 
 

@@ -411,7 +411,7 @@ class SourceOptions:
             raise SettingsError(
                 'format("lakelock") needs a path',
                 hint="use .load(path) or .save(path); in SQL: INSERT INTO t WITH ('path' = '...'), "
-                "or a temporary view USING lakelock OPTIONS (path '...')",
+                "or a temporary view USING lakelock OPTIONS (path '...'). A name in Spark's catalog has no path: DROP TABLE it",
             )
         refuse_empty(given)
         conf = dict(conf or {})

@@ -49,6 +49,11 @@ IN_A_TRANSACTION = (
     "tx.read().createOrReplaceTempView('before'), and then tx.sql('… FROM before …')"
 )
 
+IN_A_TRANSACTION_OF_FRAMES = (
+    "change the rows with table.update, table.merge or table.delete; or read them in a transaction, which watches what it "
+    "reads: with table.transaction() as tx: rows = tx.read(); tx.delete(); tx.insert(rows.…)"
+)
+
 
 def is_path_of(spark: SparkSession, path: object, uri: str, *, within: bool = False) -> bool:
     """Whether a path is that of the table or, if asked for, one within it."""
@@ -59,12 +64,12 @@ def is_path_of(spark: SparkSession, path: object, uri: str, *, within: bool = Fa
     return found == uri or (within and found.startswith(f"{uri}/"))
 
 
-def require_foreign(frame: DataFrame, uri: str) -> None:
+def require_foreign(frame: DataFrame, uri: str, hint: str = IN_A_TRANSACTION) -> None:
     """`InputError` if a frame reads files of the table outside a transaction, such as a view of `table.read()`."""
     leaves = (node for node in nodes_of(frame._jdf.queryExecution().analyzed()) if node.children().isEmpty())
     for leaf in leaves:
         if any(is_path_of(frame.sparkSession, path, uri, within=True) for path in _paths(leaf)):
-            raise InputError("the source reads the table that the statement changes", hint=IN_A_TRANSACTION)
+            raise InputError("the source reads the table that the statement changes", hint=hint)
 
 
 def nodes_of(plan: Any) -> Iterator[Any]:

@@ -35,7 +35,7 @@ from lakelock.occ.retry import run
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, Settings
 from lakelock.storage.location import StorageLocation
-from lakelock.table.change_feed import FeedMode, checked_mode, position_of
+from lakelock.table.change_feed import FeedMode, checked_mode
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.instants import time_text
 from lakelock.table.properties import COPY_ON_WRITE, NEWEST_VERSION
@@ -675,5 +675,5 @@ def _columns(schema: TableSchema, columns: Sequence[str] | None) -> list[str]:
     return found
 
 
-def _position(moment: str | datetime | int) -> str:
-    return position_of(moment) if isinstance(moment, int) else time_text(moment)
+def _position(moment: str | datetime | int) -> str | int:
+    return moment if isinstance(moment, int) else time_text(moment)

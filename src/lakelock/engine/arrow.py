@@ -24,7 +24,7 @@ from lakelock.engine.updating import checked_values, new_values
 from lakelock.errors import InputError, LakelockError, LockTimeout, StorageError
 from lakelock.events import shown
 from lakelock.occ.alter import alter
-from lakelock.occ.change_feed import feed_between
+from lakelock.occ.change_feed import feed_between, position_at
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
@@ -38,7 +38,7 @@ from lakelock.occ.retry import run, with_retries
 from lakelock.occ.transaction import ALL_ROWS, Transaction
 from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.storage import Storage, is_missing
-from lakelock.table.change_feed import FeedMode, Unit, in_need_of_pairs
+from lakelock.table.change_feed import FeedMode, Unit, in_need_of_pairs, position_of
 from lakelock.table.index import file_id_without_bucket
 from lakelock.table.instants import as_of_time
 from lakelock.table.layout import FileGroupId
@@ -590,12 +590,19 @@ class ArrowEngine:
         more = list(self._merged(shown, named, where, shown.schema))
         return self._kernels.together([found, *more]) if more else found
 
-    def changes(self, since: str = "", until: str | None = None, mode: FeedMode = "commits") -> pa.Table:
-        """What commits changed that completed after the position `since`, and not after `until`: inserted and deleted rows, and
-        updated ones before and after. In mode `net` from the first state to the last; `InputError` if that was cleaned.
+    def _position(self, moment: str | int, name: str) -> str:
+        """The position that an instant, a time or a `_commit_version` means; `InputError` if it is still to come."""
+        if isinstance(moment, int):
+            return self._past(position_of(moment), name) if moment else ""
+        table = self._coordinator.table
+        return position_at(table, table.timeline_of_one_moment(), self._past(moment, name))
+
+    def changes(self, since: str | int = 0, until: str | int | None = None, mode: FeedMode = "commits") -> pa.Table:
+        """What commits changed that completed after `since`, and not after `until`: inserted and deleted rows, and updated ones
+        before and after. In mode `net` from the first state to the last; `InputError` if that was cleaned.
         """
-        begin = self._past(since, "since") if since else since
-        end = None if until is None else self._past(until, "until")
+        begin = self._position(since, "since")
+        end = None if until is None else self._position(until, "until")
         ensure_in_order(begin, end)
         return read_feed(self._coordinator, begin, end, mode)
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, DataFrameWriter, DataFrameWriterV2, SparkSession
+from pyspark.sql.catalog import Catalog
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 from tests.sizes import in_ci
 
@@ -19,7 +21,10 @@ METHODS: list[tuple[type, str]] = [
     (SparkSession, "sql"),
     (DataFrameWriter, "save"),
     (DataFrameWriter, "saveAsTable"),
+    (DataFrameWriter, "insertInto"),
     (DataFrameWriterV2, "using"),
+    (Catalog, "createTable"),
+    (Catalog, "createExternalTable"),
     (DataStreamWriter, "start"),
     (DataStreamWriter, "toTable"),
 ]
@@ -70,6 +75,8 @@ def test_writers_of_other_formats_get_sparks_own_calls(
         rows(spark).save("p", "parquet", "append", "day", compression="gzip")
         rows(spark).format("orc").save("p")
         rows(spark).format("orc").saveAsTable("t", mode="append")
+        rows(spark).insertInto("t", overwrite=True)
+        spark.catalog.createTable("t", source="orc", owner="me")
         spark.range(1).writeTo("t").using("parquet")
         streamed_to = spark.readStream.format("rate").load().writeStream
         streamed_to.format("console").start("p", outputMode="append")
@@ -80,6 +87,8 @@ def test_writers_of_other_formats_get_sparks_own_calls(
         ("save", ("p", "parquet", "append", "day"), {"compression": "gzip"}),
         ("save", ("p",), {}),
         ("saveAsTable", ("t",), {"mode": "append"}),
+        ("insertInto", ("t", True), {}),
+        ("createTable", ("t", None, "orc"), {"owner": "me"}),
         ("using", ("parquet",), {}),
         ("start", ("p",), {"outputMode": "append"}),
         ("toTable", ("t",), {"queryName": "q"}),
@@ -133,11 +142,79 @@ def test_no_call_that_gives_a_table_a_name_in_sparks_catalog_leaves_one_that_nob
         ):
             call()
         assert [table.name for table in spark.catalog.listTables() if not table.isTemporary] == []
+    statements = [
+        f"CREATE TABLE goods (id long) USING lakelock LOCATION '{path}'",
+        f"CREATE TABLE IF NOT EXISTS goods (id long) USING /* ours */ `LakeLock` OPTIONS (path '{path}')",
+        f"CREATE TABLE goods USING lakelock LOCATION '{path}'",
+        f"CREATE TABLE goods USING lakelock LOCATION '{path}' AS SELECT 1 AS id",
+        "CREATE OR REPLACE TABLE goods (id long) USING lakelock",
+    ]
+    makers: list[Callable[[], object]] = [
+        *(partial(spark.sql, statement) for statement in statements),
+        lambda: spark.catalog.createTable("goods", path=path, source="lakelock", schema=spark.range(1).schema),
+        lambda: spark.catalog.createExternalTable("goods", path, "LakeLock", spark.range(1).schema),
+    ]
+    for maker in makers:
+        with pytest.raises(InputError, match="keeps no path for a table"):
+            maker()
+        assert [table.name for table in spark.catalog.listTables() if not table.isTemporary] == []
     unregister(spark)
     with pytest.raises(Exception, match="Spark's catalog keeps neither path nor options"):
         spark.sql(f"create table goods using lakelock location '{path}'")
     assert [table.name for table in spark.catalog.listTables() if not table.isTemporary] == []
     assert not Path(path).exists()
+
+
+def test_an_overwrite_by_a_frame_that_reads_its_own_table_is_refused(spark: SparkSession, table: LakeTable) -> None:
+    def frame(*values: tuple[object, ...]) -> DataFrame:
+        return spark.createDataFrame(list(values), COLUMNS).coalesce(1)
+
+    table.insert(frame((1, "a", 1)))
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW here USING lakelock OPTIONS (path '{table.path}')")
+    here = spark.table("here")
+    assert here.count() == 1
+    table.insert(frame((2, "b", 2)))  # what the view does not show
+    mine = {"format": "lakelock", "path": table.path}
+    calls: list[Callable[[], object]] = [
+        lambda: here.write.insertInto("here", overwrite=True),
+        lambda: here.where("v > 0").write.mode("overwrite").insertInto("here"),
+        lambda: here.write.save(mode="overwrite", **mine),
+        lambda: here.write.save(mode="overwrite", overwrite="partitions", **mine),
+        lambda: here.write.save(mode="append", operation="insert_overwrite", **mine),
+        lambda: table.read().write.save(mode="overwrite", **mine),
+    ]
+    register(spark)
+    try:
+        for call in calls:
+            with pytest.raises(InputError, match="the source reads the table that the statement changes"):
+                call()
+            assert table.read().count() == 2
+        with table.transaction() as tx:  # as the error says
+            rows_there = tx.read().selectExpr("id", "day", "v + 1 as v")
+            tx.delete()
+            tx.insert(rows_there)
+        assert sorted(row["v"] for row in table.read().collect()) == [2, 3]
+        frame((3, "a", 3)).write.insertInto("here", overwrite=True)
+        assert [row["id"] for row in table.read().collect()] == [3]
+        here.write.insertInto("here")  # appends what it showed
+        assert table.read().count() == 2
+    finally:
+        unregister(spark)
+        spark.catalog.dropTempView("here")
+
+
+def test_without_register_an_overwrite_that_reads_its_own_table_replaces_what_came_in_between(
+    spark: SparkSession, table: LakeTable
+) -> None:
+    """Spark tells a source in Python neither the query nor what it reads: `docs/reference-sql.md` says so."""
+    unregister(spark)
+    table.insert(spark.createDataFrame([(1, "a", 1)], COLUMNS).coalesce(1))
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW here USING lakelock OPTIONS (path '{table.path}')")
+    assert spark.table("here").count() == 1
+    table.insert(spark.createDataFrame([(2, "b", 2)], COLUMNS).coalesce(1))
+    spark.sql("INSERT OVERWRITE here SELECT * FROM here")
+    assert [row["id"] for row in table.read().collect()] == [1]
+    spark.catalog.dropTempView("here")
 
 
 def test_without_register_a_write_that_would_leave_such_a_name_fails_in_its_first_task(
@@ -166,6 +243,25 @@ def test_without_register_a_write_that_would_leave_such_a_name_fails_in_its_firs
 
     streamed(spark, tmp_path).foreachBatch(each).start().awaitTermination(120)
     assert table.history().count() == before + 2
+
+
+@pytest.mark.in_ci
+def test_without_register_two_calls_leave_a_name_that_cannot_be_read(
+    spark: SparkSession, table: LakeTable, tmp_path: Path
+) -> None:
+    """Spark asks the source for nothing when it makes them: `docs/reference-catalogs.md` says so."""
+    unregister(spark)
+    calls: list[Callable[[], object]] = [
+        lambda: spark.sql(f"CREATE TABLE goods (id long, day string, v long) USING lakelock LOCATION '{table.path}'"),
+        lambda: streamed(spark, tmp_path).format("lakelock").option("path", table.path).toTable("goods").awaitTermination(120),
+    ]
+    for call in calls:
+        call()
+        assert [found.name for found in spark.catalog.listTables() if not found.isTemporary] == ["goods"]
+        with pytest.raises(Exception, match=r"needs a path(?s:.*)DROP TABLE"):
+            spark.table("goods").collect()
+        spark.sql("DROP TABLE goods")
+    assert table.read().count() == 2, "the stream has written, and dropping its name deletes nothing"
 
 
 def test_an_error_begins_with_the_sentence_that_helps(
@@ -225,6 +321,13 @@ def test_a_client_of_spark_connect_is_told_that_there_is_nothing_to_register() -
         "INSERT OVERWRITE here SELECT id, day, v + 1 FROM here",
         "WITH s AS (SELECT * FROM here) INSERT OVERWRITE TABLE here SELECT * FROM s",
         "insert overwrite here select * from fine where id in (select id from over_it)",
+        *in_ci(
+            "INSERT /* all of it */ OVERWRITE here SELECT * FROM here",
+            "INSERT OVERWRITE here TABLE here",
+            "FROM here INSERT OVERWRITE TABLE here SELECT *",
+            "INSERT OVERWRITE IDENTIFIER('here') SELECT * FROM here",
+            "INSERT INTO here REPLACE WHERE id > 0 SELECT * FROM here",
+        ),
     ],
 )
 def test_an_overwrite_in_sql_that_reads_its_own_table_is_refused(spark: SparkSession, table: LakeTable, query: str) -> None:
