@@ -54,7 +54,7 @@ from lakelock.occ.log import (
     resolve,
     tombstone,
 )
-from lakelock.occ.metadata_table import NOTHING_AHEAD, KeptMetadata, statistics_ahead
+from lakelock.occ.metadata_table import NOTHING_AHEAD, KeptMetadata, read_ahead
 from lakelock.occ.offers import Offer
 from lakelock.occ.open_table import HeldLock, OpenTable
 from lakelock.occ.publish import (
@@ -378,7 +378,7 @@ class Commit:
         self.lock = LockUse(table, phases)
         self._noticed = table.provider is not None
         self._ahead: tuple[int, ...] = ()
-        self._statistics = NOTHING_AHEAD
+        self._contents = NOTHING_AHEAD
 
     def run(self, take_stock: Callable[[], Staged], tidy_up: Callable[[], object]) -> Decision:
         """Commit, and return the published decision. `take_stock` goes before the decision, `tidy_up` after the publication.
@@ -434,8 +434,10 @@ class Commit:
 
     def _took(self, stock: Staged) -> None:
         self._draft, self._deciding = stock
-        stats = (stat for stats in self._draft.stats.values() for stat in stats)
-        self._statistics = statistics_ahead(self._table, self._baseline.properties, stats, self._draft.schema.arrow)
+        said = CommitMetadata(self._draft.stats, self._draft.operation, replaced=self._draft.replaced)
+        at = self._baseline
+        kept = at.properties.metadata_partitions
+        self._contents = read_ahead(self._table, kept, at.instant, said, self._draft.schema.arrow, at.timeline)
 
     def look_ahead(self, stock: Staged) -> None:
         """Do what needs no lock, for `decide_under`, which comes later: wait for reservations that there were at the
@@ -527,7 +529,7 @@ class Commit:
             decisions = view.decisions
             mine = decided_for(baseline.instant, decisions)
             if mine is not None and self._deciding.stands(mine):
-                return self._deciding.conclude(mine, timeline, lease, KeptMetadata.look(table, properties, self._statistics))
+                return self._deciding.conclude(mine, timeline, lease, KeptMetadata.look(table, properties, self._contents))
             # Only now: a commit of mine whose reply was lost stands, whatever others have changed since.
             check_unchanged(baseline, properties, self._draft.footprint.party)
             self._ensure_pending(timeline, mine)
@@ -545,7 +547,7 @@ class Commit:
             reservation = self._reserved.in_the_way(view.reservations, self._draft.footprint.all_partitions)
             if may_wait and reservation is not None:
                 return reservation
-            metadata = KeptMetadata.look(table, properties, self._statistics)
+            metadata = KeptMetadata.look(table, properties, self._contents)
             if metadata is not None:
                 metadata.ensure_free(baseline.instant)
                 metadata = metadata.mended(timeline)

@@ -6,22 +6,25 @@ the decision fixes, and whoever finishes a commit for another finishes this, too
 written: readers take a log file for a part of the newest base file before its completion, so that time must be later than
 everything on the timeline of the metadata table.
 
-`files`, `column_stats` and `partition_stats` are kept. Java's other partitions would hide rows if they were left as they are,
-so a table that has them is refused (`lakelock.table.eligibility`). Statistics come from the footers of the new files, so
-whoever finishes a commit makes the same. Those of a partition are joined with what the metadata table says of it. Where
+`files`, `column_stats`, `partition_stats` and `record_index` are kept. Java's other partitions would hide rows if they were
+left as they are, so a table that has them is refused (`lakelock.table.eligibility`). What is said of files comes from the
+files, so whoever finishes a commit says the same. Where it cannot be known any more which keys a commit has changed, the record
+index is removed, as Java removes it. Statistics of a partition are joined with what the metadata table says of it. Where
 another engine has completed a delta commit in between, they are joined once more, under a time of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
 
 from lakelock.errors import CorruptTableError, RolledBackError, StorageError, TableError
 from lakelock.events import EventKind
+from lakelock.occ import commit_keys as keys
 from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.open_table import OpenTable
 from lakelock.storage import Listed, Storage
@@ -31,7 +34,16 @@ from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.log_files import LogFile
-from lakelock.table.metadata_records import COLUMN_STATS, FILES, KEPT, PARTITION_STATS, Record, Records, files_records
+from lakelock.table.metadata_records import (
+    COLUMN_STATS,
+    FILES,
+    PARTITION_STATS,
+    RECORD_INDEX,
+    Record,
+    Records,
+    files_records,
+    unkept,
+)
 from lakelock.table.metadata_stats import (
     FileStats,
     StatsIndex,
@@ -53,60 +65,84 @@ from lakelock.table.metadata_table import (
     read_metadata_timeline,
     schemas_of,
 )
-from lakelock.table.properties import TableProperties
+from lakelock.table.properties import METADATA_PARTITIONS, TableProperties
+from lakelock.table.record_index import (
+    MOST_KEYS,
+    KeyChanges,
+    changed_keys,
+    is_partitioned,
+    keys_in,
+    most_changed,
+    place_record,
+)
 from lakelock.table.schema import TableSchema
-from lakelock.table.snapshot import DataFile
+from lakelock.table.snapshot import DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline
 from lakelock.texts import command
 
-NOTHING_AHEAD: Mapping[str, FileStats] = {}
 _FILES_GROUP = "files-0000-0"
 _OPERATION = "UPSERT_PREPPED"
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """What was read of a commit's files before the lock was taken, by path."""
+
+    statistics: Mapping[str, FileStats] = field(default_factory=dict)
+    keys: Mapping[str, KeyChanges] = field(default_factory=dict)
+
+
+NOTHING_AHEAD = Ahead()
+
+
+@dataclass(frozen=True)
 class KeptMetadata:
-    """The metadata table as it was found under the lock. `timeline` is its own; `listed` are the files of its statistics.
-    `ahead`: statistics of new files that were made before, by path.
+    """The metadata table as it was found under the lock. `timeline` is its own; `listed` are the files of its partitions but
+    `files`. `ahead`: what was read before.
     """
 
     table: OpenTable
     timeline: Timeline
     listed: Mapping[str, Sequence[Listed]]
     index: StatsIndex | None
-    ahead: Mapping[str, FileStats]
+    ahead: Ahead
 
     @classmethod
-    def look(
-        cls, table: OpenTable, properties: TableProperties, ahead: Mapping[str, FileStats] = NOTHING_AHEAD
-    ) -> KeptMetadata | None:
+    def look(cls, table: OpenTable, properties: TableProperties, ahead: Ahead = NOTHING_AHEAD) -> KeptMetadata | None:
         """The metadata table that the table's properties name; None if there is none. Hold the table's lock.
 
-        A listing of its timeline and of its statistics, at once. `TableError` if it is not there, or not as lakelock writes it.
+        A listing of its timeline and of each partition but `files`, at once. `TableError` if it is not there, or not as
+        lakelock writes it.
         """
         kept = properties.metadata_partitions
         if not kept:
             return None
-        if FILES not in kept or not set(kept) <= set(KEPT):
-            raise _unfit(table, f"its metadata table has {', '.join(kept)}, not only {', '.join(KEPT)}")
-        storage, statistics = table.storage, [name for name in kept if name != FILES]
+        others = unkept(kept, merge_on_read=properties.is_merge_on_read)
+        if FILES not in kept or others:
+            raise _unfit(table, f"its metadata table has {', '.join(others) or 'no files'}, which lakelock does not keep")
+        storage, indexes = table.storage, [name for name in kept if name != FILES]
         timeline, stored, definitions, *listings = table.at_once(
             partial(read_metadata_timeline, storage),
             partial(storage.get, _key(layout.PROPERTIES)),
-            partial(storage.get, layout.INDEX_DEFINITIONS) if statistics else lambda: None,
-            *(partial(list_partition, storage, name) for name in statistics),
+            partial(storage.get, layout.INDEX_DEFINITIONS) if indexes else lambda: None,
+            *(partial(list_partition, storage, name) for name in indexes),
         )
         if stored is None or not timeline.commits:
             raise _unfit(table, f"{layout.PROPERTIES} names a metadata table, and {layout.METADATA_TABLE} has none")
         version = TableProperties.parse(stored.data, _key(layout.PROPERTIES)).version
         if version != properties.version:
             raise _unfit(table, f"its metadata table has version {version}, and itself {properties.version}")
-        index = None if definitions is None else StatsIndex.parse(definitions.data, layout.INDEX_DEFINITIONS)
+        statistics, told = set(indexes) - {RECORD_INDEX}, definitions and definitions.data
+        index = StatsIndex.parse(told, layout.INDEX_DEFINITIONS) if statistics and told else None
         if statistics and index is None:
             raise _unfit(table, f"it has {', '.join(kept)}, and {layout.INDEX_DEFINITIONS} is not there")
         if index is not None and index.nested:
             raise _unfit(table, f"its metadata table has statistics of columns inside others: {', '.join(index.nested)}")
-        return cls(table, timeline, dict(zip(statistics, listings, strict=True)), index, ahead)
+        if RECORD_INDEX in indexes and is_partitioned(told, layout.INDEX_DEFINITIONS):
+            raise _unfit(table, "its record index knows a key by its partition (hoodie.metadata.record.level.index.enable)")
+        found = cls(table, timeline, dict(zip(indexes, listings, strict=True)), index, ahead)
+        found._groups()  # raises now, before anything is decided
+        return found
 
     def ensure_free(self, instant: str) -> None:
         """`RolledBackError` if the metadata table has other things of this time: a clock was ahead, or stood still."""
@@ -118,11 +154,14 @@ class KeptMetadata:
                 instant=instant,
             )
 
-    def commit(self, instant: str, metadata: CommitMetadata) -> None:
-        """List the files of a commit that is decided and not visible yet. Idempotent. Hold the table's lock."""
+    def commit(self, instant: str, metadata: CommitMetadata, data: Timeline) -> None:
+        """List the files of a commit that is decided and not visible yet. Idempotent. Hold the table's lock.
+
+        `data`: the table's timeline, which does not show it.
+        """
         at = max((i.completion or "" for i in self.timeline.commits if i.requested == instant), default="")
         if not at:
-            self._append(instant, self._records_of(metadata))
+            self._list(instant, metadata, lambda: self.table.index.snapshot_at(data))
         elif any((i.completion or "") > at for i in self.timeline.commits if i.action == Action.DELTA_COMMIT):
             # A finisher was killed before, and another engine has written bounds of partitions without these files since.
             joined = {PARTITION_STATS: self._statistics(metadata).get(PARTITION_STATS, {})}
@@ -167,20 +206,50 @@ class KeptMetadata:
 
     def mended(self, data: Timeline) -> KeptMetadata:
         """This after what completed commits of the table should have listed, and did not, was appended late."""
-        now = self
-        for commit in lacking(self.timeline, data):
-            now = now._append(commit.requested, now._records_of(read_commit(self.table.storage, commit)))
+        now, late = self, sorted(lacking(self.timeline, data), key=lambda each: each.completion or each.requested)
+        for number, commit in enumerate(late):
+            before = replace(data, instants=tuple(each for each in data.instants if each not in late[number:]))
+            if any((each.completion or each.requested) > (commit.completion or commit.requested) for each in before.commits):
+                # What came later may have moved its keys, or taken them out.
+                now = now._without_record_index(f"it lacked {commit.requested}, and others have committed since")
+            metadata = read_commit(self.table.storage, commit)
+            counted = keys.WRITE_ID in metadata.extra  # by lakelock
+            now = now._list(commit.requested, metadata, partial(read_snapshot, self.table.io, before), counted=counted)
             problem = f"the metadata table lacked {commit.requested}, so its readers missed rows; it has it now"
             self.table.emit(EventKind.ALERT, commit.requested, problem=problem)
         return now
 
-    def _records_of(self, metadata: CommitMetadata) -> dict[str, Records]:
-        """What a delta commit says of the files of a commit."""
+    def _list(
+        self, instant: str, metadata: CommitMetadata, before: Callable[[], Snapshot], *, counted: bool = True
+    ) -> KeptMetadata:
+        """Write the delta commit of a commit: what it says of its files, and of their keys as far as that can be known.
+
+        `before`: the table as the commit found it; `counted`: as for `changed_keys`.
+        """
         added = {
             partition: {stat.path.rpartition("/")[2]: stat.file_size_bytes or 0 for stat in stats if stat.path}
             for partition, stats in metadata.write_stats.items()
         }
-        return {FILES: files_records(added, {}), **self._statistics(metadata)}
+        records: dict[str, Records] = {FILES: files_records(added, {}), **self._statistics(metadata)}
+        kept = self
+        if RECORD_INDEX in self.listed:
+            try:
+                records[RECORD_INDEX] = _places(self.table, instant, metadata, before, self.ahead, counted=counted)
+            except _KeysUnknown as unknown:
+                kept = self._without_record_index(str(unknown))
+        return kept._append(instant, records)
+
+    def _without_record_index(self, why: str) -> KeptMetadata:
+        """Remove the record index, if it is there: first its name, by which readers and writers know of it, then its files."""
+        if RECORD_INDEX not in self.listed:
+            return self
+        table = self.table
+        names = [name for name in table.properties().metadata_partitions if name != RECORD_INDEX]
+        table.change_properties({METADATA_PARTITIONS: ",".join(names)})
+        table.storage.delete_folder(_key(RECORD_INDEX))
+        again = "Java's next write with its option builds it anew"
+        table.emit(EventKind.ALERT, "", problem=f"the record index of Hudi's metadata table was removed: {why}. {again}")
+        return replace(self, listed={name: files for name, files in self.listed.items() if name != RECORD_INDEX})
 
     def _statistics(self, metadata: CommitMetadata) -> dict[str, Records]:
         """The records of the statistics that are kept, from the footers of the new files."""
@@ -189,7 +258,7 @@ class KeptMetadata:
         schema = _schema_of(metadata)
         columns = self.index.of(schema)
         files = _data_files(metadata.stats)
-        found = _statistics_of(self.table, files, columns, schema, self.ahead)
+        found = _statistics_of(self.table, files, columns, schema, self.ahead.statistics)
         by_file: dict[str, Record] = {}
         by_partition: dict[str, list[FileStats]] = {}
         for stat, stats in zip(files, found, strict=True):
@@ -255,16 +324,85 @@ class KeptMetadata:
         return known[1]
 
 
-def statistics_ahead(
-    table: OpenTable, properties: TableProperties, stats: Iterable[WriteStat], schema: pa.Schema
-) -> Mapping[str, FileStats]:
-    """The statistics of a commit's files by path, for `KeptMetadata.look`: so that nobody waits at the lock meanwhile."""
-    definitions = table.storage.get(layout.INDEX_DEFINITIONS) if COLUMN_STATS in properties.metadata_partitions else None
-    if definitions is None:
-        return NOTHING_AHEAD
-    files, columns = _data_files(stats), StatsIndex.parse(definitions.data, layout.INDEX_DEFINITIONS).of(schema)
-    found = zip(files, _statistics_of(table, files, columns, schema, NOTHING_AHEAD), strict=True)
-    return {stat.path or "": each for stat, each in found if each is not None}
+def read_ahead(
+    table: OpenTable, kept: Sequence[str], instant: str, metadata: CommitMetadata, schema: pa.Schema, data: Timeline
+) -> Ahead:
+    """What `KeptMetadata` needs of a commit's files, read before the lock is taken: so that nobody waits there meanwhile.
+
+    `kept`: the partitions of the metadata table; `data`: the table's timeline, which does not show the commit.
+    """
+    statistics, changes = dict[str, FileStats](), dict[str, KeyChanges]()
+    definitions = table.storage.get(layout.INDEX_DEFINITIONS) if COLUMN_STATS in kept else None
+    if definitions is not None:
+        files, columns = _data_files(metadata.stats), StatsIndex.parse(definitions.data, layout.INDEX_DEFINITIONS).of(schema)
+        found = zip(files, _statistics_of(table, files, columns, schema, {}), strict=True)
+        statistics = {stat.path or "": each for stat, each in found if each is not None}
+    if RECORD_INDEX in kept:
+        with suppress(_KeysUnknown):
+            before = partial(table.index.snapshot_at, data)
+            changes = dict(key_changes(table, instant, metadata, before, NOTHING_AHEAD, counted=True))
+    return Ahead(statistics, changes)
+
+
+class _KeysUnknown(Exception):
+    """Which keys a commit adds or takes away cannot be known."""
+
+
+def _places(
+    table: OpenTable, instant: str, metadata: CommitMetadata, before: Callable[[], Snapshot], ahead: Ahead, *, counted: bool
+) -> Records:
+    """The records of the record index for a commit: where keys are that it adds, and None for those that it takes away.
+
+    Of a row that it moves both is true, and its new place counts.
+    """
+    groups = {stat.path: stat.group for stat in metadata.stats}
+    gone, places = dict[str, None](), dict[str, Record]()
+    for path, changes in key_changes(table, instant, metadata, before, ahead, counted=counted):
+        gone.update(dict.fromkeys(changes.gone))
+        if changes.added:
+            places.update(dict.fromkeys(changes.added, place_record(groups[path], instant)))
+    return {**gone, **places}
+
+
+def key_changes(
+    table: OpenTable, instant: str, metadata: CommitMetadata, before: Callable[[], Snapshot], ahead: Ahead, *, counted: bool
+) -> list[tuple[str, KeyChanges]]:
+    """How each base file of a commit, and each that it replaces, changes the keys of the table, by path.
+
+    `_KeysUnknown` if a file is gone or damaged, or if there are too many keys.
+    """
+    # A replacecommit may bring back rows of any time.
+    counted = counted and metadata.replaced is None
+    stats, storage = _data_files(metadata.stats), table.storage
+    groups = sorted(metadata.replaced_groups)
+    snapshot = before() if groups else Snapshot()
+    replaced = [file for file in map(snapshot.group, groups) if file is not None]
+    most = sum(most_changed(stat, counted=counted) for stat in stats)
+    most += sum(snapshot.stats_of(file).rows or 0 for file in replaced)
+    if most > MOST_KEYS:
+        raise _KeysUnknown(f"{instant} changes up to {most:,} keys, more than {MOST_KEYS:,}")
+
+    def read(path: str, changes: Callable[[], KeyChanges]) -> tuple[str, KeyChanges]:
+        known = ahead.keys.get(path)
+        return path, changes() if known is None else known
+
+    calls = [
+        partial(read, stat.path or "", partial(changed_keys, storage, stat, instant, counted=counted)) for stat in stats
+    ]  # fmt: skip
+    calls += [partial(read, file.key, partial(all_gone, storage, file.key)) for file in replaced]
+    try:
+        return table.io.gather(calls)
+    except CorruptTableError as error:
+        raise _KeysUnknown(error.message) from error
+    except StorageError as error:
+        if not is_missing(error):
+            raise
+        raise _KeysUnknown(error.message) from error
+
+
+def all_gone(storage: Storage, path: str) -> KeyChanges:
+    """What becomes of the keys of a file that nothing takes the place of."""
+    return KeyChanges([], keys_in(storage, path))
 
 
 def _data_files(stats: Iterable[WriteStat]) -> list[WriteStat]:

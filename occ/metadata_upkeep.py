@@ -36,7 +36,7 @@ from lakelock.table.avro import COMPACTION_PLAN, encode
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.history_files import is_superseded, read_history
 from lakelock.table.instants import Action, Instant, State, later_than, parse_instant
-from lakelock.table.metadata_records import KEPT
+from lakelock.table.metadata_records import unkept
 from lakelock.table.metadata_table import BASE_FILE, MetadataTable, Piece, is_pending, list_partition, schemas_of
 from lakelock.table.timeline import Timeline
 
@@ -83,7 +83,7 @@ def keep_metadata(table: OpenTable, budget: Budget, *, dry_run: bool = False, ev
     `every`: how many delta commits make a compaction due.
     """
     kept = table.properties().metadata_partitions
-    if not kept or not set(kept) <= set(KEPT):
+    if not kept or unkept(kept, merge_on_read=table.is_merge_on_read):
         return MetadataUpkept()
     # The table's own timeline first: what it shows was listed before.
     found = MetadataTable.look(table.io, table.timeline())

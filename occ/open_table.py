@@ -6,7 +6,7 @@ requests that went out while it was taken, and those that go on while it is give
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -18,6 +18,7 @@ from lakelock.clock import Runtime
 from lakelock.errors import (
     CorruptTableError,
     LakelockError,
+    LockError,
     LockTimeout,
     ProviderMismatch,
     SnapshotTooOld,
@@ -316,6 +317,14 @@ class OpenTable:
         except TableError:
             raise gone(self.storage.uri) from None
 
+    def change_properties(self, changes: Mapping[str, str | None]) -> None:
+        """Give properties other values, None takes one out; hold the lock. `LockError` if another process changes them, too."""
+        properties, etag = stored_properties(self.storage)
+        data = properties.changed(changes).serialize(self.runtime.now_ms())
+        if self.storage.put_if_match(layout.PROPERTIES, data, etag) is None:
+            what = f"the properties of {self.storage.uri} were changed by another process meanwhile"
+            raise LockError(what, hint="run it again")
+
     @property
     def is_merge_on_read(self) -> bool:
         """Whether file groups may have log files. A table's type never changes."""
@@ -500,6 +509,14 @@ class OpenTable:
 
 OVERTAKEN_LOOKS = 3
 """How often a reader looks at a table whose cleaner keeps overtaking it."""
+
+
+def stored_properties(storage: Storage) -> tuple[TableProperties, str]:
+    """What the table's own file says of it now, and the version of that file."""
+    stored = storage.get(layout.PROPERTIES)
+    if stored is None:
+        raise TableError(f"{storage.uri} has no {layout.PROPERTIES} now: a writer is replacing it", hint="run it again")
+    return TableProperties.parse(stored.data), stored.etag
 
 
 def retry_if_overtaken(look: Callable[[], A]) -> A:

@@ -152,7 +152,7 @@ def publish(
             metadata.withdraw(decision.instant)
         return Publication.VOID
     if metadata is not None:
-        metadata.commit(decision.instant, CommitMetadata.from_bytes(decision.payload, f"decision {decision.number}"))
+        metadata.commit(decision.instant, CommitMetadata.from_bytes(decision.payload, f"decision {decision.number}"), timeline)
     completed = Instant(decision.instant, decision.action, State.COMPLETED, decision.completion)
     made = table.storage.put_if_absent(layout.timeline(completed.file_name), decision.payload)
     return Publication.PUBLISHED if made is not None else Publication.ALREADY

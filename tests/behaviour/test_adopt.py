@@ -201,12 +201,14 @@ def test_the_metadata_table_is_kept_unless_the_owner_wants_it_dropped(table: Pat
 
 def test_indexes_that_are_not_kept_are_removed_on_demand(table: Path) -> None:
     properties = table / ".hoodie/hoodie.properties"
-    properties.write_text(properties.read_text().replace("partitions=files", "partitions=files,secondary_index_v,record_index"))
-    for name in ("record_index", "secondary_index_v"):
+    properties.write_text(
+        properties.read_text().replace("partitions=files", "partitions=files,secondary_index_v,bloom_filters")
+    )
+    for name in ("bloom_filters", "secondary_index_v"):
         (table / ".hoodie/metadata" / name).mkdir()
         (table / ".hoodie/metadata" / name / "x.hfile").write_bytes(b"x")
     refused = run("adopt", str(table), "--yes")
-    assert refused.code == 1 and "does not keep: secondary_index_v, record_index" in " ".join(refused.err.split())
+    assert refused.code == 1 and "does not keep: secondary_index_v, bloom_filters" in " ".join(refused.err.split())
     assert run("adopt", str(table), "--yes", "--remove-indexes").code == 0
     assert read_properties(LocalStorage(str(table))).values[METADATA] == "files"
     assert {path.name for path in (table / ".hoodie/metadata").iterdir()} == {"files"}

@@ -270,7 +270,7 @@ class _Foreign:
         done = Instant(self._instant, self._write.action.value, Progress.COMPLETED, completion)
         kept = _kept_metadata(self._table)
         if kept is not None:
-            kept.commit(self._instant, metadata)
+            kept.commit(self._instant, metadata, timeline)
         self._storage.put_if_absent(layout.timeline(done.file_name), metadata.to_bytes())
 
     def _roll_back_others(self) -> None:

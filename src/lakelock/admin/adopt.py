@@ -12,17 +12,17 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from lakelock.admin.manual_changes import AuditRecord, audited, live_users, refuse_live, users_but_the_dead
-from lakelock.errors import LockError, TableError
+from lakelock.errors import TableError
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.open_table import OpenTable
+from lakelock.occ.open_table import OpenTable, stored_properties
 from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.parsing import JsonObject
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import parse_file_name, parse_instant
-from lakelock.table.metadata_records import FILES, KEPT
-from lakelock.table.properties import METADATA_INFLIGHT, METADATA_PARTITIONS, TIMEZONE, TableProperties
+from lakelock.table.metadata_records import FILES, unkept
+from lakelock.table.properties import METADATA_INFLIGHT, METADATA_PARTITIONS, TIMEZONE
 from lakelock.table.timeline import read_timeline
 
 FORMAT = 1
@@ -88,7 +88,7 @@ def adopt(coordinator: Coordinator, wishes: Wishes = AS_IT_IS, *, reason: str = 
         if lease is not None:
             lease.ensure_active()
         _record(table.storage)
-        _change(table, plan.changes)
+        table.change_properties(plan.changes)
         for folder in plan.dropped:
             table.storage.delete_folder(folder)
     return replace(plan, done=True)
@@ -116,22 +116,22 @@ def undo(coordinator: Coordinator, *, reason: str = "") -> Mapping[str, str | No
             lease.ensure_active()
         zone = record.get("zone")
         changes = {TIMEZONE: None if zone is None else str(zone)}
-        _change(table, changes)
+        table.change_properties(changes)
         table.storage.delete([layout.ADOPTED])
     return changes
 
 
 def _planned(table: OpenTable, live: tuple[str, ...], wishes: Wishes) -> Adoption:
-    properties = _current(table.storage)[0]
+    properties = stored_properties(table.storage)[0]
     changes: dict[str, str | None] = {}
     dropped: list[str] = []
-    unkept = [name for name in properties.metadata_partitions if name not in KEPT]
+    others = unkept(properties.metadata_partitions, merge_on_read=properties.is_merge_on_read)
     if wishes.drop_metadata_table and properties.metadata_partitions:
         changes |= {METADATA_PARTITIONS: "", METADATA_INFLIGHT: ""}
-    elif wishes.remove_indexes and unkept and FILES in properties.metadata_partitions:
-        kept = [name for name in properties.metadata_partitions if name in KEPT]
+    elif wishes.remove_indexes and others and FILES in properties.metadata_partitions:
+        kept = [name for name in properties.metadata_partitions if name not in others]
         changes |= {METADATA_PARTITIONS: ",".join(dict.fromkeys(kept)), METADATA_INFLIGHT: ""}
-        dropped += [f"{layout.METADATA_TABLE}/{name}" for name in unkept]
+        dropped += [f"{layout.METADATA_TABLE}/{name}" for name in others]
     if changes.get(METADATA_PARTITIONS, ",".join(properties.metadata_partitions)) == "" and _has(table.storage):
         dropped.append(layout.METADATA_TABLE)
     proven = 0
@@ -170,26 +170,12 @@ def _proven_utc(storage: Storage) -> int:
     return proven
 
 
-def _current(storage: Storage) -> tuple[TableProperties, str]:
-    stored = storage.get(layout.PROPERTIES)
-    if stored is None:
-        raise TableError(f"{storage.uri} has no {layout.PROPERTIES} now: a writer is replacing it", hint="run it again")
-    return TableProperties.parse(stored.data), stored.etag
-
-
-def _change(table: OpenTable, changes: Mapping[str, str | None]) -> None:
-    properties, etag = _current(table.storage)
-    data = properties.changed(changes).serialize(table.runtime.now_ms())
-    if table.storage.put_if_match(layout.PROPERTIES, data, etag) is None:
-        raise LockError(f"the properties of {table.storage.uri} were changed by another process meanwhile", hint="run it again")
-
-
 def _record(storage: Storage) -> None:
     """What `undo` needs. It is written before anything changes.
 
     A later run, such as one after another that was killed, finds the table in UTC already: the record of the zone stays.
     """
-    zone = _current(storage)[0].values.get(TIMEZONE)
+    zone = stored_properties(storage)[0].values.get(TIMEZONE)
     if zone == "UTC" and storage.get(layout.ADOPTED) is not None:
         return
     newest = max(_completed(storage), default="")

@@ -35,10 +35,11 @@ from lakelock.table.key_search import string_hashes
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.merged_slices import logs_of, with_logs
-from lakelock.table.metadata_records import COLUMN_STATS, FILES, KEPT, PARTITION_STATS
+from lakelock.table.metadata_records import COLUMN_STATS, FILES, PARTITION_STATS, RECORD_INDEX, unkept
 from lakelock.table.metadata_stats import StatsIndex, file_stats, missed
-from lakelock.table.metadata_table import MetadataTable
+from lakelock.table.metadata_table import MetadataTable, list_partition
 from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.record_index import has_definition, keys_in, place_in
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot, read_replaced, read_snapshot
 from lakelock.table.timeline import read_timeline
@@ -116,6 +117,8 @@ def _wrong(path: str, size: int, sizes: Mapping[str, int]) -> str:
 SHOWN_FILES = 5
 COMPARED_FILES = 200
 """Of so many files, the newest, statistics are compared with the files' own."""
+MOST_INDEX_BYTES = 64 << 20
+"""A record index of more bytes is not compared: all of its keys are in memory at once."""
 MOST_UNCOMPACTED = 100
 """Delta commits of Hudi's metadata table from which on readers of it are noticeably slow; Java compacts after 10."""
 
@@ -152,12 +155,21 @@ def check_metadata_table(context: DoctorContext) -> Iterator[Check]:
     if table.uncompacted >= MOST_UNCOMPACTED:
         found = f"Hudi's metadata table was not compacted for {counted(table.uncompacted, 'commit')}: its readers get slower"
         yield Check("metadata", "warning", found, f"{context.next('upkeep')} compacts it")
-    missed = [] if problems else list(_missed(context, table, properties.metadata_partitions, current))
+    kept = properties.metadata_partitions
+    missed = [] if problems else list(_missed(context, table, kept, current))
+    others = unkept(kept, merge_on_read=properties.is_merge_on_read)
+    if RECORD_INDEX in kept and RECORD_INDEX not in others and not problems:
+        if sum(item.size_bytes for item in list_partition(storage, RECORD_INDEX)) > MOST_INDEX_BYTES:
+            others.append(RECORD_INDEX)
+        else:
+            missed += _misplaced(context, table, bases.files)
     for problem in missed[:SHOWN_FILES]:
         yield Check("metadata", "failed", problem, drop)
     if not problems and not missed:
-        others = ", ".join(name for name in properties.metadata_partitions if name not in KEPT)
-        more = f"; not compared: {others}" if others else ""
+        more = f"; not compared: {', '.join(others)}" if others else ""
+        definitions = storage.get(layout.INDEX_DEFINITIONS)
+        if RECORD_INDEX not in kept and definitions is not None and has_definition(definitions.data):
+            more += "; its record index was removed, and Java's next write with its option builds it anew"
         yield Check("metadata", "ok", f"Hudi's metadata table lists each of {counted(len(shown), 'file')}{more}")
 
 
@@ -183,6 +195,27 @@ def _missed(
         what = missed(file.partition, file.name, found, by_file, by_partition)
         if what:
             yield f"Java's readers miss rows of {file.key} by the metadata table's {what}"
+
+
+def _misplaced(context: DoctorContext, table: MetadataTable, files: Sequence[DataFile]) -> Iterator[str]:
+    """What the record index says wrongly of the keys of the newest files, and of file groups that are not there."""
+    there = {file.group for file in files}
+    places: dict[FileGroupId, set[str]] = {}
+    for key, record in table.records(RECORD_INDEX).items():
+        places.setdefault(place_in(record), set()).add(key)
+    for group in sorted(places.keys() - there):
+        yield f"Hudi's record index has {_few(places[group])} in the file group {group}, which is not there"
+    for file in sorted(files, key=lambda file: file.instant)[-COMPARED_FILES:]:
+        keys, told = set(keys_in(context.storage, file.key)), places.get(file.group, set())
+        if keys - told:
+            yield f"{file.key} has {_few(keys - told)}, and not so Hudi's record index: Java would insert a second row"
+        if told - keys:
+            yield f"Hudi's record index has {_few(told - keys)} in {file.key}, which has not"
+
+
+def _few(keys: set[str]) -> str:
+    shown = ", ".join(repr(key[:100]) for key in sorted(keys)[:SHOWN_FILES])
+    return f"{counted(len(keys), 'key')} ({shown}{', ...' if len(keys) > SHOWN_FILES else ''})"
 
 
 def _differs(key: str, told: Mapping[str, int], shown: Mapping[str, int]) -> str:

@@ -448,16 +448,17 @@ class BaseFile:
 
         yield from self._batches([*stamps.names, *schema.names], batch_rows, stamped)
 
-    def stamps(self) -> Iterator[pa.Table]:
-        """Commit time, sequence number and record key of each row, as texts."""
+    def stamps(self, names: Sequence[str] = _STAMPS.names) -> Iterator[pa.Table]:
+        """Commit time, sequence number and record key of each row, or what is named of these, as texts."""
+        wanted = pa.schema([_STAMPS.field(name) for name in names])
 
         def stamped(batch: pa.Table) -> pa.Table:
             self._keys(batch)
-            found = read_as(batch, _STAMPS, self.name)
+            found = read_as(batch, wanted, self.name)
             filled = [column if not column.null_count else column.fill_null("") for column in found.columns]
-            return pa.table(filled, schema=_STAMPS)
+            return pa.table(filled, schema=wanted)
 
-        yield from self._batches(_STAMPS.names, BATCH_ROWS, stamped)
+        yield from self._batches(wanted.names, BATCH_ROWS, stamped)
 
     def rows_at(self, places: npt.NDArray[np.int64], schema: TableSchema, *, stamped: bool = False) -> Iterator[pa.Table]:
         """The rows at some places in the file, in the table's types; with `stamped` the columns of `stamps` come first.

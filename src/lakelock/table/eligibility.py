@@ -18,7 +18,7 @@ from lakelock.table.index import (
     bucket_of_group,
 )
 from lakelock.table.layout import FileGroupId
-from lakelock.table.metadata_records import FILES, KEPT
+from lakelock.table.metadata_records import FILES, unkept
 from lakelock.table.properties import (
     COPY_ON_WRITE,
     KNOWN_KEY_GENERATORS,
@@ -37,7 +37,7 @@ VERSIONS = (8, 9)
 """Of Hudi 1.0, and of Hudi 1.1 and later. They differ in properties, not in the timeline or in files."""
 OLD_VERSION, OLD_LAYOUT = 6, 1
 """Of Hudi 0.14 and 0.15: read as `layout_one.storage` shows it."""
-NO_METADATA_TABLE, NO_RECORD_INDEX = "hoodie.metadata.enable=false", "hoodie.metadata.record.index.enable=false"
+NO_METADATA_TABLE = "hoodie.metadata.enable=false"
 IN_UTC = "hoodie.table.timeline.timezone=UTC"
 
 
@@ -255,19 +255,29 @@ def _merge_on_read_refusals(table: TableProperties) -> Iterator[Refusal]:
         yield Refusal(f"its rows say in their own way that they are deletes ({own})")
 
 
+_INDEXES = (
+    ("record_index", "hoodie.metadata.record.index.enable=false"),
+    ("secondary_index_", "hoodie.metadata.index.secondary.enable=false"),
+    ("expr_index_", "hoodie.metadata.index.expression.enable=false"),
+    ("bloom_filters", "hoodie.metadata.index.bloom.filter.enable=false"),
+)
+"""How the names of indexes in a metadata table begin, and what makes a Java writer build none; that is its default."""
+
+
 def _metadata_refusals(table: TableProperties) -> Iterator[Refusal]:
     """Refusals because the metadata table is none that lakelock keeps true."""
     drop = f"set {NO_METADATA_TABLE} in every Hudi writer and let one write once: it removes the metadata table"
     underway = table.metadata_partitions_underway
-    unkept = [name for name in table.metadata_partitions if name not in KEPT]
+    others = unkept(table.metadata_partitions, merge_on_read=table.is_merge_on_read)
     if underway:
         found = f"a Hudi writer is building {', '.join(underway)} in its metadata table ({METADATA_INFLIGHT})"
-        yield Refusal(found, f"let that writer end; or {drop}", NO_RECORD_INDEX)
-    elif unkept:
+        yield Refusal(found, f"let that writer end; or {drop}", NO_METADATA_TABLE)
+    elif others:
         # A Java writer that is under way fails if they go meanwhile, so lakelock does not remove them by itself.
-        found = f"its metadata table has indexes that lakelock does not keep: {', '.join(unkept)} ({METADATA_PARTITIONS})"
-        hint = f"run `lakelock adopt --remove-indexes` while no writer runs, and set {NO_RECORD_INDEX} in every Hudi writer"
-        yield Refusal(found, hint, NO_RECORD_INDEX)
+        found = f"its metadata table has indexes that lakelock does not keep: {', '.join(others)} ({METADATA_PARTITIONS})"
+        off = ", ".join(dict.fromkeys(option for name in others for prefix, option in _INDEXES if name.startswith(prefix)))
+        hint = f"run `lakelock adopt --remove-indexes` while no writer runs, and set {off} in every Hudi writer"
+        yield Refusal(found, hint, off)
     elif table.metadata_partitions and FILES not in table.metadata_partitions:
         yield Refusal(f"its metadata table has no partition `{FILES}` ({METADATA_PARTITIONS})", drop, NO_METADATA_TABLE)
 

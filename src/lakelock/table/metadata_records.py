@@ -14,9 +14,12 @@ from functools import lru_cache
 from typing import Any
 
 import fastavro
+import numpy as np
+import pyarrow as pa
 
 from lakelock.errors import DROP_METADATA_TABLE, CorruptTableError
 from lakelock.table.avro import checked_schema
+from lakelock.table.key_search import string_hashes
 
 Record = dict[str, Any]
 Records = Mapping[str, Record | None]
@@ -24,7 +27,7 @@ Records = Mapping[str, Record | None]
 
 FILES, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX = "files", "column_stats", "partition_stats", "record_index"
 """Partitions of the metadata table."""
-KEPT = (FILES, COLUMN_STATS, PARTITION_STATS)
+KEPT = (FILES, COLUMN_STATS, PARTITION_STATS, RECORD_INDEX)
 """Partitions that lakelock keeps true; the others would hide rows."""
 ALL_PARTITIONS = "__all_partitions__"
 """The key in `files` of the record that names the table's partitions."""
@@ -35,6 +38,11 @@ _FILES_OF_PARTITION, _ALL_PARTITIONS = 2, 1
 _DECIMAL = 10
 _COUNTS = ("valueCount", "nullCount", "totalSize", "totalUncompressedSize")
 _GUARD = bytes(16)
+
+
+def unkept(names: Iterable[str], *, merge_on_read: bool) -> list[str]:
+    """Those partitions of a metadata table that lakelock does not keep true for a table of this type."""
+    return [name for name in names if name not in KEPT or (merge_on_read and name == RECORD_INDEX)]
 
 
 @dataclass(frozen=True)
@@ -85,13 +93,11 @@ def _schema(text: str) -> RecordSchema:
     return RecordSchema(text, checked_schema(text, "")[1])
 
 
-def file_group_of(key: str, count: int) -> int:
-    """Which of so many file groups of a partition has the key: by `String.hashCode`, over UTF-16 units."""
-    units, value = key.encode("utf-16-be", "surrogatepass"), 0
-    for at in range(0, len(units), 2):
-        value = (31 * value + int.from_bytes(units[at : at + 2], "big")) & 0xFFFF_FFFF
-    magnitude = (1 << 32) - value if value >> 31 else value
-    return magnitude % count
+def file_groups_of(keys: Iterable[str], count: int) -> list[int]:
+    """Which of so many file groups of a partition has each key: by `String.hashCode`, over UTF-16 units."""
+    hashed = string_hashes(pa.array(list(keys), pa.string())).view(np.int32).astype(np.int64)
+    groups: list[int] = (np.abs(hashed) % count).tolist()
+    return groups
 
 
 def files_records(added: Mapping[str, Mapping[str, int]], removed: Mapping[str, Iterable[str]]) -> dict[str, Record]:

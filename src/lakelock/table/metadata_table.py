@@ -31,7 +31,7 @@ from lakelock.table.metadata_records import (
     Record,
     Records,
     RecordSchema,
-    file_group_of,
+    file_groups_of,
     files_in,
     joined,
     settles,
@@ -333,10 +333,20 @@ def group_logs(instant: str, records: Mapping[str, Records], groups: Mapping[str
     """
     schema, logs = RecordSchema.of(text, "the metadata table"), []
     header = {BlockHeader.SCHEMA.value: text, BlockHeader.INSTANT.value: instant}
+    # Of the keys of one file all have the same record.
+    encoded: dict[int, bytes] = {}
+
+    def value_of(record: Record) -> bytes:
+        if id(record) not in encoded:
+            encoded[id(record)] = schema.encoded(record)
+        return encoded[id(record)]
+
     for partition, changes in records.items():
-        for number, file_id in enumerate(groups[partition]):
-            mine = {key: each for key, each in changes.items() if file_group_of(key, len(groups[partition])) == number}
-            entries = sorted((key.encode(), schema.encoded(each)) for key, each in mine.items() if each is not None)
+        apart: list[dict[str, Record | None]] = [{} for _ in groups[partition]]
+        for (key, each), number in zip(changes.items(), file_groups_of(changes, len(apart)), strict=True):
+            apart[number][key] = each
+        for file_id, mine in zip(groups[partition], apart, strict=True):
+            entries = sorted((key.encode(), value_of(each)) for key, each in mine.items() if each is not None)
             gone = [key for key, each in mine.items() if each is None]
             data = block_bytes(BlockKind.DELETE, header, deletes_bytes(gone, partition)) if gone else b""
             if entries:

@@ -120,7 +120,7 @@ def test_a_compaction_that_java_left_is_planned_anew_and_what_is_torn_of_it_remo
     for path in timeline.glob(f"{instant}_*"):
         path.unlink()
     torn = list((table / ".hoodie/metadata").glob(f"*/*_{instant}.hfile"))
-    assert len(torn) == 4
+    assert len(torn) >= 4
     for path in torn:
         path.write_bytes(path.read_bytes()[:1000])
     is_true(table)
@@ -138,7 +138,8 @@ def test_nothing_is_compacted_while_a_commit_is_listed_that_may_still_be_rolled_
     instant = peer.begin()
     found = KeptMetadata.look(coordinator.table, coordinator.properties)
     assert found is not None
-    found.commit(instant, CommitMetadata({"region=eu": (peer.write(instant, "region=eu", "pending-0"),)}, "UPSERT", {}))
+    said = CommitMetadata({"region=eu": (peer.write(instant, "region=eu", "pending-0"),)}, "UPSERT", {})
+    found.commit(instant, said, coordinator.table.timeline())
     done = keep_metadata(coordinator.table, Budget.of(coordinator.table.runtime, 10))
     assert done.held_by == f"{instant}, which is not visible yet" and compactions(table) == before
 

@@ -231,7 +231,7 @@ class TestDoctor:
         insert(writer(storage), storage, "month=1", "00000001-1347-4187-8af3-1c83a1831000-0")
         found = storage.get(layout.PROPERTIES)
         assert found is not None
-        changes = b"hoodie.table.metadata.partitions=record_index\nhoodie.table.timeline.timezone=LOCAL\n"
+        changes = b"hoodie.table.metadata.partitions=bloom_filters\nhoodie.table.timeline.timezone=LOCAL\n"
         storage.put(layout.PROPERTIES, found.data + changes)
         ended = run("doctor", path, "--json")
         assert (ended.code, ended.json["ok"]) == (Exit.ERROR, False)

@@ -21,7 +21,7 @@ def metadata(table: Path) -> list[dict[str, str]]:
 def test_a_metadata_table_of_java_lists_every_file(name: str, tmp_path: Path) -> None:
     (check,) = metadata(unpack(name, tmp_path))
     assert check["status"] == "ok"
-    assert "lists each of 2 files; not compared: record_index" in check["found"]
+    assert check["found"].endswith("lists each of 2 files")
 
 
 def test_a_commit_that_the_metadata_table_lacks_is_named_with_the_rows_that_its_readers_miss(tmp_path: Path) -> None:

@@ -103,7 +103,7 @@ class TestMarkers:
     def test_a_table_that_must_not_be_written_is_not_reaped(self, storage: LocalStorage, path: str) -> None:
         found = storage.get(layout.PROPERTIES)
         assert found is not None
-        storage.put(layout.PROPERTIES, found.data + b"hoodie.table.metadata.partitions=record_index\n")
+        storage.put(layout.PROPERTIES, found.data + b"hoodie.table.metadata.partitions=bloom_filters\n")
         ended = run("markers", "reap", path)
         assert ended.code == Exit.ERROR
         assert "next: " in ended.err

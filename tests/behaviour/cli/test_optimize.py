@@ -59,7 +59,7 @@ def test_a_dry_run_promises_nothing_on_a_table_that_must_not_be_written(storage:
     engine.insert(rows(("b", 1, "1")))
     found = storage.get(layout.PROPERTIES)
     assert found is not None
-    storage.put(layout.PROPERTIES, found.data + b"hoodie.table.metadata.partitions=record_index\n")
+    storage.put(layout.PROPERTIES, found.data + b"hoodie.table.metadata.partitions=bloom_filters\n")
     for command in (["optimize", path], ["restore", path, first]):
         would, does = run(*command, "--dry-run"), run(*command)
         assert (would.code, would.out, would.err) == (does.code, "", does.err) and does.code == Exit.ERROR

@@ -60,7 +60,7 @@ BUGS_OF_METADATA = (
     Planted(
         "log files that the metadata table lacks",
         "only base files of a merge-on-read table are listed",
-        "occ.metadata_table:KeptMetadata._records_of",
+        "occ.metadata_table:KeptMetadata._list",
         "for stat in stats if stat.path}",
         "for stat in stats if stat.path and '.log.' not in stat.path}",
         among=METADATA & APPENDING,

@@ -195,8 +195,8 @@ REFUSED_TO_WRITE = [
         NEW,
     ),
     (
-        {"table__metadata__partitions": "files,record_index"},
-        "does not keep: record_index",
+        {"table__metadata__partitions": "files,bloom_filters"},
+        "does not keep: bloom_filters",
         "run `lakelock adopt --remove-indexes`",
     ),
     (
@@ -272,15 +272,15 @@ def test_a_table_that_cannot_be_read_says_why(changes: dict[str, str], reason: s
 
 
 def test_every_reason_is_named_at_once_and_the_advice_helps_against_all_of_them() -> None:
-    java_default = {"table__metadata__partitions": "files,record_index", "table__timeline__timezone": "LOCAL"}
+    java_default = {"table__metadata__partitions": "files,bloom_filters", "table__timeline__timezone": "LOCAL"}
     with pytest.raises(TableError) as caught:
         check_writable(table(**java_default))
     assert caught.value.message == (
         "lakelock does not write the table t, for 2 reasons:\n"
-        "  1. its metadata table has indexes that lakelock does not keep: record_index (hoodie.table.metadata.partitions)\n"
+        "  1. its metadata table has indexes that lakelock does not keep: bloom_filters (hoodie.table.metadata.partitions)\n"
         "  2. its instant times are in the zone LOCAL of their writers, not in UTC"
     )
-    assert caught.value.hint == f"{NEW}, hoodie.metadata.record.index.enable=false; {READ}"
+    assert caught.value.hint == f"{NEW}, hoodie.metadata.index.bloom.filter.enable=false; {READ}"
     every = {key: value for changes, _, _ in (*REFUSED_TO_WRITE, *REFUSED_AT_ALL) for key, value in changes.items()}
     reasons = why_not_writable(table(**every))
     assert set(why_not_readable(table(**every))) < set(reasons) and len(reasons) >= 15
@@ -294,13 +294,16 @@ def test_nothing_is_advised_where_one_of_the_reasons_cannot_be_helped() -> None:
 
 def test_two_reasons_that_one_step_each_mends_are_mended_one_after_the_other() -> None:
     with pytest.raises(TableError) as caught:
-        check_writable(table(table__version="6", timeline__layout__version="1", table__metadata__partitions="record_index"))
+        check_writable(table(table__version="6", timeline__layout__version="1", table__metadata__partitions="bloom_filters"))
     first, second = caught.value.hint.split("; then ")
     assert first.startswith("let a Hudi") and second.startswith("run `lakelock adopt --remove-indexes`")
 
 
 def test_a_table_with_a_metadata_table_that_lists_files_is_written() -> None:
     assert not why_not_writable(table(table__metadata__partitions="files"))
+    assert not why_not_writable(table(table__metadata__partitions="files,record_index"))
+    merged = table(table__metadata__partitions="files,record_index", table__type="MERGE_ON_READ")
+    assert "does not keep: record_index" in " ".join(map(str, why_not_writable(merged)))
 
 
 def test_a_change_of_the_metadata_table_is_no_change_that_a_transaction_minds() -> None:

@@ -1,0 +1,139 @@
+"""Hudi's record index, `record_index` of the metadata table: the file group of each record key of a table.
+
+Java's writers with `hoodie.index.type=RECORD_INDEX` look keys up there, and its readers skip files by it, so a key that it
+lacks would be inserted once more. What a commit changes follows from the keys in its files and in those that they replace. A
+row that is updated in its place changes nothing. The index knows one place for each key: it is of tables that have each key
+once.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import NamedTuple
+from uuid import UUID
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lakelock.errors import CorruptTableError
+from lakelock.parsing import JsonObject
+from lakelock.storage import Storage
+from lakelock.table.base_files import BaseFile
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.instants import parse_instant
+from lakelock.table.layout import FileGroupId, in_partition
+from lakelock.table.metadata_records import RECORD_INDEX, Record
+from lakelock.table.schema import COMMIT_TIME, RECORD_KEY
+
+MOST_KEYS = 2_000_000
+"""A commit that adds or removes more keys is not brought into the index: it would take too much memory under the lock."""
+
+_TYPE = 5
+_INFO = "org.apache.hudi.avro.model.HoodieRecordIndexInfo"
+_AS_UUID, _AS_TEXT = 0, 1
+_UUID = re.compile(r"([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?:-(0|[1-9][0-9]{0,8}))?", re.ASCII)
+
+
+def is_partitioned(definitions: bytes | None, source: str) -> bool:
+    """Whether `index.json` of a table says that its record index knows keys by partition. Hudi 1.0 says nothing of it."""
+    if definitions is None:
+        return False
+    try:
+        found = JsonObject.parse(definitions).child("indexDefinitions")
+        options = found.child(RECORD_INDEX).child("indexOptions") if RECORD_INDEX in found.fields else None
+        return options is not None and options.text("isPartitioned", "false").lower() == "true"
+    except (ValueError, KeyError) as error:
+        raise CorruptTableError(f"{source} does not say how {RECORD_INDEX} is made: {error!r}", file=source) from error
+
+
+def has_definition(definitions: bytes) -> bool:
+    """Whether `index.json` of a table names a record index, whether it is there or not."""
+    try:
+        return RECORD_INDEX in JsonObject.parse(definitions).child("indexDefinitions").fields
+    except ValueError:
+        return False
+
+
+def place_record(group: FileGroupId, instant: str) -> Record:
+    """The record that a key is in a file group since an instant. A file id that is no UUID with a number is kept as text."""
+    place = {"partitionName": group.partition, "instantTime": parse_instant(instant), "position": None}
+    found = _UUID.fullmatch(group.file_id)
+    if found is None:
+        place |= {"fileId": group.file_id, "fileIdEncoding": _AS_TEXT}
+        place |= dict.fromkeys(("fileIdHighBits", "fileIdLowBits", "fileIndex"), -1)
+    else:
+        data = UUID(found[1]).bytes
+        high, low = (int.from_bytes(half, "big", signed=True) for half in (data[:8], data[8:]))
+        place |= {"fileIdHighBits": high, "fileIdLowBits": low, "fileIndex": int(found[2] or -1)}
+        place |= {"fileId": "", "fileIdEncoding": _AS_UUID}
+    return {"key": "", "type": _TYPE, "recordIndexMetadata": (_INFO, place)}
+
+
+def place_in(record: Record) -> FileGroupId:
+    """The file group that a record names; `CorruptTableError` for one of another kind."""
+    try:
+        place = record["recordIndexMetadata"][1]
+        if place["fileIdEncoding"] != _AS_UUID:
+            return FileGroupId(str(place["partitionName"]), str(place["fileId"]))
+        halves = (int(place[half]).to_bytes(8, "big", signed=True) for half in ("fileIdHighBits", "fileIdLowBits"))
+        number = "" if place["fileIndex"] == -1 else f"-{place['fileIndex']}"
+        return FileGroupId(str(place["partitionName"]), f"{UUID(bytes=b''.join(halves))}{number}")
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise CorruptTableError(f"a record of {RECORD_INDEX} cannot be read: {error!r}", file=RECORD_INDEX) from error
+
+
+class KeyChanges(NamedTuple):
+    """The keys that one file has and the one before had not, and those that it has no more."""
+
+    added: list[str]
+    gone: list[str]
+
+
+NO_CHANGES = KeyChanges([], [])
+
+
+def most_changed(stat: WriteStat, *, counted: bool) -> int:
+    """How many keys a file may add or take away, by what its commit says."""
+    if stat.is_new_group or not counted:
+        return stat.num_writes or 0
+    return (stat.num_inserts or 0) + (stat.num_deletes or 0)
+
+
+def changed_keys(storage: Storage, stat: WriteStat, instant: str, *, counted: bool) -> KeyChanges:
+    """How the keys of a base file differ from those of the one before in its file group.
+
+    `counted`: the numbers of rows that were inserted and deleted are told, and each inserted row has the commit's `instant`.
+    Then only what these make necessary is read. `CorruptTableError` or `StorageError` for a file that is damaged or gone.
+    """
+    path = stat.path or ""
+    if stat.is_new_group:
+        return KeyChanges(keys_in(storage, path), [])
+    if counted and not stat.num_inserts and not stat.num_deletes:
+        return NO_CHANGES
+    if stat.prev_base_file is None:
+        raise CorruptTableError(f"nothing names the file that {path} replaces", file=path)
+    mine = pa.concat_tables(_keys(storage, path))
+    keys = mine.column(RECORD_KEY)
+    fresh = keys.filter(pc.equal(mine.column(COMMIT_TIME), instant)) if counted else keys
+    if counted and not stat.num_deletes and len(fresh) == stat.num_inserts:
+        return KeyChanges(fresh.to_pylist(), [])
+    before = pa.concat_tables(_keys(storage, in_partition(stat.partition_path or "", stat.prev_base_file))).column(RECORD_KEY)
+    return KeyChanges(_without(fresh, before), _without(before, keys))
+
+
+def keys_in(storage: Storage, path: str) -> list[str]:
+    """The record keys of a base file."""
+    return [key for rows in _keys(storage, path) for key in rows.column(RECORD_KEY).to_pylist()]
+
+
+def _keys(storage: Storage, path: str) -> Iterator[pa.Table]:
+    """Commit time and record key of each row, at least one table."""
+    with BaseFile(storage.open_input(path), path) as base:
+        yield pa.table({COMMIT_TIME: pa.array([], pa.string()), RECORD_KEY: pa.array([], pa.string())})
+        yield from base.stamps((COMMIT_TIME, RECORD_KEY))
+
+
+def _without(keys: pa.ChunkedArray, others: pa.ChunkedArray) -> list[str]:
+    found: list[str] = keys.filter(pc.invert(pc.is_in(keys, value_set=others.combine_chunks()))).to_pylist()
+    return found

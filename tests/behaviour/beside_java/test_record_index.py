@@ -1,0 +1,292 @@
+"""Hudi's record index stays true, whatever is written and whoever is killed; `lakelock doctor` names what is wrong in it.
+
+The tests with mistakes leave one rule out each, and show that this judge sees it.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+from tests.api import Event, EventKind, LocalStorage, TableIO, layout, read_timeline
+from tests.behaviour.beside_java.test_metadata_statistics import with_values
+from tests.behaviour.beside_java.test_metadata_table import (
+    ALONE,
+    changed,
+    engine,
+    is_true,
+    killed_at,
+    nobody_is_killed,
+    values,
+)
+from tests.behaviour.cli.command_line import run
+from tests.golden_tables import unpack
+from tests.over_engines import transaction
+
+from lakelock.errors import TableError
+from lakelock.occ import metadata_table as writing
+from lakelock.occ.crash_points import Step
+from lakelock.table import record_index
+from lakelock.table.commit_metadata import WriteStat
+from lakelock.table.layout import FileGroupId
+from lakelock.table.metadata_records import RECORD_INDEX, RecordSchema
+from lakelock.table.metadata_table import MetadataTable, schemas_of
+from lakelock.table.record_index import KeyChanges, place_in, place_record
+
+__all__ = ["nobody_is_killed"]
+
+
+@pytest.fixture(params=["java12_metadata", "java10_metadata"])
+def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return unpack(request.param, tmp_path)
+
+
+def metadata(table: Path) -> MetadataTable:
+    storage = LocalStorage(str(table))
+    return MetadataTable.look(TableIO(storage), read_timeline(storage))
+
+
+def index(table: Path) -> dict[str, FileGroupId]:
+    return {key: place_in(record) for key, record in metadata(table).records(RECORD_INDEX).items()}
+
+
+def by_files(table: Path) -> dict[str, FileGroupId]:
+    """What it should be: the file group of each key."""
+    storage, files = LocalStorage(str(table)), engine(table).coordinator.table.shown_now()[0].files
+    return {key: file.group for file in files for key in record_index.keys_in(storage, file.key)}
+
+
+def problems(table: Path) -> list[str]:
+    found = [check for check in run("doctor", str(table), "--json", *ALONE).json["checks"] if check["name"] == "metadata"]
+    return [check["found"] for check in found if check["status"] == "failed"]
+
+
+def test_records_are_those_of_java(table: Path) -> None:
+    found = metadata(table)
+    schema = RecordSchema.of(schemas_of(found)[0], "x")
+    instants = {instant.requested for instant in found.data.commits}
+    seen = 0
+    for record in found.records(RECORD_INDEX).values():
+        made = [place_record(place_in(record), instant) for instant in instants]
+        seen += schema.encoded({**record, "_hoodie_file_name": None}) in map(schema.encoded, made)
+    assert seen == len(by_files(table)) > 5
+
+
+@pytest.mark.parametrize(
+    "file_id", ["dead-0", "9F08C007-a0b0-4828-9a61-9c19c0b0a518-1", "9f08c007-a0b0-4828-9a61-9c19c0b0a518"]
+)
+def test_any_file_id_is_found_again(file_id: str) -> None:
+    group = FileGroupId("region=Zü rich é", file_id)
+    assert place_in(place_record(group, "20261129120017549")) == group
+
+
+def test_each_key_is_where_its_row_is_after_each_write(table: Path) -> None:
+    at = engine(table)
+    rows = changed(table, "n1", "n2", "ключ", v=5)
+
+    def holds() -> None:
+        assert index(table) == by_files(table)
+        is_true(table)
+
+    at.insert(rows)
+    holds()
+    first = at.upsert(pa.concat_tables([changed(table, "k2", v=700), with_values(changed(table, "n3"), region="new")])).instant
+    holds()
+    at.delete(pc.field("id") == "k3")
+    holds()
+    assert "k3" not in index(table)
+    at.insert(with_values(changed(table, "k3"), region="new"))
+    holds()
+    assert index(table)["k3"].partition == "region=new"
+    with transaction(at) as tx:  # a row moves to another partition
+        moved = with_values(changed(table, "k3"), region="eu")
+        tx[at].delete(pc.field("id") == "k3")
+        tx[at].insert(moved)
+    holds()
+    assert index(table)["k3"].partition == "region=eu"
+    at.delete_keys(changed(table, "n1"))
+    holds()
+    at.optimize()
+    holds()
+    at.overwrite_partitions(with_values(changed(table, "o1", "n3"), region="new"))
+    holds()
+    at.update({"v": pc.scalar(7)}, pc.field("id") == "k2")
+    holds()
+    at.restore(first)
+    holds()
+    assert {"k2", "n1", "n3", "ключ"} <= index(table).keys() and "o1" not in index(table)
+
+
+def test_an_update_in_its_place_writes_nothing_into_the_index(table: Path) -> None:
+    before = sorted((table / ".hoodie/metadata/record_index").iterdir())
+    engine(table).upsert(changed(table, "k2", v=700))
+    assert sorted((table / ".hoodie/metadata/record_index").iterdir()) == before
+    is_true(table)
+
+
+def test_an_insert_writes_only_into_the_file_group_of_its_key(table: Path) -> None:
+    before = set((table / ".hoodie/metadata/record_index").iterdir())
+    engine(table).insert(changed(table, "n1"))
+    (log,) = set((table / ".hoodie/metadata/record_index").iterdir()) - before
+    assert "record-index-0009-0" in log.name
+
+
+@pytest.mark.parametrize("step", [Step.DECIDED, Step.METADATA_LOGGED, Step.METADATA_KEPT])
+def test_whoever_finishes_an_overwrite_takes_out_the_keys_of_what_it_replaces(table: Path, step: Step) -> None:
+    rows = changed(table, "k2", v=700)
+    killed_at(step, lambda: engine(table).overwrite_partitions(rows))
+    engine(table).insert(changed(table, "n1"))
+    assert index(table) == by_files(table)
+    assert len(index(table)) < 10
+    is_true(table)
+
+
+def forgotten(table: Path, instant: str) -> None:
+    """Take a commit out of the metadata table."""
+    for path in (*table.glob(f".hoodie/metadata/.hoodie/timeline/{instant}*"), *table.glob(f".hoodie/metadata/*/.*{instant}*")):
+        path.unlink()
+
+
+def test_a_commit_that_it_lacks_is_brought_in_if_nothing_came_later(table: Path) -> None:
+    at = engine(table)
+    at.insert(changed(table, "n1"))
+    forgotten(table, at.upsert(changed(table, "k2", "n2", v=7)).instant)
+    assert any("n2" in problem or "not list" in problem for problem in problems(table))
+    engine(table).insert(changed(table, "n3"))
+    assert index(table) == by_files(table)
+    is_true(table)
+
+
+def told_of(act: Callable[[list[Event]], object]) -> list[str]:
+    told: list[Event] = []
+    act(told)
+    return [str(event.facts["problem"]) for event in told if event.kind is EventKind.ALERT]
+
+
+def is_removed(table: Path) -> None:
+    assert not (table / ".hoodie/metadata/record_index").exists()
+    assert RECORD_INDEX not in (table / ".hoodie/hoodie.properties").read_text()
+    checks = run("doctor", str(table), "--json", *ALONE).json["checks"]
+    (check,) = (check for check in checks if check["name"] == "metadata")
+    assert check["status"] == "ok"
+    if (table / layout.INDEX_DEFINITIONS).exists() and "isPartitioned" in (table / layout.INDEX_DEFINITIONS).read_text():
+        assert "record index was removed" in check["found"]
+
+
+def test_it_is_removed_where_a_commit_is_lacking_after_which_others_came(table: Path) -> None:
+    at = engine(table)
+    lost = at.insert(with_values(changed(table, "n1"), region="new")).instant
+    at.insert(with_values(changed(table, "n2"), region="new"))
+    forgotten(table, lost)
+    (removed, late) = told_of(lambda told: engine(table, told).insert(changed(table, "n3")))
+    assert "record index" in removed and lost in removed and "others have committed since" in removed and lost in late
+    is_removed(table)
+    engine(table).upsert(changed(table, "k2", v=8))
+    is_removed(table)
+
+
+def test_it_is_removed_where_a_file_that_was_replaced_is_gone(table: Path) -> None:
+    lost = engine(table).delete(pc.field("id") == "k3").instant
+    forgotten(table, lost)
+    newest = read_timeline(LocalStorage(str(table)))
+    stats = writing.read_commit(LocalStorage(str(table)), newest.commits[-1]).stats
+    for stat in stats:
+        layout_path = table / stat.partition_path / stat.prev_base_file  # type: ignore[operator]
+        layout_path.unlink()
+    assert any("record index" in text for text in told_of(lambda told: engine(table, told).insert(changed(table, "n3"))))
+    is_removed(table)
+
+
+def test_it_is_removed_by_a_commit_of_too_many_keys(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(writing, "MOST_KEYS", 2)
+    engine(table).insert(changed(table, "n1", "n2"))
+    is_true(table)
+    (told,) = told_of(lambda told: engine(table, told).insert(changed(table, "n3", "n4", "n5")))
+    assert "up to 3 keys, more than 2" in told
+    is_removed(table)
+
+
+def test_an_index_of_keys_by_partition_is_refused_by_name(tmp_path: Path) -> None:
+    table = unpack("java12_metadata", tmp_path)
+    file = table / layout.INDEX_DEFINITIONS
+    found = json.loads(file.read_text())
+    found["indexDefinitions"][RECORD_INDEX]["indexOptions"]["isPartitioned"] = "true"
+    file.write_text(json.dumps(found))
+    rows, before = changed(table, "k2", v=700), values(table)
+    with pytest.raises(TableError, match="record index knows a key by its partition"):
+        engine(table).upsert(rows)
+    assert values(table) == before
+
+
+def test_a_record_index_of_a_merge_on_read_table_is_refused_by_name(tmp_path: Path) -> None:
+    table = unpack("java12_mor_metadata", tmp_path)
+    properties = table / ".hoodie/hoodie.properties"
+    properties.write_text(properties.read_text().replace("partitions=column_stats,", "partitions=record_index,column_stats,"))
+    with pytest.raises(TableError, match="does not keep: record_index"):
+        engine(table).upsert(changed(table, "k2", v=700))
+
+
+Mutation = Callable[[pytest.MonkeyPatch], None]
+
+
+def without_added_keys(patch: pytest.MonkeyPatch) -> None:
+    known = record_index.changed_keys
+    patch.setattr(writing, "changed_keys", lambda *a, **k: KeyChanges([], known(*a, **k).gone))
+
+
+def without_keys_that_are_gone(patch: pytest.MonkeyPatch) -> None:
+    known = record_index.changed_keys
+    patch.setattr(writing, "changed_keys", lambda *a, **k: KeyChanges(known(*a, **k).added, []))
+
+
+def without_keys_of_replaced_files(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(writing, "all_gone", lambda *_: KeyChanges([], []))
+
+
+def believing_the_counts_of_a_restore(patch: pytest.MonkeyPatch) -> None:
+    known = record_index.changed_keys
+
+    def believed(storage: Any, stat: WriteStat, instant: str, *, counted: bool) -> KeyChanges:
+        return known(storage, stat, instant, counted=True)
+
+    patch.setattr(writing, "changed_keys", believed)
+
+
+def taking_out_rows_that_move(patch: pytest.MonkeyPatch) -> None:
+    known = writing.key_changes
+
+    def again(*args: Any, **more: Any) -> list[tuple[str, KeyChanges]]:
+        found = known(*args, **more)
+        gone = {key for _, changes in found for key in changes.gone}
+        return [(path, KeyChanges([key for key in each.added if key not in gone], each.gone)) for path, each in found]
+
+    patch.setattr(writing, "key_changes", again)
+
+
+@pytest.mark.parametrize(
+    "mutation",
+    [
+        without_added_keys, without_keys_that_are_gone, without_keys_of_replaced_files, believing_the_counts_of_a_restore,
+        taking_out_rows_that_move,
+    ],
+)  # fmt: skip
+def test_each_planted_mistake_about_the_record_index_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutation: Mutation
+) -> None:
+    table = unpack("java12_metadata", tmp_path)
+    with monkeypatch.context() as patch:
+        mutation(patch)
+        at = engine(table)
+        first = at.insert(changed(table, "n1")).instant
+        at.delete(pc.field("id") == "k3")
+        if mutation is taking_out_rows_that_move:
+            at.optimize()
+        at.overwrite_partitions(with_values(changed(table, "o1"), region="eu"))
+        if mutation is believing_the_counts_of_a_restore:
+            at.restore(first)
+    assert any("record index" in problem for problem in problems(table))

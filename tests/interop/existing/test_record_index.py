@@ -1,0 +1,143 @@
+"""Hudi's record index: Java's writers that look keys up in it and lakelock write one table, and no key gets a second row."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.compute as pc
+import pytest
+from tests.behaviour.beside_java.test_record_index import by_files, forgotten, index
+from tests.interop.shared import HIVE_STYLE, Layout, Shared, as_rows
+from tests.over_engines import transaction
+from tests.sizes import in_ci
+
+Share = Callable[..., Shared]
+ENABLED = {"hoodie__metadata__global__record__level__index__enable": "true", "hoodie__index__type": "RECORD_INDEX"}
+MOVES = {"hoodie__record__index__update__partition__path": "true"}
+OFTEN = {"hoodie__metadata__compact__max__delta__commits": "2"}
+FLAT = replace(HIVE_STYLE, name="flat", partitions=())
+
+
+class Indexed:
+    """A table that Java makes with a record index, and the checks that it is true."""
+
+    def __init__(self, share: Share, layout: Layout = HIVE_STYLE) -> None:
+        self.table = share(layout, create=False)
+        self.java("bulk_insert", *((f"k{n}", n, ("eu", "us")[n % 2]) for n in range(8)),
+                  hoodie__table__timeline__timezone="UTC")  # fmt: skip
+        assert self.is_there
+
+    @property
+    def path(self) -> Path:
+        return Path(self.table.path)
+
+    @property
+    def is_there(self) -> bool:
+        return (self.path / ".hoodie/metadata/record_index").exists()
+
+    def java(self, operation: str, *rows: tuple[object, ...], **options: str) -> None:
+        self.table.java_write(operation, *rows, **{**ENABLED, **options})
+        if operation == "delete":
+            self.table.drop(*map(self.table.key, rows))
+        else:
+            self.table.put(*rows)
+
+    def agrees(self) -> None:
+        """All readers see the model's rows; Java finds each by the index, which has each key where its row is."""
+        table = self.table
+        table.agree()
+        assert self.is_there
+        assert index(self.path) == by_files(self.path)
+        skipping = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
+        for row in list(table.model.values())[:4]:
+            found = table.java.read(table.path, where=f"id = '{row[0]}'", options=skipping)
+            assert as_rows(found, table.layout.schema) == [row]
+
+
+@pytest.mark.parametrize(
+    "layout", [HIVE_STYLE, *in_ci(FLAT, replace(HIVE_STYLE, name="version_8", version=8))], ids=lambda layout: layout.name
+)
+def test_upserts_of_java_by_its_record_index_between_those_of_lakelock_make_no_second_row(share: Share, layout: Layout) -> None:
+    both = Indexed(share, layout)
+    table = both.table
+    engine = table.engine(**{"upkeep.auto": False})
+    new = [("k1", 700, "us"), ("n1", 50, "us"), ("n2", 60, "zz")]
+    engine.upsert(table.rows(*new))
+    table.put(*new)
+    both.agrees()
+    both.java("upsert", ("n1", 51, "us"), ("n2", 61, "zz"), ("j1", 1, "eu"))
+    both.agrees()
+    for turn in range(3):
+        rows = [("j1", 100 + turn, "eu"), (f"m{turn}", turn, "eu"), ("n2", 200 + turn, "zz")]
+        engine.upsert(table.rows(*rows))
+        table.put(*rows)
+        both.java("upsert", (f"m{turn}", 300 + turn, "eu"), ("k3", turn, "us"), **OFTEN)
+        both.agrees()
+    engine.delete(pc.field("id") == "m1")
+    table.drop(table.key(("m1", 0, "eu")))
+    both.agrees()
+    both.java("upsert", ("m1", 400, "us"))  # deleted by lakelock, inserted again elsewhere by Java
+    both.agrees()
+    engine.delete(pc.field("id") == "m1")
+    table.drop(table.key(("m1", 0, "us")))
+    engine.insert(table.rows(("m1", 401, "zz")))
+    table.put(("m1", 401, "zz"))
+    both.agrees()
+    both.java("upsert", ("m1", 402, "zz"))
+    both.agrees()
+    engine.optimize()
+    both.agrees()
+    both.java("upsert", *((row[0], 1000 + n, row[2]) for n, row in enumerate(list(table.model.values()))))
+    both.agrees()
+
+
+def test_rows_that_either_side_moves_to_another_partition_are_found_there(share: Share) -> None:
+    both = Indexed(share)
+    table = both.table
+    engine = table.engine(**{"upkeep.auto": False})
+    both.table.java_write("upsert", ("k0", 10, "us"), ("k1", 11, "zz"), **ENABLED, **MOVES)
+    for old, new in ((("k0", 0, "eu"), ("k0", 10, "us")), (("k1", 0, "us"), ("k1", 11, "zz"))):
+        table.drop(table.key(old))
+        table.put(new)
+    both.agrees()
+    with transaction(engine) as tx:
+        tx[engine].delete(pc.field("id") == "k0")
+        tx[engine].insert(table.rows(("k0", 20, "zz")))
+    table.drop(table.key(("k0", 0, "us")))
+    table.put(("k0", 20, "zz"))
+    both.agrees()
+    both.java("upsert", ("k0", 30, "zz"))
+    both.agrees()
+    engine.overwrite_partitions(table.rows(("z1", 1, "zz")))
+    table.replace_partition(("zz",), ("z1", 1, "zz"))
+    both.agrees()
+    both.java("upsert", ("k0", 40, "eu"), ("k1", 41, "eu"), ("z1", 2, "zz"))
+    both.agrees()
+
+
+@pytest.mark.in_ci
+def test_a_commit_that_the_index_lacks_is_brought_in_late_or_the_index_is_removed_and_java_builds_it_anew(share: Share) -> None:
+    both = Indexed(share)
+    table = both.table
+    engine = table.engine(**{"upkeep.auto": False})
+    lost = engine.upsert(table.rows(("n1", 1, "eu"))).instant
+    table.put(("n1", 1, "eu"))
+    forgotten(both.path, lost)
+    engine.upsert(table.rows(("n2", 2, "eu")))
+    table.put(("n2", 2, "eu"))
+    both.agrees()
+    lost = engine.upsert(table.rows(("n3", 3, "zz"))).instant
+    engine.upsert(table.rows(("n4", 4, "us")))
+    table.put(("n3", 3, "zz"), ("n4", 4, "us"))
+    forgotten(both.path, lost)
+    engine.upsert(table.rows(("n5", 5, "us")))
+    table.put(("n5", 5, "us"))
+    assert not both.is_there
+    table.agree()
+    both.java("upsert", ("n3", 33, "zz"), ("n1", 11, "eu"), ("n5", 55, "us"))
+    both.agrees()
+    engine.upsert(table.rows(("n3", 34, "zz"), ("n6", 6, "eu")))
+    table.put(("n3", 34, "zz"), ("n6", 6, "eu"))
+    both.agrees()
