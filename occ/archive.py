@@ -91,7 +91,6 @@ def archivable(
     still_replaced: Set[str] = frozenset(),
     rolled_back_ms: Mapping[str, int] = MappingProxyType({}),
     undone: Set[str] = frozenset(),
-    covered: Set[str] | None = None,
     late: Set[str] = frozenset(),
 ) -> Archivable:
     """What may be archived of a timeline. `now_ms` is the storage's time.
@@ -99,7 +98,6 @@ def archivable(
     `unfinished`: instants that left markers or a heartbeat. `still_replaced`: replacements of which old files are there.
     `rolled_back_ms`: when instants were rolled back; for a while their writers may not know.
     `undone`: commits of which another engine has removed files, and which no repair has taken out: the timeline explains them.
-    `covered`: the instants that checkpoints of the table's files cover, where there are any: no others may go.
     `late`: commits of which readers have to know when they completed, to find their log files.
     """
     commits, keep = timeline.commits, settings.archive.min_commits
@@ -130,7 +128,7 @@ def archivable(
         elif (shown_ms := shown.completed_ms(commit)) is None or shown_ms > since_ms:
             held_by = "running transactions" if timeline.pending else "archive.min_age_s and clean.readers_s"
         else:
-            held_by = _holder_of(commit, still_replaced, undone, covered, late)
+            held_by = _holder_of(commit, still_replaced, undone, late)
         if held_by:
             break
         gone.append(commit)
@@ -139,7 +137,7 @@ def archivable(
     return Archivable(tuple(sorted((*gone, *_services_before(timeline, gone[-1].requested)))), held_by)
 
 
-def _holder_of(commit: Instant, still_replaced: Set[str], undone: Set[str], covered: Set[str] | None, late: Set[str]) -> str:
+def _holder_of(commit: Instant, still_replaced: Set[str], undone: Set[str], late: Set[str]) -> str:
     """Why readers still need this commit on the timeline."""
     if commit.requested in late:
         return f"{commit}, whose log files are not compacted yet"
@@ -147,7 +145,7 @@ def _holder_of(commit: Instant, still_replaced: Set[str], undone: Set[str], cove
         return f"{commit}, which another engine has undone: lakelock repair"
     if commit.requested in still_replaced:
         return f"{commit}, whose replaced files are not cleaned yet"
-    return "the next checkpoint" if covered is not None and commit.requested not in covered else ""
+    return ""
 
 
 def _first_blocked(timeline: Timeline) -> tuple[str, str]:
@@ -207,12 +205,11 @@ def put_once(storage: Storage, key: str, data: bytes) -> bool:
     return found is not None and found.data == data
 
 
-def merge_levels(table: OpenTable, budget: Budget, storage: Storage | None = None) -> int:
+def merge_levels(table: OpenTable, storage: Storage, budget: Budget) -> int:
     """Merge files of a level where there are enough of them, and remove old versions; how many were merged.
 
-    `storage`: that of the history, if it is not the table's own.
+    `storage` is that of the history.
     """
-    storage = storage or table.storage
     merged, history = 0, read_history(storage)
     for level in range(MOST_LEVELS):
         while not budget.is_spent:
@@ -353,7 +350,7 @@ def archive(table: OpenTable, budget: Budget, *, dry_run: bool = False) -> Archi
             break
         done = _added(done, chosen)
         table.emit(EventKind.ARCHIVED, chosen[-1].requested, "ARCHIVE", instants=len(chosen))
-    return done if dry_run else replace(done, merged=merge_levels(table, budget))
+    return done if dry_run else replace(done, merged=merge_levels(table, table.storage, budget))
 
 
 def _added(done: Archived, instants: tuple[Instant, ...]) -> Archived:

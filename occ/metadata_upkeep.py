@@ -270,7 +270,7 @@ def _archive(table: OpenTable, look: _Look, budget: Budget, least: int) -> int:
             return 0
     reached(Step.HISTORY_SHOWN)
     remove_archived(folder, listed, chosen, budget)
-    merge_levels(table, budget, folder)
+    merge_levels(table, folder, budget)
     return len(chosen)
 
 

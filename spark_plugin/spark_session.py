@@ -335,10 +335,10 @@ def require_batch(df: object, verb: str) -> DataFrame:
     return df
 
 
-def alias_of(df: DataFrame, otherwise: str = "source") -> str:
-    """The alias that a frame was given last, by `df.alias(...)`."""
+def alias_of(df: DataFrame) -> str:
+    """The alias that a frame was given last, by `df.alias(...)`, else "source"."""
     plan = df._jdf.queryExecution().logical()
-    return str(plan.alias()) if plan.nodeName() == "SubqueryAlias" else otherwise
+    return str(plan.alias()) if plan.nodeName() == "SubqueryAlias" else "source"
 
 
 class KeptFrames:

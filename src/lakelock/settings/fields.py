@@ -33,7 +33,6 @@ class SettingRow:
     at_least: float | None = None
     at_most: float | None = None
     choices: tuple[str, ...] = ()
-    refused: tuple[tuple[str, str], ...] = ()
     secret: bool = False
     constant: bool = False
 
@@ -64,12 +63,11 @@ def setting(
     unit: str = "",
     at_least: float | None = None,
     at_most: float | None = None,
-    refused: tuple[tuple[str, str], ...] = (),
     secret: bool = False,
     in_repr: bool = True,
 ) -> T:
-    """Declare a field of a settings section. `refused` names values that are understood but not accepted, and why."""
-    metadata = {"doc": doc, "unit": unit, "at_least": at_least, "at_most": at_most, "refused": refused, "secret": secret}
+    """Declare a field of a settings section."""
+    metadata = {"doc": doc, "unit": unit, "at_least": at_least, "at_most": at_most, "secret": secret}
     return field(default=default, metadata=metadata, repr=in_repr)
 
 
@@ -165,20 +163,14 @@ def _choice(row: SettingRow, raw: object, where: str) -> str:
     for choice in row.choices:
         if choice.lower() == text:
             return choice
-    for value, reason in row.refused:
-        if value.lower() == text:
-            raise SettingsError(f"{_named(row, where)} is {value}: {reason}", hint=f"set it to {row.type_name}", key=row.key)
     raise _bad(row, raw, where, f"must be {row.type_name}", suggestion=did_you_mean(text, row.choices))
-
-
-def _named(row: SettingRow, where: str) -> str:
-    return f"{row.key} ({where})" if where else row.key
 
 
 def _bad(row: SettingRow, raw: object, where: str, rule: str, suggestion: str = "") -> SettingsError:
     shown = "***" if row.secret else repr(raw)
     example = f"the default is {row.default!r}: {row.doc[:1].lower()}{row.doc[1:]}"
-    return SettingsError(f"{_named(row, where)} is {shown} but {rule}{suggestion}", hint=example, key=row.key)
+    named = f"{row.key} ({where})" if where else row.key
+    return SettingsError(f"{named} is {shown} but {rule}{suggestion}", hint=example, key=row.key)
 
 
 @dataclass(frozen=True)

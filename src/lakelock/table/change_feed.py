@@ -133,13 +133,13 @@ class Shown:
         return changed
 
 
-def units_of(shown: Shown, commits: Sequence[Commit], mode: FeedMode, position: str = "") -> tuple[Unit, ...]:
+def units_of(shown: Shown, commits: Sequence[Commit], mode: FeedMode) -> tuple[Unit, ...]:
     """The units of some commits, in the order in which they became visible, and of each in order of the file groups.
 
-    In mode `net` all have the same `position`, by default that of the last commit. `MissingSlice` as above.
+    In mode `net` all have the position of the last commit. `MissingSlice` as above.
     """
     if mode == "net":
-        return _net(shown, commits, position or (commits[-1].position if commits else ""))
+        return _net(shown, commits, commits[-1].position if commits else "")
     units = []
     for commit in commits:
         changed = shown.add(commit)

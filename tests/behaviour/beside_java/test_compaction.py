@@ -24,18 +24,6 @@ from lakelock.table.rewriting import ARROW
 COLUMNS = TableSchema(SCHEMA)
 
 
-@pytest.fixture
-def storage() -> Storage:
-    made = MemoryStorage()
-    new_table(made, table_type=MERGE_ON_READ)
-    return made
-
-
-@pytest.fixture
-def engine(storage: Storage) -> ArrowEngine:
-    return ArrowEngine(writer(storage))
-
-
 def appended(engine: ArrowEngine, times: int, month: str = "1") -> dict[str, int]:
     """A file group of 200 rows with so many log files, and its content."""
     base = many(200).set_column(2, "month", pa.array([month] * 200))

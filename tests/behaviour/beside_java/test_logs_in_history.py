@@ -31,13 +31,6 @@ COMPACT = OptimizeSettings(small_file_bytes=1)
 
 
 @pytest.fixture
-def storage() -> Storage:
-    made = MemoryStorage()
-    new_table(made, table_type=MERGE_ON_READ)
-    return made
-
-
-@pytest.fixture
 def engine(storage: Storage) -> ArrowEngine:
     return ArrowEngine(writer(storage, APPENDS))
 

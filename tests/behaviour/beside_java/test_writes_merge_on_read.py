@@ -36,18 +36,6 @@ def content(table: pa.Table) -> dict[str, int]:
     return dict(found)
 
 
-@pytest.fixture
-def storage() -> Storage:
-    made = MemoryStorage()
-    new_table(made, table_type=MERGE_ON_READ)
-    return made
-
-
-@pytest.fixture
-def engine(storage: Storage) -> ArrowEngine:
-    return ArrowEngine(writer(storage))
-
-
 def group_of(engine: ArrowEngine, partition: str = MONTH) -> FileGroupId:
     (file,) = engine.coordinator.snapshot().in_partition(partition)
     return file.group
