@@ -31,6 +31,6 @@ BUGS_OF_REDO = (
         "kernels.tag(rows, fresh, storage)",
         "kernels.tag(rows, fresh if '' in self._files else [], storage)",
         among=REDOING,
-        seed=38,
+        seed=106,
     ),
 )
