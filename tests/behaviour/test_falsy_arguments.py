@@ -30,7 +30,7 @@ CALLS = (
     "insert", "upsert", "delete", "delete_where", "delete_keys", "overwrite_partitions", "run", "optimize", "restore", "read",
     "changes", "reading",
 )  # fmt: skip
-EMPTY_IS_NONE = (("changes", "since", ""), ("optimize", "sort_by", []))
+EMPTY_IS_NONE = (("changes", "since", 0), ("changes", "until", 0), ("optimize", "sort_by", []))
 NEEDED = {
     "rows": rows(("a", 1, "1")), "what": rows(("a", 1, "1")).select(["id", "month"]), "as_of": "2026-11-20",
     "keys": rows(("a", 1, "1")).select(["id", "month"]), "function": lambda tx: None,

@@ -105,7 +105,7 @@ class Life:
 
     def applied(self, before: Counter[Row], since: str, until: str, mode: FeedMode) -> Counter[Row]:
         """The state after the changes; each must fit what is there when its turn comes."""
-        feed = self.engine.changes(since, until, mode).to_pylist()
+        feed = self.engine.changes(int(since or 0), int(until or 0), mode).to_pylist()
         state = before.copy()
         for version in sorted({row[COMMIT_VERSION] for row in feed}):
             mine = [row for row in feed if row[COMMIT_VERSION] == version]

@@ -300,7 +300,7 @@ def test_the_change_feed_tells_old_rows_in_the_columns_of_now(storage: LocalStor
     assert told == [{"_change_type": "update_preimage", "n": 2, "note": None},
                     {"_change_type": "update_postimage", "n": 2**40, "note": "new"}]  # fmt: skip
     replaced = replace_columns(storage, Peer(storage))
-    for since in ("", first.completion):
+    for since in (0, first.completion):
         with pytest.raises(InputError, match=f"do not fit the rows of {replaced}") as refused:
             now.changes(since)
     assert now.changes(str(refused.value.details["since"])).num_rows == 0
