@@ -66,24 +66,34 @@ class AppTransaction:
 
 @dataclass(frozen=True)
 class Member:
-    """One insert of a group commit. `writer` is None if it is not known."""
+    """One write of a group commit: `rows` were given; in the commit it says what became of them. `writer` is None if it is not
+    known.
+    """
 
     id: str
     writer: WriterIdentity | None
     tag: str
     rows: int
     partitions: tuple[str, ...]
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
 
     def as_dict(self) -> dict[str, object]:
         writer = None if self.writer is None else self.writer.as_dict()
-        return {"id": self.id, "writer": writer, "tag": self.tag, "rows": self.rows, "partitions": self.partitions}
+        told = {"id": self.id, "writer": writer, "tag": self.tag, "rows": self.rows, "partitions": self.partitions}
+        return told | {name: getattr(self, name) for name in _OF_MEMBER if getattr(self, name)}
 
     @classmethod
     def from_json(cls, found: JsonObject) -> Member:
         """Read what `as_dict` wrote; `ValueError` for anything else."""
         writer = None if found.get("writer") is None else WriterIdentity.from_dict(found.child("writer").fields)
         partitions = tuple(str(each) for each in found.items("partitions"))
-        return cls(found.text("id"), writer, found.text("tag"), found.integer("rows", at_least=0), partitions)
+        done = {name: found.integer(name, at_least=0) for name in _OF_MEMBER if found.get(name) is not None}
+        return cls(found.text("id"), writer, found.text("tag"), found.integer("rows", at_least=0), partitions, **done)
+
+
+_OF_MEMBER = ("inserted", "updated", "deleted")
 
 
 def members_of(extra: Mapping[str, str]) -> tuple[Member, ...]:

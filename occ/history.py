@@ -84,16 +84,20 @@ class Outcome(str, Enum):
 
 @dataclass(frozen=True)
 class HistoryMember:
-    """One insert of a group commit: by whom, and how many rows."""
+    """One write of a group commit: by whom, how many rows it gave, and what became of them."""
 
     writer: str
     tag: str
     rows: int
+    inserted: int = 0
+    updated: int = 0
+    deleted: int = 0
 
     @classmethod
     def of(cls, member: Member) -> HistoryMember:
         """What a commit records of it, for people."""
-        return cls(str(member.writer) if member.writer else "", member.tag, member.rows)
+        writer = str(member.writer) if member.writer else ""
+        return cls(writer, member.tag, member.rows, member.inserted, member.updated, member.deleted)
 
 
 @dataclass(frozen=True)

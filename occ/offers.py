@@ -1,4 +1,4 @@
-"""Offers: rows of small inserts that wait to be committed, by whichever writer decides next (ADR 42).
+"""Offers: rows of small writes that wait to be committed, by whichever writer decides next (ADR 42, 54).
 
 An offer is one object. Its owner notes the head of the log, `since`, and puts the rows. Whoever commits next may take them
 along: its decision names the offers whose rows it has, its `members`. So an offer is committed at most once by these rules:
@@ -9,7 +9,7 @@ along: its decision names the offers whose rows it has, its `members`. So an off
 * Whoever takes others along has its own rows on offer, too, and its decision names them: others may have committed them.
 
 An offer without an owner is taken along like any other, or removed once it is older than a heartbeat may be. Which of the
-waiting writers commits next is a matter of courtesy (`lakelock.engine.group_insert`).
+waiting writers commits next is a matter of courtesy (`lakelock.engine.group_commit`).
 """
 
 from __future__ import annotations
@@ -49,29 +49,32 @@ READ_AT_ONCE = 64
 
 @dataclass(frozen=True)
 class Offer:
-    """Rows on offer. `schema`: the table's when they were fitted to it; `since`: a number of the log that is older."""
+    """Rows on offer, for an INSERT, UPSERT or DELETE by key. `schema`: the table's when they were fitted to it; `since`: a
+    number of the log that is older.
+    """
 
     member: Member
     since: int
     schema: str
     rows: bytes = field(repr=False)
+    operation: str
 
     @property
     def key(self) -> str:
-        return layout.offer(self.since, self.member.id)
+        return layout.offer(self.since, self.member.id, self.operation)
 
     def to_bytes(self) -> bytes:
         header = {"format": FORMAT, **self.member.as_dict(), "schema": self.schema, "bytes": len(self.rows)}
         return json.dumps(header, separators=(",", ":")).encode() + b"\n" + self.rows
 
     @classmethod
-    def from_bytes(cls, data: bytes, since: int) -> Offer:
+    def from_bytes(cls, data: bytes, since: int, operation: str) -> Offer:
         """Read an offer; `ValueError` for one that is torn or of a newer release: its owner commits it."""
         head, _, rows = data.partition(b"\n")
         header = JsonObject.parse(head)
         if header.integer("format") > FORMAT or header.integer("bytes") != len(rows):
             raise ValueError("an offer that this release cannot read")
-        return cls(Member.from_json(header), since, header.text("schema"), rows)
+        return cls(Member.from_json(header), since, header.text("schema"), rows, operation)
 
 
 @dataclass(frozen=True, order=True)
@@ -81,10 +84,11 @@ class Waiting:
     since_ms: int
     id: str
     since: int
+    operation: str
 
     @property
     def key(self) -> str:
-        return layout.offer(self.since, self.id)
+        return layout.offer(self.since, self.id, self.operation)
 
 
 def is_offer(text: str) -> bool:
@@ -95,7 +99,7 @@ def is_offer(text: str) -> bool:
 def put_offer(table: OpenTable, offer: Offer) -> None:
     """Put it. An offer whose reply was lost counts as there. `StorageUnavailable` if storage gave no answer at all."""
     if create(table.storage, offer.key, offer.to_bytes()) is Created.UNKNOWN:
-        raise StorageUnavailable(f"{table.storage.uri} gave no answer to an insert that waited for others", hint="run it again")
+        raise StorageUnavailable(f"{table.storage.uri} gave no answer to a write that waited for others", hint="run it again")
 
 
 def waiting(table: OpenTable) -> list[Waiting]:
@@ -104,7 +108,7 @@ def waiting(table: OpenTable) -> list[Waiting]:
     for item in table.storage.list(layout.OFFERS):
         name = layout.offer_name(item.key)
         if name is not None:
-            found.append(Waiting(item.modified_ms, name[1], name[0]))
+            found.append(Waiting(item.modified_ms, name[1], name[0], name[2]))
     return sorted(found)
 
 
@@ -115,7 +119,7 @@ def read_offers(table: OpenTable, names: Sequence[Waiting]) -> list[Offer]:
     for name, each in zip(names, stored, strict=True):
         try:
             if each is not None:
-                found.append(Offer.from_bytes(each.data, name.since))
+                found.append(Offer.from_bytes(each.data, name.since, name.operation))
         except ValueError as error:
             table.emit(EventKind.ALERT, problem=f"{name.key} is left to its owner: {error}")
     return found
@@ -146,15 +150,15 @@ def settle(table: OpenTable, name: str, since: int) -> Decision | None:
         if found is not None:
             return found if found.kind is DecisionKind.COMMIT else None
         if not is_finished(view, table.timeline()):
-            with table.locked(operation="INSERT"):
+            with table.locked(operation="ROLLBACK"):
                 finish_head(table, table.log.look(), table.timeline())
         made = table.log.decide_rollback(view.head + 1, name, Action.COMMIT, table.writer, table.runtime.uuid())
         if made is Created.UNKNOWN:
-            raise StorageUnavailable("no answer to the withdrawal of an insert", hint="run it again")
+            raise StorageUnavailable("no answer to the withdrawal of a write", hint="run it again")
         if made is Created.OURS:
             return None
     raise TransactionError(
-        f"others took each decision number that was tried to withdraw the insert {name}",
+        f"others took each decision number that was tried to withdraw the write {name}",
         hint=f"run again when fewer writers commit: {command('commits', 'ls', table.storage.uri)}",
     )
 
@@ -190,7 +194,7 @@ def _with_member(instant: Instant, metadata: CommitMetadata, data: bytes, name: 
         action=instant.action,
         write_id=metadata.extra.get(keys.WRITE_ID, ""),
         writer=writer or WriterIdentity.from_dict({}),
-        operation="INSERT",
+        operation=metadata.extra.get(keys.OPERATION, ""),
         completion=instant.completion or "",
         payload=data or metadata.to_bytes(),
         members=tuple(member.id for member in members),

@@ -66,7 +66,7 @@ class Observations:
     others_at_lock: bool = False
     """Whether another process held the commit lock between the last two times that this process did."""
     crowded_until_s: float = 0.0
-    """Until then, by the monotonic clock, small inserts of this process are put on offer."""
+    """Until then, by the monotonic clock, small writes of this process are put on offer."""
     foreign_writers: bool = False
     """Whether another engine writes the table; then a few more checks are made."""
     newest_foreign: str = ""
@@ -109,6 +109,10 @@ class Observations:
     """By undone commit, until when late tasks may leave files of it, by the monotonic clock; 0 once this process is through."""
     told: dict[str, None] = field(default_factory=dict)
     """What alerts about other engines were about, oldest first: each is raised once."""
+
+    def meets_others(self, now_s: float) -> None:
+        """Expect other writers for a while."""
+        self.crowded_until_s = now_s + CROWD_S
 
     def is_news(self, about: str) -> bool:
         """Whether no alert was about this yet, as far as this process remembers. From now on one was."""
@@ -478,7 +482,7 @@ class OpenTable:
         try:
             lease = held.lease = provider.acquire(wait_s=self.settings.lock.wait_s if wait_s is None else wait_s)
         except LockTimeout as error:
-            self.observed.crowded_until_s = self.runtime.monotonic_s() + CROWD_S
+            self.observed.meets_others(self.runtime.monotonic_s())
             if wait_s is not None:
                 raise
             waited_s = round(self.runtime.monotonic_s() - asked_s, 3)
@@ -488,7 +492,7 @@ class OpenTable:
         self.observed.others_at_lock = last_release != "" and not held.undisturbed
         held.since_s = self.runtime.monotonic_s()
         if lease.awaited:
-            self.observed.crowded_until_s = held.since_s + CROWD_S
+            self.observed.meets_others(held.since_s)
         held.waited_s = held.since_s - asked_s
         self.emit(EventKind.LOCKED, instant, operation, waited_s=round(held.waited_s, 3), token=lease.token)
         renewals.enter_context(renewing(provider, lease, self.runtime, self.settings.lock.renew_s, self.events))

@@ -33,7 +33,7 @@ HISTORY = (
     "application string, tag string, files int, partitions int, rows_inserted bigint, rows_updated bigint, "
     "rows_deleted bigint, size_bytes bigint, took_s double, lock_wait_s double, lock_s double, lock_requests long, "
     "files_kept int, transaction string, phases map<string,double>, retries int, job string, ran_on string, "
-    "members array<struct<writer:string,tag:string,rows:bigint>>"
+    "members array<struct<writer:string,tag:string,rows:bigint,inserted:bigint,updated:bigint,deleted:bigint>>"
 )
 IN_SHORT = "instant string, completed string, writer string, operation string, rows bigint, took_s double, retries int"
 DETAIL = (

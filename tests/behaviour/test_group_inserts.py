@@ -13,7 +13,7 @@ from tests.api import AppTransaction, ArrowEngine, MemoryStorage, Outcome, Stora
 from tests.behaviour.tables import QUICK, SCHEMA, leftovers, memory_table, new_table, writer
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
-from lakelock.engine.group_insert import fingerprint
+from lakelock.engine.group_commit import fingerprint
 from lakelock.errors import CommitOutcomeUnknown, LockTimeout, SchemaError
 from lakelock.occ.commit_keys import Member
 from lakelock.occ.log import DecisionKind
@@ -48,7 +48,7 @@ def on_offer(storage: Storage, name: str, month: str, amount: int, tag: str = ""
     table = crowded(storage, name).coordinator.table
     schema = ArrowEngine(writer(storage)).coordinator.schema()
     member = Member(table.runtime.uuid(), table.writer, tag, amount, (f"month={month}",))
-    offer = Offer(member, table.log.newest, fingerprint(schema), ARROW.packed(rows(month, amount)))
+    offer = Offer(member, table.log.newest, fingerprint(schema), ARROW.packed(rows(month, amount)), "INSERT")
     put_offer(table, offer)
     return offer
 
@@ -110,7 +110,7 @@ def test_an_old_offer_of_a_dead_writer_is_removed_by_upkeep():
     engine = ArrowEngine(writer(storage, runtime=runtime))
     engine.insert(rows())
     table = engine.coordinator.table
-    put_offer(table, Offer(Member("11111111-1111-4111-8111-111111111111", None, "", 1, ()), 1, "", b""))
+    put_offer(table, Offer(Member("11111111-1111-4111-8111-111111111111", None, "", 1, ()), 1, "", b"", "INSERT"))
     engine.coordinator.reap()
     assert offers(storage)
     runtime.advance(oldest_ms(table) / 1000 + 1)
@@ -205,7 +205,7 @@ def test_other_inserts_are_committed_by_their_own_writers(kind: str):
     if kind == "another profile":
         settings = replace(QUICK, concurrency=ConcurrencySettings(profile="hive"))
     if kind == "switched off":
-        settings = replace(QUICK, write=WriteSettings(group_inserts=False))
+        settings = replace(QUICK, write=WriteSettings(group_commit=False))
     engine = crowded(storage, "w", settings)
     storage.reset()
     engine.insert(

@@ -22,7 +22,7 @@ from lakelock.table.partitions import PartitionValues
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.rewriting import Counts
 from tests.api import BucketIndex, DataFile, Stamp, Storage, TableProperties, TableSchema
-from tests.simulator.rows import Changes, Row, changes_of, log_line, merged, partition_of, rows_of
+from tests.simulator.rows import NOT_GIVEN, Changes, Row, changes_of, log_line, merged, partition_of, rows_of
 
 
 class Lines(tuple[Row, ...]):
@@ -124,6 +124,8 @@ class LightKernels:
 
     def unpacked(self, packed: Sequence[bytes], schema: TableSchema) -> list[Lines]:
         found = [json.loads(each) for each in packed]
+        if any(NOT_GIVEN in row for rows in found for row in rows):
+            raise ValueError("its rows lack columns")
         return [Lines(Row(part, key, value, tuple(trail), *rest) for part, key, value, trail, *rest in rows) for rows in found]
 
     def together(self, rows: Sequence[Lines]) -> Lines:
@@ -142,8 +144,9 @@ class LightKernels:
         return {bucket: Lines(found[bucket]) for bucket in sorted(found)}
 
     def dedupe(self, keyed: Lines, ordering_field: str | None, *, take_any: bool) -> Lines:
-        assert len(set(keyed.keys)) == len(keyed)
-        return keyed
+        assert take_any or len(set(keyed.keys)) == len(keyed)
+        last = {row.key: number for number, row in enumerate(keyed)}
+        return Lines(row for number, row in enumerate(keyed) if last[row.key] == number)
 
     def may_hold(self, keyed: Lines, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
         def may(file: DataFile) -> bool:

@@ -242,5 +242,5 @@ def _settings(
         upkeep=tending.upkeep,
         checkpoint=CheckpointSettings(every_commits=every_commits),
         listing=ListingSettings(at_once=at_once),
-        write=WriteSettings(bloom_entries=1, compression="none", missing_columns="keep", group_inserts=groups, progress=False),
+        write=WriteSettings(bloom_entries=1, compression="none", missing_columns="keep", group_commit=groups, progress=False),
     )

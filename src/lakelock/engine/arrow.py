@@ -7,7 +7,7 @@ Only kernels touch them: with other kernels the same engine runs in the simulato
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from itertools import groupby
@@ -16,10 +16,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.checked_calls import checked_calls
-from lakelock.conflict import WHOLE_TABLE
 from lakelock.data_locks import Resource
 from lakelock.engine.batch import AttemptCache, Batch, chosen_partitions, compacts, write_copies, write_joins
-from lakelock.engine.group_insert import HURRY_S, GroupInsert, may_group
+from lakelock.engine.group_commit import GroupCommit, Hurried, NotAlone, SmallWrite
+from lakelock.engine.reads import RowsRead
+from lakelock.engine.small_writes import SmallWrites, deleted, upserted
 from lakelock.engine.updating import checked_values, new_values
 from lakelock.errors import InputError, LakelockError, LockTimeout, StorageError
 from lakelock.events import shown
@@ -28,7 +29,6 @@ from lakelock.occ.change_feed import feed_between, position_at
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.footprint import BucketsRead, ReadKind
 from lakelock.occ.foreign import why_missing
 from lakelock.occ.optimize import Optimized, optimize
 from lakelock.occ.reading import QueryType, ReadView, ensure_in_order, ensure_not_future
@@ -37,21 +37,18 @@ from lakelock.occ.restore import Repaired, repair, restore
 from lakelock.occ.retry import run, with_retries
 from lakelock.occ.transaction import ALL_ROWS, Transaction
 from lakelock.settings import MissingColumns, OptimizeSettings
-from lakelock.storage import Storage, is_missing
+from lakelock.storage import is_missing
 from lakelock.table.change_feed import FeedMode, Unit, in_need_of_pairs, position_of
 from lakelock.table.index import file_id_without_bucket
 from lakelock.table.instants import as_of_time
 from lakelock.table.layout import FileGroupId
-from lakelock.table.merged_slices import Change
-from lakelock.table.partitions import PartitionValues, with_generated
-from lakelock.table.properties import TableProperties
-from lakelock.table.pruning import StatisticsOf
+from lakelock.table.partitions import with_generated
 from lakelock.table.record_keys import require_key
-from lakelock.table.rewriting import ARROW, ArrowKernels, Condition, Kernels, KeyedRows, selected
+from lakelock.table.rewriting import ARROW, ArrowKernels, Condition, Kernels, selected
 from lakelock.table.rows import missing_since
 from lakelock.table.schema import Alteration, TableSchema
 from lakelock.table.slice_differences import STAMPS, FeedRows, feed_schema, paired
-from lakelock.table.snapshot import DataFile, Snapshot
+from lakelock.table.snapshot import DataFile
 from lakelock.table.spark_conditions import as_in_spark
 
 # As pyarrow shows it; what stands in quotation marks is a value.
@@ -104,96 +101,6 @@ def require_certain(condition: Condition | None) -> None:
         )
 
 
-def first_found(asked: Iterable[tuple[DataFile, Callable[[Storage], str | None]]], storage: Storage) -> str | None:
-    """The first answer about one of these files that is not None, as text for people. A file that is gone counts as one."""
-    for file, look in asked:
-        where = file.partition or "the table"
-        try:
-            found = look(storage)
-        except StorageError:
-            return f"{where}: a file of the file group {file.file_id} is gone and cannot be looked into"
-        if found is not None:
-            return f"{where}: {found}"
-    return None
-
-
-class KeysRead:
-    """Record keys that were looked up, by partition: found or not, no other may have written them meanwhile."""
-
-    kind = ReadKind.KEYS
-
-    def __init__(self, storage: Storage, kernels: Kernels, keyed: Mapping[str, KeyedRows], description: str) -> None:
-        self._storage, self._kernels, self._keyed, self.description = storage, kernels, keyed, description
-
-    def concerns(self, partition: str) -> bool:
-        return partition in self._keyed
-
-    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
-        return files
-
-    def matches(self, files: Sequence[DataFile]) -> str | None:
-        asked = ((file, partial(self._kernels.first_held, self._keyed[file.partition], file)) for file in files)
-        return first_found(asked, self._storage)
-
-    def changed_by(self, changes: Sequence[Change]) -> str | None:
-        asked = ((c.made, partial(self._kernels.first_changed, self._keyed[c.made.partition], c)) for c in changes)
-        return first_found(asked, self._storage)
-
-
-class RowsRead:
-    """Rows selected by a condition; all rows without one."""
-
-    kind = ReadKind.ROWS
-
-    def __init__(
-        self,
-        storage: Storage,
-        kernels: Kernels,
-        schema: TableSchema,
-        condition: Condition | None,
-        properties: TableProperties,
-    ) -> None:
-        self._storage, self._kernels, self._schema, self._condition = storage, kernels, schema, condition
-        self._values = PartitionValues.of(properties, schema.arrow)
-        self._concerns: dict[str, bool] = {}
-
-    @property
-    def description(self) -> str:
-        return WHOLE_TABLE if self._condition is None else str(self._condition)
-
-    def files_of(self, snapshot: Snapshot) -> Sequence[DataFile]:
-        """The files of a snapshot that may hold such a row. Of partitions that are ruled out nothing is read."""
-        if self._condition is None:
-            return snapshot.files
-        self._learn(snapshot.partitions)
-        partitions = [partition for partition in snapshot.partitions if self._concerns[partition]]
-        there = [file for partition in partitions for file in snapshot.in_partition(partition)]
-        return self.candidates(there, snapshot.stats_of)
-
-    def concerns(self, partition: str) -> bool:
-        self._learn([partition])
-        return self._concerns[partition]
-
-    def _learn(self, partitions: Iterable[str]) -> None:
-        new = [partition for partition in partitions if partition not in self._concerns]
-        asked = [DataFile(partition, "", "", "") for partition in new]
-        found = {file.partition for file in self.candidates(asked, lambda file: None)} if asked else set()
-        self._concerns.update((partition, partition in found) for partition in new)
-
-    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
-        if self._condition is None or not files:
-            return files
-        return self._kernels.possible(self._condition, files, self._schema, self._values, statistics)
-
-    def matches(self, files: Sequence[DataFile]) -> str | None:
-        asked = ((file, partial(self._kernels.example, file, self._schema, self._condition)) for file in files)
-        return first_found(asked, self._storage)
-
-    def changed_by(self, changes: Sequence[Change]) -> str | None:
-        asked = ((c.made, partial(self._kernels.changed_example, c, self._schema, self._condition)) for c in changes)
-        return first_found(asked, self._storage)
-
-
 def read_feed(coordinator: Coordinator, since: str, until: str | None, mode: FeedMode) -> pa.Table:
     """The changes of a range of positions as one table, in the order of the commits."""
     table, schema = coordinator.table, coordinator.schema()
@@ -225,6 +132,7 @@ class ArrowEngine:
 
     def __init__(self, coordinator: Coordinator, kernels: Kernels = ARROW) -> None:
         self._coordinator, self._kernels = coordinator, kernels
+        self._small = SmallWrites(coordinator, kernels, lambda tx, schema, rows: self._batch_of(tx, schema, rows))
         compacts(coordinator, kernels)
 
     @property
@@ -240,28 +148,35 @@ class ArrowEngine:
         Rows outside `partition`, if it is named, are an `InputError`.
         """
         require_rows(rows, self._kernels)
-        joins = application is None and partition is None and may_group(self._coordinator, rows)
-        if joins and self._coordinator.is_crowded and (done := self._in_group(rows, tag)) is not None:
-            return done
+        small = self._small.insert(rows, tag) if application is None and partition is None else None
         group = self._only_group(rows)
         request = WriteRequest("INSERT", partition, tag, application, redoes=True, new_group=group)
+        work = partial(self._insert_in, rows=rows, memory=AttemptCache(), small=group is not None)
+        return self._alone_or_together(request, work, small)
 
-        def alone(*, hurries: bool) -> Committed:
-            work = partial(self._insert_in, rows=rows, memory=AttemptCache(), small=group is not None, hurries=hurries)
-            return with_retries(self._coordinator, request, work)
-
+    def _alone_or_together(
+        self, request: WriteRequest, work: Callable[[Transaction], Committed], small: SmallWrite | None
+    ) -> Committed:  # fmt: skip
+        """Carry out a write by itself, or, once others are met, together with those of its kind."""
+        coordinator = self._coordinator
+        if small is None:
+            return with_retries(coordinator, request, work)
+        if coordinator.is_crowded and (done := self._in_group(small)) is not None:
+            return done
         try:
-            return alone(hurries=joins)
+            return with_retries(coordinator, request, Hurried(coordinator, work))
+        except NotAlone:
+            pass
         except LockTimeout:
-            if not (joins and self._coordinator.is_crowded):
+            if not coordinator.is_crowded:
                 raise
-        return self._in_group(rows, tag) or alone(hurries=False)
+        return self._in_group(small) or with_retries(coordinator, request, work)
 
-    def _in_group(self, rows: pa.Table, tag: str) -> Committed | None:
-        """Insert together with others; None if this insert is to be done by itself, and nothing of it is there."""
+    def _in_group(self, small: SmallWrite) -> Committed | None:
+        """Write together with others; None if it is to be done by itself, and nothing of it is there."""
         table = self._coordinator.table
-        with shown("INSERT", table.runtime, table.events, wanted=table.settings.write.progress):
-            return GroupInsert(self._coordinator, self._kernels, self._batch_of, rows, tag).run()
+        with shown(small.operation, table.runtime, table.events, wanted=table.settings.write.progress):
+            return GroupCommit(self._coordinator, self._kernels, small).run()
 
     def insert_in(
         self, tx: Transaction, rows: pa.Table, memory: AttemptCache | None = None, end: End | None = None
@@ -270,13 +185,9 @@ class ArrowEngine:
         return self._insert_in(tx, rows, memory, end, small=False)
 
     def _insert_in(
-        self, tx: Transaction, rows: pa.Table, memory: AttemptCache | None, end: End | None = None, *, small: bool,
-        hurries: bool = False,
+        self, tx: Transaction, rows: pa.Table, memory: AttemptCache | None, end: End | None = None, *, small: bool
     ) -> Committed:  # fmt: skip
-        """`small`: the rows are likely to be one file, which takes no longer than a request. `hurries`: `LockTimeout` where
-        others are met at the lock.
-        """
-        tx.lock_wait_s = HURRY_S if hurries else None
+        """`small`: the rows are likely to be one file, which takes no longer than a request."""
         batch = self._batch(tx, rows, memory)
         place = batch.placed(batch.by_partition())
         batch.claim(dict.fromkeys(place.files, ALL_ROWS), place.claims, place.new)
@@ -314,9 +225,9 @@ class ArrowEngine:
         """
         require_rows(rows, self._kernels)
         require_key(self._coordinator.properties, "an upsert")
+        small = self._small.upsert(rows, tag, missing_columns) if application is None and partition is None else None
         work = partial(self.upsert_in, rows=rows, missing_columns=missing_columns, memory=AttemptCache())
-        request = WriteRequest("UPSERT", partition, tag, application, redoes=True)
-        return with_retries(self._coordinator, request, work)
+        return self._alone_or_together(WriteRequest("UPSERT", partition, tag, application, redoes=True), work, small)
 
     def upsert_in(
         self,
@@ -344,15 +255,8 @@ class ArrowEngine:
             partition: self._kernels.dedupe(found, batch.ordering, take_any=settings.duplicates == "any")
             for partition, found in batch.by_partition().items()
         }
-        by_rows = batch.index is None or tx.baseline.properties.is_merge_on_read
-        if by_rows:
-            tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the upsert"))
-        place = batch.tagged(keyed) if batch.index is None else batch.placed(keyed)
-        if not by_rows:
-            tx.reads(BucketsRead("keys of the upsert", [*(file.group for file in place.files), *place.claims]))
-        batch.claim(place.files, place.claims, place.new)
-        stats = [stat for file, changes in place.known for stat in batch.rewritten(file, upserts=changes)]
-        return (end or tx.commit)([*stats, *batch.new_files(place)], schema=batch.schema)
+        stats = upserted(batch, keyed)[1]
+        return (end or tx.commit)(stats, schema=batch.schema)
 
     def delete(
         self,
@@ -376,9 +280,11 @@ class ArrowEngine:
         likely: tuple[Resource, ...] = ()
         if coordinator.data.for_writes:
             likely = target_of_expression(str(condition), coordinator.schema().arrow, coordinator.properties)
+        keys = self._small.keys_of(condition)
+        small = self._small.delete(keys, tag) if keys is not None and application is None and partition is None else None
         work = partial(self.delete_where_in, condition=condition, memory=AttemptCache())
         request = WriteRequest("DELETE", partition, tag, application, likely, redoes=True)
-        return with_retries(coordinator, request, work)
+        return self._alone_or_together(request, work, small)
 
     def delete_keys(
         self, keys: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
@@ -386,9 +292,9 @@ class ArrowEngine:
         """Delete the rows whose key and partition columns are in a table."""
         require_rows(keys, self._kernels)
         require_key(self._coordinator.properties, "a delete by keys")
+        small = self._small.delete(keys, tag) if application is None and partition is None else None
         work = partial(self.delete_keys_in, keys=keys, memory=AttemptCache())
-        request = WriteRequest("DELETE", partition, tag, application, redoes=True)
-        return with_retries(self._coordinator, request, work)
+        return self._alone_or_together(WriteRequest("DELETE", partition, tag, application, redoes=True), work, small)
 
     def delete_where_in(
         self, tx: Transaction, condition: Condition, memory: AttemptCache | None = None, end: End | None = None
@@ -411,12 +317,7 @@ class ArrowEngine:
         properties = tx.baseline.properties
         fitted = self._kernels.fitted_keys(with_generated(keys, properties), tx.current_schema, properties)
         batch = self._batch_of(tx, tx.current_schema, fitted, memory)
-        keyed = batch.by_partition()
-        tx.reads(KeysRead(batch.storage, self._kernels, keyed, "keys of the delete"))
-        known = batch.tagged(keyed).known
-        batch.claim({file: len(found) for file, found in known})
-        among = self._kernels.among
-        return (end or tx.commit)([stat for file, found in known for stat in batch.rewritten(file, delete_mask=among(found))])
+        return (end or tx.commit)(deleted(batch, batch.by_partition())[1])
 
     def update(
         self,

@@ -270,10 +270,10 @@ class WriteSettings(Section):
         "not all, the key columns of its Java writers; or global, if a key is in one partition at most. The first writer "
         "records it in the table; one that lakelock created with an index has the record from its beginning",
     )
-    group_inserts: bool = setting(
+    group_commit: bool = setting(
         True,
-        "Commit small inserts of several writers, processes or threads, together while they meet at the lock: one commit, one "
-        "file for each partition. history() names the members",
+        "Commit small inserts, upserts and deletes by key of several writers, processes or threads, together while they meet: "
+        "one commit for each kind. history() names the members",
     )
     driver_rows: int = setting(
         10_000,

@@ -129,15 +129,18 @@ def reservation(name: str) -> str:
     return f"{RESERVATIONS}/{name}"
 
 
-def offer(since: int, name: str) -> str:
+def offer(since: int, name: str, operation: str) -> str:
     """The key of rows that wait to be committed by any writer; `since` is a decision number that is older than they are."""
-    return f"{OFFERS}/{since:0{DECISION_DIGITS}}-{name}"
+    kind = "" if operation == "INSERT" else f".{operation.lower()}"
+    return f"{OFFERS}/{since:0{DECISION_DIGITS}}-{name}{kind}"
 
 
-def offer_name(key: str) -> tuple[int, str] | None:
-    """The number and the name in an offer's key, None for anything else under that folder."""
-    since, _, name = key.rpartition("/")[2].partition("-")
-    return (int(since), name) if len(since) == DECISION_DIGITS and since.isascii() and since.isdigit() and name else None
+def offer_name(key: str) -> tuple[int, str, str] | None:
+    """The number, the name and the operation in an offer's key, None for anything else under that folder."""
+    since, _, rest = key.rpartition("/")[2].partition("-")
+    name, _, kind = rest.partition(".")
+    there = len(since) == DECISION_DIGITS and since.isascii() and since.isdigit() and name
+    return (int(since), name, kind.upper() or "INSERT") if there else None
 
 
 def probe(name: str) -> str:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -48,13 +49,26 @@ class _Part:
 @lru_cache(maxsize=8)
 def _as_in_spark(pickled: bytes, schema: pa.Schema) -> bytes | None:
     """The same for a pickled condition; None if it stays as it is."""
+    changed = False
+
+    def told(part: _Part) -> _Part:
+        nonlocal changed
+        found = _told(part, schema)
+        changed = changed or found is not part
+        return found
+
+    whole = _parts(pickled, told)
+    return _pickled(whole) if changed else None
+
+
+def _parts(pickled: bytes, told: Callable[[_Part], _Part]) -> _Part:
+    """The parts of a pickled condition; `told` replaces each function whose parts are replaced already."""
     with pa.ipc.open_file(pickled) as file:
         batch = file.get_batch(0)
     entries = iter(_ENTRY.findall(batch.schema.to_string(show_schema_metadata=True, truncate_metadata=False)))
     done: list[_Part] = []
     begun: list[int] = []
     options: dict[int, pa.Array] = {}
-    changed = False
     for kind, value in entries:
         if kind == "literal":
             done.append(_Part(about=batch.column(int(value))))
@@ -68,10 +82,41 @@ def _as_in_spark(pickled: bytes, schema: pa.Schema) -> bytes | None:
             options[len(begun)] = batch.column(int(value))
         else:
             at = begun.pop()
-            part = _Part(value, tuple(done[at:]), about=options.pop(len(begun) + 1, None))
-            done[at:] = [_told(part, schema)]
-            changed = changed or done[at] is not part
-    return _pickled(done[0]) if changed else None
+            done[at:] = [told(_Part(value, tuple(done[at:]), about=options.pop(len(begun) + 1, None)))]
+    return done[0]
+
+
+def values_named(condition: pc.Expression) -> dict[str, pa.Array]:
+    """The values of each column, where a condition is nothing but `column == value` or `column.isin(values)`, of texts or
+    integers, joined by `and`, each column once. Empty for every other condition.
+    """
+    whole = _parts(condition.__reduce__()[1][0].to_pybytes(), lambda part: part)
+    found: dict[str, pa.Array] = {}
+    terms = [whole]
+    while terms:
+        term = terms.pop()
+        if term.function in ("and", "and_kleene"):
+            terms += term.parts
+            continue
+        column, values = _named_in(term)
+        if values is None or column in found or not (pa.types.is_string(values.type) or pa.types.is_integer(values.type)):
+            return {}
+        found[column] = values
+    return found
+
+
+def _named_in(term: _Part) -> tuple[str, pa.Array | None]:
+    columns = [part.path[0] for part in term.parts if len(part.path) == 1 and not part.function]
+    if len(columns) != 1 or term.function not in ("equal", "is_in"):
+        return "", None
+    if term.function == "equal":
+        values = next((part.about for part in term.parts if not part.path and not part.function), None)
+    else:
+        assert term.about is not None
+        names = [field.name for field in term.about.type]
+        values = dict(zip(names, term.about.flatten(), strict=True))["value_set"]
+        values = values.values if pa.types.is_list(values.type) else None
+    return columns[0], None if values is None or values.null_count else values
 
 
 def _told(part: _Part, schema: pa.Schema) -> _Part:

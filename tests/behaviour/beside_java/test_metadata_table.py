@@ -19,7 +19,7 @@ from tests.behaviour.foreign import Peer
 from tests.golden_tables import unpack
 from tests.over_engines import transaction
 
-from lakelock.engine.group_insert import fingerprint
+from lakelock.engine.group_commit import fingerprint
 from lakelock.errors import TableError
 from lakelock.occ.commit_keys import Member
 from lakelock.occ.crash_points import Step, at_each_step
@@ -173,7 +173,9 @@ def test_whoever_commits_for_others_lists_their_rows_too(table: Path) -> None:
     at = leader.coordinator.table
     member = Member(at.runtime.uuid(), at.writer, "", 1, ())
     rows = changed(table, "waits", "k51", v=5)
-    put_offer(at, Offer(member, at.log.newest, fingerprint(leader.coordinator.schema()), ARROW.packed(rows.slice(0, 1))))
+    put_offer(
+        at, Offer(member, at.log.newest, fingerprint(leader.coordinator.schema()), ARROW.packed(rows.slice(0, 1)), "INSERT")
+    )
     # As once what Java has committed is archived, and another process was met at the lock.
     at.observed.foreign_writers, at.observed.crowded_until_s = False, at.runtime.monotonic_s() + 60
     leader.insert(rows.slice(1))

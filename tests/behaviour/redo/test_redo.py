@@ -72,6 +72,8 @@ def storage(request, tmp_path):
 
 
 def engine(storage, kernels=None, settings: Settings = LATE, listener: Recorder | None = None) -> ArrowEngine:
+    """One that leaves no write of its own to a group."""
+    settings = replace(settings, write=replace(settings.write, group_commit=False))
     return ArrowEngine(writer(storage, settings, listener=listener), kernels or ArrowKernels())
 
 

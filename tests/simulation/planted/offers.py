@@ -1,4 +1,4 @@
-"""Planted bugs of inserts on offer: what lets each of them be committed once, or not at all, by whomever."""
+"""Planted bugs of writes on offer: what lets each of them be committed once, or not at all, by whomever."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.simulation.planted.planting import Planted
 BUGS_OF_OFFERS = (
     Planted(
         "offers are not judged again",
-        "a group commit does not look whether an insert that it has was decided since it chose it",
+        "a group commit does not look whether a write that it has was decided since it chose it",
         "occ.commit:Commit._ensure_on_offer",
         "decided_for_offer(offer.member.id, view.decisions) is not None",
         "False",
@@ -28,7 +28,7 @@ BUGS_OF_OFFERS = (
     ),
     Planted(
         "a withdrawal is not decided",
-        "whoever gives an insert up only looks whether it is committed",
+        "whoever gives a write up only looks whether it is committed",
         "occ.offers:settle",
         "made = table.log.decide_rollback(view.head + 1, name, Action.COMMIT, table.writer, table.runtime.uuid())",
         "return None",
@@ -38,8 +38,8 @@ BUGS_OF_OFFERS = (
     ),
     Planted(
         "given up without a word",
-        "whoever gives an insert up does not even look",
-        "engine.group_insert:GroupInsert._settled",
+        "whoever gives a write up does not even look",
+        "engine.group_commit:GroupCommit._settled",
         "return settle(self._table, offer.member.id, offer.since)",
         "return None",
         within=100,
@@ -49,7 +49,7 @@ BUGS_OF_OFFERS = (
     Planted(
         "members answer at once",
         "a member of a group is told of its commit before that is visible",
-        "engine.group_insert:GroupInsert._is_visible",
+        "engine.group_commit:GroupCommit._is_visible",
         "if table.observed.foreign_writers:",
         "if True:\n        return True\n    if False:",
         within=100,
@@ -65,5 +65,32 @@ BUGS_OF_OFFERS = (
         within=500,
         among=GATHERING,
         seed=16,
+    ),
+    Planted(
+        "members in another order",
+        "a group applies the upserts of its members in another order than it names them",
+        "engine.group_commit:GroupCommit._group",
+        "rows += kernels.unpacked([each.rows], columns)",
+        "rows[:0] = kernels.unpacked([each.rows], columns)",
+        within=100,
+        among=GATHERING,
+    ),
+    Planted(
+        "any kind of write is taken along",
+        "whoever deletes takes along the rows that others insert or upsert, and the other way round",
+        "engine.group_commit:GroupCommit._alike",
+        "return [each for each in there if each.operation == self._write.operation]",
+        "return [*there]",
+        within=100,
+        among=GATHERING,
+    ),
+    Planted(
+        "a group overwrites what others bring",
+        "the upserts of a group are committed as if no key of theirs had been looked up",
+        "engine.small_writes:upserted",
+        'tx.reads(KeysRead(batch.storage, batch.kernels, keyed, "keys of the upsert"))',
+        "pass",
+        within=100,
+        among=GATHERING,
     ),
 )

@@ -291,7 +291,8 @@ class Checker:
             self.fail("an operation is applied once", f"{requested} has one of the operations {numbers} twice")
         done = [self._operations[number] for number in numbers if number is not None]
         state = dict(self.published[-1].state) if self.published else {}
-        if done and self._serial and all(operation.serial for operation in done):
+        known = 0 < len(done) == len(numbers)
+        if known and self._serial and all(operation.serial for operation in done):
             moment = metadata.extra.get(RESTORED)
             if moment is not None:
                 state = self.table.as_of(moment)

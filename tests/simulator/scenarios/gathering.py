@@ -1,4 +1,4 @@
-"""Scenarios of small inserts that meet: most of them wait for each other, while their writers pause, die and give up."""
+"""Scenarios of small writes that meet: most of them wait for each other, while their writers pause, die and give up."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from random import Random
 from tests.api import layout
 from tests.simulator.faults import FaultKind, Weather
 from tests.simulator.locks import LockKind
-from tests.simulator.operations import Collect, Insert, Operation, Reap
+from tests.simulator.operations import Collect, DeleteKeys, Insert, Operation, Reap, Upsert
 from tests.simulator.rows import Row
 from tests.simulator.scenarios.scenario import BUSIEST, ActorPlan, Scenario
 
@@ -20,9 +20,12 @@ _HOT = (
     f"get {layout.DECISIONS_BOUNDARY}",
 )
 
+_SHARED = ("s0", "s1", "s2")
+"""Keys that several of them write."""
+
 
 def gathering(scenario: Scenario, random: Random) -> Scenario:
-    """Several writers insert again and again with hardly a pause, beside what the scenario has."""
+    """Several writers insert, upsert and delete again and again with hardly a pause, beside what the scenario has."""
     rates = {
         FaultKind.PAUSE: random.choice([0.0, 0.003, 0.01]),
         FaultKind.PAUSE_AFTER: random.choice([0.0, 0.003]),
@@ -42,8 +45,8 @@ def gathering(scenario: Scenario, random: Random) -> Scenario:
     )
     writers = [
         ActorPlan(
-            f"inserter-{number}",
-            tuple(_insert(random, BUSIEST * (100 + number) + one) for one in range(random.randint(3, 8))),
+            f"gatherer-{number}",
+            tuple(_write(random, BUSIEST * (100 + number) + one) for one in range(random.randint(3, 8))),
             skew_ms=random.choice([0, 0, 40, -5_000]),
             think_s=random.choice([0.01, 0.05]),
         )
@@ -62,6 +65,11 @@ def gathering(scenario: Scenario, random: Random) -> Scenario:
     )
 
 
-def _insert(random: Random, number: int) -> Operation:
-    parts = random.sample("0123", random.randint(1, 2))
-    return Insert(number, tuple(Row(part, f"g{number}-{part}", random.randrange(100), (number,)) for part in parts))
+def _write(random: Random, number: int) -> Operation:
+    kind, parts = random.choice([Insert, Insert, Upsert, Upsert, DeleteKeys]), random.sample("0123", random.randint(1, 2))
+    if kind is Insert:
+        return Insert(number, tuple(Row(part, f"g{number}-{part}", random.randrange(100), (number,)) for part in parts))
+    shared = random.sample(_SHARED, random.randint(1, 2))
+    if kind is Upsert:
+        return Upsert(number, tuple(Row(part, key, random.randrange(100), (number,)) for part in parts for key in shared))
+    return DeleteKeys(number, parts[0], tuple(shared))

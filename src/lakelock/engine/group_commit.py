@@ -1,9 +1,10 @@
-"""Small inserts that meet are committed together: whoever commits next takes along all that wait (ADR 42).
+"""Small writes that meet are committed together: whoever commits next takes along all of its kind that wait (ADR 42, 54).
 
-A process that finds itself alone inserts as ever. Once it has met others at the lock, it puts its rows on offer and looks at
-the log until a decision names them. The writer of the oldest offer commits all that are there, as one ordinary transaction
-with one file for each partition; the others only look. If nothing is decided for long, the next in rank does the same, and so
-on. Ranks and pauses are courtesy: what is committed, and how often, the decisions say (`lakelock.occ.offers`).
+A process that finds itself alone writes as ever. Once it has met others, it puts its rows on offer and looks at the log until
+a decision names them. The writer of the oldest offer of a kind (inserts, upserts, or deletes by key) commits all that are
+there, as one ordinary transaction; the others only look. Upserts and deletes of a group are applied in the order in which the
+commit names its members. If nothing is decided for long, the next in rank does the same, and so on. Ranks and pauses are
+courtesy: what is committed, and how often, the decisions say (`lakelock.occ.offers`).
 """
 
 from __future__ import annotations
@@ -11,11 +12,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from lakelock.engine.batch import Batch
 from lakelock.errors import (
     CommitOutcomeUnknown,
     CommitUndone,
@@ -27,7 +27,7 @@ from lakelock.errors import (
 )
 from lakelock.events import EventKind
 from lakelock.occ import commit_keys as keys
-from lakelock.occ.commit_keys import Member
+from lakelock.occ.commit_keys import Member, members_of
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.data_locking import refuse_nested
@@ -48,24 +48,25 @@ from lakelock.occ.offers import (
     settle,
     waiting,
 )
-from lakelock.occ.open_table import CROWD_S
 from lakelock.occ.request import WriteRequest
+from lakelock.occ.retry import wait_for
 from lakelock.occ.transaction import Transaction
 from lakelock.table import layout
-from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant, State
-from lakelock.table.partitions import with_generated
+from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting import Kernels
 from lakelock.table.schema import TableSchema
 from lakelock.texts import command
 
-BatchOf = Callable[[Transaction, TableSchema, Any], Batch]
-"""The batch of a transaction that inserts rows."""
-
-HURRY_S = 0.5
-"""How long an insert that may be put on offer waits for the lock before it is."""
+_HURRY_S = 0.5
+"""How long a write that may be put on offer waits for the lock before it is."""
+MOST_LOST = 2
+"""How often a write loses to one of its kind before it is put on offer."""
+MOST_IN_VAIN = 3
+"""How many conflicts with other transactions a group may lose. Then each does its own write, with all that a retry can do."""
 _PROFILES = ("strict", "hudi", "delta")
-"""The profiles in which inserts never collide with each other."""
+"""The profiles in which inserts never collide with each other, and upserts by their keys only."""
 _PATIENCE_S, _PATIENCE_LOOKS = 1.0, 20
 """For how long, and for the time of how many looks, a writer waits for a decision before it does the work of the one before it
 in rank."""
@@ -74,38 +75,85 @@ _LOOKS_AT_FILE = 8
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.25
 
 
+@dataclass(frozen=True)
+class SmallWrite:
+    """A write of few rows that any writer of the table may carry out, together with others of its kind.
+
+    `columns`: those that its rows have in a table with this schema. `fitted`: its rows in these, one for each key where keys
+    are looked up; whatever it raises, a write of their own tells. `commit` carries out the writes of these members, whose rows
+    are given in the same order, in a transaction; `NotTogether` if what it did for each of them cannot be told.
+    """
+
+    operation: str
+    rows: Any
+    tag: str
+    columns: Callable[[TableSchema, TableProperties], TableSchema]
+    fitted: Callable[[TableSchema, TableProperties], Any]
+    commit: Callable[[Transaction, Sequence[Offer], Sequence[Any]], Committed]
+
+
+class NotTogether(Exception):
+    """These writes are to be done one by one."""
+
+
+class NotAlone(Exception):
+    """This write loses to others of its kind, with which it could be carried out."""
+
+
+class Hurried:
+    """The work of a write that may be put on offer: it waits for the lock but shortly, and loses to others of its kind but
+    twice. `LockTimeout` or `NotAlone` then.
+    """
+
+    def __init__(self, coordinator: Coordinator, work: Callable[[Transaction], Committed]) -> None:
+        self._table, self._work, self._lost = coordinator.table, work, 0
+
+    def __call__(self, tx: Transaction) -> Committed:
+        tx.lock_wait_s = _HURRY_S
+        try:
+            return self._work(tx)
+        except ConflictError as error:
+            if error.conflict.other.operation == tx.operation:
+                self._lost += 1
+                self._table.observed.meets_others(self._table.runtime.monotonic_s())
+            if self._lost == MOST_LOST:
+                raise NotAlone from error
+            raise
+
+
 def may_group(coordinator: Coordinator, rows: Any) -> bool:
-    """Whether an insert of these rows may be put on offer where others are met at the lock: it is small."""
+    """Whether a write of these rows may be put on offer where others are met: it is small."""
     table = coordinator.table
     settings = table.settings
     return (
-        settings.write.group_inserts
+        settings.write.group_commit
         and table.provider is not None
         and not coordinator.data.for_writes
         and not table.observed.foreign_writers
         and settings.concurrency.profile in _PROFILES
         and coordinator.properties.bucket_index is None
+        and not coordinator.properties.keys_span_partitions
         and rows.nbytes <= MOST_BYTES
         and rows.num_rows > 0
     )
 
 
-class GroupInsert:
-    """One small insert on its way; used once."""
+class GroupCommit:
+    """One small write on its way; used once."""
 
-    def __init__(self, coordinator: Coordinator, kernels: Kernels, batch_of: BatchOf, rows: Any, tag: str) -> None:
-        self._coordinator, self._table = coordinator, coordinator.table
-        self._kernels, self._batch_of, self._rows, self._tag = kernels, batch_of, rows, tag
+    def __init__(self, coordinator: Coordinator, kernels: Kernels, write: SmallWrite) -> None:
+        self._coordinator, self._table, self._kernels, self._write = coordinator, coordinator.table, kernels, write
         self._began_s = self._table.runtime.monotonic_s()
         self._done: Committed | None = None
         """What this writer has committed for all."""
+        self._in_vain = 0
 
     def run(self) -> Committed | None:
-        """The committed insert; None if it is to be done without others, and nothing of it is there.
+        """The committed write; None if it is to be done without others, and nothing of it is there.
 
         `LockTimeout` after `lock.wait_s`; `CommitOutcomeUnknown` if storage does not say what became of it.
         """
-        refuse_nested("INSERT", self._table.storage.uri)
+        refuse_nested(self._write.operation, self._table.storage.uri)
         self._coordinator.ensure_same_provider()
         offer = self._fitted()
         if offer is None:
@@ -123,24 +171,33 @@ class GroupInsert:
         return None if decision is None else self._told(offer, decision)
 
     def _fitted(self) -> Offer | None:
-        """The offer; None if the rows need more than the table's columns, or are wrong: a write of their own tells."""
-        table, kernels, seen = self._table, self._kernels, self._coordinator.last_seen
+        """The offer; None if the rows have more or less than the table's columns, or are wrong: a write of their own tells."""
+        table, write, seen = self._table, self._write, self._coordinator.last_seen
         assert seen is not None, "a process that has met others has begun a transaction"
         schema, properties = seen
         try:
-            wanted, fitted = kernels.fitted(with_generated(self._rows, properties), schema, merge=False)
-            partitions = tuple(sorted(kernels.by_partition(fitted, properties)))
-        except (LakelockError, KeyError, TypeError, ValueError, ArithmeticError):
+            fitted, packed = self._packed(schema, properties)
+        except NotTogether:
             return None
-        if wanted != schema:
-            return None
+        partitions = tuple(sorted(self._kernels.by_partition(fitted, properties)))
         since = max([table.log.newest, *table.log.numbers(table.log.newest)])
-        member = Member(table.runtime.uuid(), table.writer, self._tag, fitted.num_rows, partitions)
-        return Offer(member, since, fingerprint(schema), kernels.packed(fitted))
+        member = Member(table.runtime.uuid(), table.writer, write.tag, fitted.num_rows, partitions)
+        return Offer(member, since, fingerprint(schema), packed, write.operation)
+
+    def _packed(self, schema: TableSchema, properties: TableProperties) -> tuple[Any, bytes]:
+        """The rows, fitted to the table, and what others read of them; `NotTogether` unless they have just its columns."""
+        try:
+            fitted = self._write.fitted(schema, properties)
+            packed = self._kernels.packed(fitted)
+            self._kernels.unpacked([packed], self._write.columns(schema, properties))
+            self._kernels.by_partition(fitted, properties)
+        except (LakelockError, KeyError, TypeError, ValueError, ArithmeticError) as error:
+            raise NotTogether from error
+        return fitted, packed
 
     def _wait(self, offer: Offer) -> Decision | None:
         """The decision that commits the offer, by whomever. None if it was withdrawn, for a reason that another write heals."""
-        table, runtime, name = self._table, self._table.runtime, offer.member.id
+        table, runtime, name, operation = self._table, self._table.runtime, offer.member.id, self._write.operation.lower()
         until_s = self._began_s + table.settings.lock.wait_s
         newest, changed_s = offer.since, runtime.monotonic_s()
         while True:
@@ -164,7 +221,7 @@ class GroupInsert:
                 newest, changed_s = view.head, now_s
             if now_s >= until_s:
                 raise LockTimeout(
-                    f"nobody committed the insert {name} within {table.settings.lock.wait_s:g} s",
+                    f"nobody committed the {operation} {name} within {table.settings.lock.wait_s:g} s",
                     hint=f"see who holds the lock: {command('locks', 'ls', table.storage.uri)}",
                 )
             patience_s = max(_PATIENCE_S, _PATIENCE_LOOKS * (now_s - began_s))
@@ -172,41 +229,59 @@ class GroupInsert:
                 decision = self._lead(offer)
                 if decision is not None:
                     return decision
+                if self._in_vain > MOST_IN_VAIN:
+                    return settle(table, name, offer.since)
             else:
                 pause_s = min(_LONGEST_PAUSE_S, max(_SHORTEST_PAUSE_S, now_s - began_s))
                 runtime.sleep(pause_s * (0.5 + runtime.random()))
 
     def _rank(self, offer: Offer, view: LogView, there: Sequence[Waiting]) -> int | None:
-        """How many offers of the living are older and undecided; None if this one is gone."""
+        """How many offers of its kind, of the living, are older and undecided; None if this one is gone."""
         mine = next((each for each in there if each.id == offer.member.id), None)
         if mine is None:
             return None
         known = self._table.log.known_since(min(each.since for each in there))
         limit_ms = oldest_ms(self._table)
-        older = [each for each in there if each < mine and mine.since_ms - each.since_ms <= limit_ms]
+        older = [each for each in self._alike(there) if each < mine and mine.since_ms - each.since_ms <= limit_ms]
         return sum(decided_for_offer(each.id, known) is None for each in older)
+
+    def _alike(self, there: Sequence[Waiting]) -> list[Waiting]:
+        return [each for each in there if each.operation == self._write.operation]
 
     def _lead(self, offer: Offer) -> Decision | None:
         """Commit all that wait, as one transaction. None if that was in vain: the log tells how to go on."""
         table = self._table
         try:
-            with self._coordinator.begin(WriteRequest("INSERT", tag=self._tag)) as tx:
-                tx.offers, rows = self._group(tx, offer)
-                self._done = tx.commit(self._written(tx, rows))
-        except (ConflictError, RolledBackError):
+            with self._coordinator.begin(WriteRequest(self._write.operation, tag=self._write.tag)) as tx:
+                offers, rows = self._group(tx, offer)
+                self._done = self._write.commit(tx, offers, rows)
+        except NotTogether:
+            self._in_vain = MOST_IN_VAIN + 1
+            return None
+        except ConflictError as error:
+            self._in_vain += 1
+            if error.conflict.early:
+                wait_for(table, error.conflict.other)
             table.runtime.sleep(_SHORTEST_PAUSE_S)
             return None
-        table.observed.crowded_until_s = table.runtime.monotonic_s() + CROWD_S if len(tx.offers) > 1 else 0.0
+        except RolledBackError:
+            table.runtime.sleep(_SHORTEST_PAUSE_S)
+            return None
+        if len(offers) > 1:
+            table.observed.meets_others(table.runtime.monotonic_s())
+        else:
+            table.observed.crowded_until_s = 0.0
         return table.log.known(tx.instant)
 
-    def _group(self, tx: Transaction, offer: Offer) -> tuple[list[Offer], Any]:
-        """This offer and those that can be taken along, and the rows of them all."""
-        table, kernels, first = self._table, self._kernels, tx.baseline.first
+    def _group(self, tx: Transaction, offer: Offer) -> tuple[list[Offer], list[Any]]:
+        """This offer and those that can be taken along, and the rows of each."""
+        table, kernels, first, properties = self._table, self._kernels, tx.baseline.first, tx.baseline.properties
         view, there = table.at_once(partial(table.log.look, after=first, newest=None), partial(waiting, table))
         if not is_undecided(table, offer, view, first):
-            raise RolledBackError("its insert is decided by now", instant=tx.instant)
-        group, rows, total = [offer], [self._rows_in(tx)], len(offer.rows)
-        names = [each for each in there if each.id != offer.member.id][: MOST_MEMBERS - 1]
+            raise RolledBackError("its write is decided by now", instant=tx.instant)
+        columns = self._write.columns(tx.schema, properties)
+        group, rows, total = [offer], [self._packed(tx.schema, properties)[0]], len(offer.rows)
+        names = [each for each in self._alike(there) if each.id != offer.member.id][: MOST_MEMBERS - 1]
         for each in read_offers(table, names):
             fits = each.schema == fingerprint(tx.schema) and total + len(each.rows) <= MOST_GROUP_BYTES
             if not fits or in_the_way(view.reservations, each.member.partitions, instant="") is not None:
@@ -214,24 +289,13 @@ class GroupInsert:
             if not is_undecided(table, each, view, first):
                 continue
             try:
-                rows += kernels.unpacked([each.rows], tx.schema)
+                rows += kernels.unpacked([each.rows], columns)
             except ValueError as error:
                 table.emit(EventKind.ALERT, problem=f"{each.key} is left to its owner: {error}")
                 continue
             group.append(each)
             total += len(each.rows)
-        return group, kernels.together(rows)
-
-    def _rows_in(self, tx: Transaction) -> Any:
-        """One's own rows, in the columns that the table has now."""
-        return self._kernels.fitted(with_generated(self._rows, tx.baseline.properties), tx.schema, merge=False)[1]
-
-    def _written(self, tx: Transaction, rows: Any) -> list[WriteStat]:
-        """One file for each partition, all at once."""
-        batch = self._batch_of(tx, tx.schema, rows)
-        new = batch.by_partition().items()
-        written = self._table.at_once(*[partial(batch.write_new, partition, None, keyed) for partition, keyed in new])
-        return [stat for stats in written for stat in stats]
+        return group, rows
 
     def _settled(self, offer: Offer, error: BaseException) -> Decision | None:
         """Withdraw the offer after an error, unless it is committed; `CommitOutcomeUnknown` if nothing tells."""
@@ -255,11 +319,14 @@ class GroupInsert:
             remove(table, [offer])
         metadata = CommitMetadata.from_bytes(decision.payload, decision.instant)
         files = [stat for stat in metadata.stats if (stat.partition_path or "") in member.partitions]
-        done = self._done or Committed(decision.instant, decision.completion, decision.number, "INSERT")
+        done = self._done or Committed(decision.instant, decision.completion, decision.number, self._write.operation)
+        mine = next((each for each in members_of(metadata.extra) if each.id == member.id), member)
         done = replace(
             done,
-            rows_written=member.rows,
-            rows_inserted=member.rows,
+            rows_written=mine.inserted + mine.updated,
+            rows_inserted=mine.inserted,
+            rows_updated=mine.updated,
+            rows_deleted=mine.deleted,
             files=len(files),
             size_bytes=sum(stat.file_size_bytes or 0 for stat in files),
             took_s=round(table.runtime.monotonic_s() - self._began_s, 3),
@@ -267,8 +334,8 @@ class GroupInsert:
         table.observed.time_seen(decision.completion)
         if self._done is None:
             self._ensure_not_undone(decision, metadata.extra.get(keys.NEWEST_FOREIGN, ""))
-            table.observed.crowded_until_s = table.runtime.monotonic_s() + CROWD_S
-            table.emit(EventKind.COMMITTED, decision.instant, "INSERT", **done.facts)
+            table.observed.meets_others(table.runtime.monotonic_s())
+            table.emit(EventKind.COMMITTED, decision.instant, done.operation, **done.facts)
         return done
 
     def _ensure_not_undone(self, decision: Decision, newest_foreign: str) -> None:
@@ -304,9 +371,9 @@ def outcome_unknown(coordinator: Coordinator, offer: Offer, cause: Exception, in
     """The answer that is true in any case: the log will tell."""
     table, name = coordinator.table, instant or offer.member.id
     reason = cause.message if isinstance(cause, LakelockError) else f"{type(cause).__name__}: {cause}"
-    table.emit(EventKind.OUTCOME_UNKNOWN, instant, "INSERT", cause=reason)
+    table.emit(EventKind.OUTCOME_UNKNOWN, instant, offer.operation, cause=reason)
     return CommitOutcomeUnknown(
-        f"it is not known whether the insert {name} is committed: {reason}",
+        f"it is not known whether the {offer.operation.lower()} {name} is committed: {reason}",
         hint=command("commits", "show", table.storage.uri, name),
         instant=name,
     )
