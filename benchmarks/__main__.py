@@ -64,6 +64,13 @@ BENCHMARKS = (
         "--seconds 10",
     ),
     Benchmark(
+        "different_rows", "Upserts a second by 16 writers of different rows of one file group, and 200 DELETE statements by 100 "
+        "clients, at 30 ms a request",
+        "{copy_on_write_commits_a_second:.0f} a second, in a merge-on-read table {merge_on_read_commits_a_second:.0f}; "
+        "{deletes_succeeded} deletes in {deletes_took_s:.0f} s",
+        "--seconds 10 --clients 20",
+    ),
+    Benchmark(
         "growth", "Time of a one-row insert as the table's history grows; what a column costs in a wide table; delta-rs",
         "{disk_ratio:.2f} on this disk, {distant_ratio:.2f} with 30 ms a request; a column {ratio_by_column:.2f}",
         "--commits 300 --distant-commits 150 --columns 1000",

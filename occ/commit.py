@@ -619,8 +619,8 @@ class Commit:
         for offer in self._offers:
             if offer.since < view.boundary or decided_for_offer(offer.member.id, view.decisions) is not None:
                 raise RolledBackError(
-                    f"{self._baseline.instant}: the insert {offer.member.id}, which it has rows of, is decided by now",
-                    hint="nothing needs to be done: the inserts that are not committed yet are tried again",
+                    f"{self._baseline.instant}: the write {offer.member.id}, which it has rows of, is decided by now",
+                    hint="nothing needs to be done: the writes that are not committed yet are tried again",
                     instant=self._baseline.instant,
                 )
 

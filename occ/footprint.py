@@ -315,7 +315,7 @@ class CommitSummary:
     transaction: TransactionName | None = None
     """The transaction over several tables that it is part of."""
     members: tuple[Member, ...] = ()
-    """The inserts of which it is made, if it is a group commit."""
+    """The writes of which it is made, if it is a group commit."""
     ran_on: str = ""
     """Where a write by Spark has run."""
     appended: frozenset[FileGroupId] = frozenset()

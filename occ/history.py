@@ -142,7 +142,7 @@ class HistoryEntry:
     job: str = ""
     ran_on: str = ""
     members: tuple[HistoryMember, ...] = ()
-    """The inserts of which it is made, if several writers were committed together; `writer` and `tag` name the first."""
+    """The writes of which it is made, if several writers were committed together; `writer` and `tag` name the first."""
 
     @property
     def rows(self) -> int:
@@ -204,7 +204,7 @@ def outcome_of(table: OpenTable, instant: str) -> Outcome:
     """What became of an instant; a decided commit that is not visible yet is published on the way.
 
     REJECTED also for instants that never existed. Instants older than the timeline are looked up in the archive;
-    `CorruptTableError` when it cannot be read. An insert that waited for others has no instant: its offer is ended now.
+    `CorruptTableError` when it cannot be read. A write that waited for others has no instant: its offer is ended now.
     """
     if is_offer(instant):
         decision = settle(table, instant, 0)

@@ -78,7 +78,7 @@ def show_commit(
 ) -> None:
     """Tell what became of an instant: exit code 0 committed, 4 rejected, 5 still pending, 1 no trace of such an instant.
 
-    A commit that was decided but is not visible yet gets published in passing. An insert that waited for others, whose error
+    A commit that was decided but is not visible yet gets published in passing. A write that waited for others, whose error
     has given it a name, is withdrawn unless it is committed.
     """
     then = Next(path, config, settings)

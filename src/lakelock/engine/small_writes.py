@@ -163,6 +163,8 @@ class SmallWrites:
         members = [kernels.by_partition(each, properties) for each in rows]
         if all(len(keyed[partition]) == len(found) for partition, found in all_rows.items()):
             return batch, keyed, members
+        if ordering_field is not None:
+            raise NotTogether  # which rows are too old depends on what is stored
         fresh: list[Mapping[str, KeyedRows]] = []
         before: dict[str, list[KeyedRows]] = defaultdict(list)
         for mine in members:

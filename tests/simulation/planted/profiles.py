@@ -46,7 +46,7 @@ BUGS_OF_PROFILES = (
 UNREAD_BUCKETS = Planted(
     "buckets that nobody has read",
     "in a table with buckets an upsert records no read, and may leave file groups as they are",
-    "engine.arrow:ArrowEngine.upsert_in",
+    "engine.small_writes:upserted",
     "if not by_rows:",
     "if False:",
 )
