@@ -64,7 +64,7 @@ BENCHMARKS = (
         "--seconds 10",
     ),
     Benchmark(
-        "different_rows", "Upserts a second by 16 writers of different rows of one file group, and 200 DELETE statements by 100 "
+        "different_rows", "Upserts a second by 16 writers of different rows of one file group, and 200 deletes by 100 "
         "clients, at 30 ms a request",
         "{copy_on_write_commits_a_second:.0f} a second, in a merge-on-read table {merge_on_read_commits_a_second:.0f}; "
         "{deletes_succeeded} deletes in {deletes_took_s:.0f} s",
