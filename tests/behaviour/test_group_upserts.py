@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -15,12 +16,14 @@ from tests.api import ArrowEngine, Committed, MemoryStorage, Storage, SystemRunt
 from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
 from tests.faulty_storage import CountingStorage
 
+from lakelock.engine.batch import AttemptCache, Batch
 from lakelock.engine.group_commit import NotTogether, fingerprint
+from lakelock.engine.small_writes import SmallWrites
 from lakelock.errors import DuplicateKeyError, InputError
 from lakelock.occ.commit_keys import Member
 from lakelock.occ.create import create_table
 from lakelock.occ.offers import Offer, put_offer
-from lakelock.table.rewriting import ARROW
+from lakelock.table.rewriting import ARROW, ArrowKernels
 
 TYPES = ["COPY_ON_WRITE", "MERGE_ON_READ"]
 Given = Sequence[tuple[str, int]]
@@ -192,20 +195,24 @@ def test_writers_of_one_hot_file_group_lose_nothing_and_share_commits(table_type
     assert not [*storage.list(layout.OFFERS)] and not leftovers(storage)
 
 
+class Overtaken(ArrowKernels):
+    """Whenever keys are looked up, another is faster, until there is nothing left to do."""
+
+    def __init__(self, *others: Callable[[], object]) -> None:
+        self.others = [*others]
+
+    def tag(self, keyed, files, storage):
+        if self.others:
+            self.others.pop(0)()
+        return super().tag(keyed, files, storage)
+
+
 def test_a_writer_that_loses_twice_to_its_kind_puts_its_rows_on_offer():
     storage = CountingStorage(table_with([("a", 1)], "COPY_ON_WRITE"))
-    other, engine = ArrowEngine(writer(storage.inner, name="other")), ArrowEngine(writer(storage, name="slow"))
-    left = [2, 3]
-    claim = engine._batch_of
-
-    def overtaken(*args: object) -> object:  # another is faster, in the first two attempts
-        if left:
-            other.upsert(rows([("a", left.pop(0))]))
-        return claim(*args)  # type: ignore[arg-type]
-
-    engine._batch_of = overtaken  # type: ignore[method-assign,assignment]
-    engine.upsert(rows([("a", 4)]))
-    assert content(storage.inner) == {"a": 4} and not left
+    other = ArrowEngine(writer(storage.inner, name="other"))
+    kernels = Overtaken(*(partial(other.upsert, rows([("a", value)])) for value in (2, 3)))
+    ArrowEngine(writer(storage, name="slow"), kernels).upsert(rows([("a", 4)]))
+    assert content(storage.inner) == {"a": 4} and not kernels.others
     assert any(key.startswith(layout.OFFERS) for op, key in storage.calls if op == "put_if_absent")
 
 
@@ -219,7 +226,8 @@ def test_a_group_is_what_its_members_would_be_one_after_the_other(writes: list[G
     together, one_by_one = (table_with([("a", 1), ("b", 2)], table_type, ordered=ordered) for _ in range(2))
     leader, alone = (ArrowEngine(writer(storage)) for storage in (together, one_by_one))
     offers = [offer_of(leader, rows(each), "UPSERT", str(number)) for number, each in enumerate(writes)]
-    small = leader._small.upsert(rows(writes[0]), "0", None)
+    batch_of = partial(Batch, leader.coordinator, ARROW, memory=AttemptCache())
+    small = SmallWrites(leader.coordinator, ARROW, batch_of).upsert(rows(writes[0]), "0", None)
     assert small is not None
     try:
         with leader.coordinator.begin("UPSERT") as tx:
