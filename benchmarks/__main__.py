@@ -95,7 +95,8 @@ BENCHMARKS = (
     Benchmark("big_group", "Memory of a Python worker in an upsert into a group of 2 million rows", "{worker_peak_mb:.0f} MB"),
     Benchmark(
         "merge_on_read", "CPU of reading after upserts into log files, with reading the base files alone",
-        "after ten of the same rows {0[ratio_10]:.1f}, after ten of other rows {1[ratio_10]:.1f}",
+        "after ten of the same rows {0[ratio_10]:.1f}, of other rows {1[ratio_10]:.1f}, of random ones {2[ratio_10]:.1f}; of "
+        "the same rows without positions {3[ratio_10]:.1f}, in 20 small groups {4[ratio_10]:.1f}",
     ),
     Benchmark(
         "contention", "Groups written in vain by a collision; commits of 8 processes beside one hot group",

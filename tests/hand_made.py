@@ -11,13 +11,15 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from lakelock.settings import WriteSettings
 from lakelock.table.base_files import BaseFileWriter, Stamp
 from lakelock.table.commit_metadata import CommitMetadata, RuntimeStats, WriteStat
 from lakelock.table.layout import FileGroupId
-from lakelock.table.log_writing import LogChanges, LogStamp, log_bytes, log_stat
+from lakelock.table.log_writing import BasePositions, LogChanges, LogStamp, log_bytes, log_stat
 from lakelock.table.partitions import partition_metadata
 from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import Keyed
@@ -32,8 +34,11 @@ class HandMade:
     properties: TableProperties
     schema: TableSchema
     settings: WriteSettings = field(default_factory=WriteSettings)
+    positions: bool = True
+    """Whether log files name the positions of their rows in the base file, where it has all of them."""
     _tasks: count[int] = field(default_factory=count)
     _newest: dict[FileGroupId, str] = field(default_factory=dict)
+    _stored: dict[FileGroupId, pa.Array] = field(default_factory=dict)
 
     def create(self) -> HandMade:
         (self.path / ".hoodie" / "timeline" / "history").mkdir(parents=True)
@@ -55,7 +60,7 @@ class HandMade:
             stats.setdefault(group.partition, []).append(self._base(requested, group, rows))
         for group, changes in (logs or {}).items():
             stamp = LogStamp(requested, group, f"{next(self._tasks)}-0-0")
-            data = log_bytes(changes, self.schema, self.properties.name, stamp)
+            data = log_bytes(self._located(group, changes), self.schema, self.properties.name, stamp)
             self._put(stamp.file.key, data, requested)
             stats.setdefault(group.partition, []).append(log_stat(changes, stamp, len(data)))
         timeline = self.path / ".hoodie" / "timeline"
@@ -64,6 +69,17 @@ class HandMade:
         extra = {"schema": self.schema.to_avro_json(self.properties.name)}
         metadata = CommitMetadata({partition: tuple(found) for partition, found in stats.items()}, "UPSERT", extra)
         (timeline / f"{requested}_{completion}.deltacommit").write_bytes(metadata.to_bytes())
+
+    def _located(self, group: FileGroupId, changes: LogChanges) -> LogChanges:
+        if not self.positions or changes.positions is not None or group not in self._stored:
+            return changes
+        keys = [] if changes.upserts is None else changes.upserts.keys.chunks
+        named = pa.chunked_array([*keys, pa.array(changes.deleted, pa.string())], pa.string())
+        at = pc.index_in(named, value_set=self._stored[group])
+        if at.null_count:
+            return changes
+        places = at.to_numpy().astype(np.int64)
+        return replace(changes, positions=BasePositions(self._newest[group], *np.split(places, [changes.rows])))
 
     def keyed(self, rows: pa.Table) -> Keyed:
         return Keyed.of(rows, self.properties)
@@ -77,6 +93,7 @@ class HandMade:
         writer.close()
         key = f"{group.partition}/{name}" if group.partition else name
         self._put(key, output.getvalue(), requested)
+        self._stored[group] = self.keyed(rows).keys.combine_chunks()
         before, self._newest[group] = self._newest.get(group, "null"), requested
         return WriteStat(
             group.file_id, key, before, num_writes=rows.num_rows, num_inserts=rows.num_rows if before == "null" else 0,

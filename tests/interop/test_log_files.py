@@ -7,6 +7,7 @@ from collections.abc import Callable
 from decimal import Decimal
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from tests.api import FileGroupId, TableSchema
@@ -14,7 +15,7 @@ from tests.hand_made import HandMade
 from tests.interop.shared import Layout, Row, Shared
 from tests.sizes import but
 
-from lakelock.table.log_writing import LogChanges
+from lakelock.table.log_writing import BasePositions, LogChanges
 
 Share = Callable[..., Shared]
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())])
@@ -36,6 +37,8 @@ JAVA = {
     "hoodie__parquet__small__file__limit": "0",
 }  # fmt: skip
 
+BY_KEYS = {"hoodie.merge.use.record.positions": "false"}
+
 
 def T(second: int, ms: int = 0) -> str:  # noqa: N802
     return f"202606010000{second:02d}{ms:03d}"
@@ -48,6 +51,10 @@ def typed(key: str, value: int, *, empty: bool = False) -> Row:
     day, price = datetime.date(2026, 2, value + 1), Decimal(value) / 4
     numbers = (value, value + 0.5, value / 3, value % 2 == 0, bytes([value]), price)
     return (key, value, "eu", *numbers, day, when, [key, None, "x"], {"x": value, "y": key}, [(key, value)])
+
+
+def keys(rows: pa.Table) -> list[str]:
+    return sorted(rows.column("id").to_pylist())
 
 
 def hand_made(table: Shared) -> HandMade:
@@ -64,10 +71,13 @@ def wrote(made: HandMade, table: Shared, second: int, group: FileGroupId, *rows:
 
 
 @pytest.mark.in_ci
-@pytest.mark.parametrize("version", but([9, 8], [9]))
-def test_java_and_hudi_rs_read_log_files_of_lakelock_and_java_writes_on_and_compacts_them(share: Share, version: int) -> None:
+@pytest.mark.parametrize(("version", "positions"), but([(9, True), (8, True), (9, False)], [(9, True)]))
+def test_java_and_hudi_rs_read_log_files_of_lakelock_and_java_writes_on_and_compacts_them(
+    share: Share, version: int, positions: bool
+) -> None:
     table = share(Layout("mor", schema=SCHEMA, version=version), create=False)
     made = hand_made(table)
+    made.positions = positions
     first = [[(key, 0, "eu") for key in "abcd"], [(key, 0, "us") for key in "xyz"]]
     made.commit(T(1), T(1, 500), bases={EU: table.rows(*first[0]), US: table.rows(*first[1])})
     table.put(*first[0], *first[1])
@@ -103,3 +113,22 @@ def test_every_type_comes_through_a_log_file_of_lakelock(share: Share) -> None:
     table.put(*rows)
     wrote(made, table, 2, EU, typed("a", 4), typed("b", 5, empty=True))
     table.agree()
+
+
+@pytest.mark.in_ci
+def test_java_and_lakelock_go_by_the_positions_that_a_log_file_names_and_java_by_its_keys_if_asked(share: Share) -> None:
+    """Rows are in another order than that of their keys; last, a log file names wrong positions, which shows who uses them."""
+    table = share(Layout("mor", schema=SCHEMA), create=False)
+    made = hand_made(table)
+    first = [(key, 0, "eu") for key in ["d", "a", "f", "c", "b", "e"]]
+    made.commit(T(1), T(1, 500), bases={EU: table.rows(*first)})
+    table.put(*first)
+    wrote(made, table, 2, EU, ("a", 2, "eu"), ("d", 2, "eu"), ("e", 2, "eu"), gone=("b", "f"))
+    wrote(made, table, 3, EU, ("f", 3, "eu"), ("e", 3, "eu"), gone=("c", "a"))
+    table.agree()
+    assert keys(table.java.read(table.path, options=BY_KEYS)) == keys(table.by_java()) == ["d", "e", "f"]
+
+    wrong = BasePositions(T(1), np.array([5]), np.array([0]))  # those of e and d
+    made.commit(T(4), T(4, 500), logs={EU: LogChanges(made.keyed(table.rows(("f", 4, "eu"))), ["e"], wrong)})
+    assert keys(table.by_java()) == keys(table.by_lakelock()) == ["f", "f"]
+    assert keys(table.java.read(table.path, options=BY_KEYS)) == ["d", "f"]

@@ -5,6 +5,7 @@ The property tests and the fuzzer (`make fuzz`) share this list. A parser that i
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import os
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from tempfile import gettempdir
 
+import numpy as np
 import pyarrow as pa
 from tests.api import (
     AppTransaction,
@@ -63,7 +65,7 @@ from lakelock.table.commit_metadata import RuntimeStats, requested_replace_bytes
 from lakelock.table.hfile import hfile_bytes, read_hfile
 from lakelock.table.instants import as_of_time, parse_file_name
 from lakelock.table.layout_one import commits_in
-from lakelock.table.log_files import BlockHeader, BlockKind, blocks_of
+from lakelock.table.log_files import Block, BlockHeader, BlockKind, blocks_of, positions_in, positions_text
 from lakelock.table.log_rows import add_block
 from lakelock.table.metadata_records import FILES, RecordSchema, files_in, files_records, joined
 from lakelock.table.metadata_stats import ColumnStats, StatsIndex, ValueType, column_stats_records, stats_in
@@ -144,8 +146,30 @@ def _log_file(data: bytes) -> None:
         if block.kind is not BlockKind.COMMAND:
             add_block(block, by_commit)
             add_block(block, by_event)
-    by_commit.rest().validate(full=True)
-    by_event.rest().validate(full=True)
+            positions = positions_in(block, 1000)
+            if positions is not None:
+                assert (
+                    len(positions) <= 1000 and (np.diff(positions) > 0).all() and 0 <= positions[0] <= positions[-1] < 1 << 32
+                )
+    for rows in (*by_commit.rest(), *by_event.rest()):
+        rows.validate(full=True)
+
+
+def _positions(data: bytes) -> None:
+    """Of a Roaring bitmap, which a block's header has in Base64."""
+    block = Block(BlockKind.DELETE, {BlockHeader.RECORD_POSITIONS: base64.b64encode(data).decode()}, b"")
+    found = positions_in(block, 10_000)
+    if found is not None:
+        assert 0 < len(found) <= 10_000 and (np.diff(found) > 0).all() and 0 <= found[0] <= found[-1] < 1 << 32
+        again = {BlockHeader.RECORD_POSITIONS: positions_text(found)}
+        assert np.array_equal(positions_in(Block(BlockKind.DELETE, again, b""), len(found)), found)
+
+
+def _bitmaps() -> Iterable[bytes]:
+    """Few numbers, many, runs, and all of them."""
+    few, many, runs = np.array([0, 7, 70_000]), np.arange(0, 15_000, 2), np.arange(100_000, 100_900)
+    for each in (few, many, runs, np.concatenate([few, many + 200_000, runs + 300_000, few + 500_000])):
+        yield base64.b64decode(positions_text(each))
 
 
 _TRAILER = b'TRABLK"$'
@@ -377,6 +401,7 @@ PARSERS: dict[str, Parser] = {
         Parser("redis-value", _redis_value, (), (
             json.dumps({"grant": "g", "ear": "e", "lease_ms": 5, "writer": _JSON}).encode(),)),
         Parser("log-file", _log_file, (*_TORN, SchemaError, TableError), tuple(_logs())),
+        Parser("positions", _positions, (), tuple(_bitmaps())),
         Parser("hfile", _hfile, _TORN, tuple(_hfiles())),
         Parser("metadata-record", _metadata_record, _TORN, tuple(_metadata_records())),
         Parser("column-statistics", lambda data: StatsIndex.parse(data, "index.json").of(_COLUMNS), _TORN, (

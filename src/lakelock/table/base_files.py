@@ -274,15 +274,11 @@ class BaseFileWriter:
         return pa.table(columns, schema=self._handled)
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
-        codec = self._settings.compression
-        codecs = dict.fromkeys(_leaves(self._handled), codec) | dict.fromkeys(_incompressible(first, codec), "none")
         self._parquet = pq.ParquetWriter(
             self._output,
             self._handled,
             store_schema=False,
-            use_dictionary=[COMMIT_TIME, PARTITION_PATH, FILE_NAME, *repeating_columns(first, self._schema.names)],
-            compression=codecs,
-            compression_level={name: _LEVEL for name, each in codecs.items() if each in ("zstd", "gzip")} or None,
+            **encodings(first, self._handled, self._schema.names, self._settings.compression),
             write_statistics=[COMMIT_TIME, RECORD_KEY, *self._schema.names],
             metadata_collector=self._metadata,
         )
@@ -315,6 +311,19 @@ def constant(value: str, count: int) -> pa.DictionaryArray:
 def sequence_numbers(stamp: Stamp, first: int, count: int) -> pa.StringArray:
     """`<instant>_<writer>_<position>` for `count` rows from position `first` on."""
     return numbered(f"{stamp.instant}_{stamp.writer}_", first, count)
+
+
+def encodings(first: pa.Table, schema: pa.Schema, names: Iterable[str], codec: str) -> dict[str, Any]:
+    """How to write a file that begins with these rows, as a Parquet writer takes it: dictionaries and codecs by column.
+
+    `names` are the table's columns; `schema` has Hudi's meta columns, too.
+    """
+    codecs = dict.fromkeys(_leaves(schema), codec) | dict.fromkeys(_incompressible(first, codec), "none")
+    return {
+        "use_dictionary": [COMMIT_TIME, PARTITION_PATH, FILE_NAME, *repeating_columns(first, names)],
+        "compression": codecs,
+        "compression_level": {name: _LEVEL for name, each in codecs.items() if each in ("zstd", "gzip")} or None,
+    }
 
 
 def _has_nan(column: pa.ChunkedArray) -> bool:
@@ -397,6 +406,11 @@ class BaseFile:
         return int(self._parquet.metadata.num_row_groups)
 
     @property
+    def rows_of_groups(self) -> list[int]:
+        """How many rows each row group has."""
+        return [int(self._parquet.metadata.row_group(group).num_rows) for group in range(self.row_groups)]
+
+    @property
     def arrow(self) -> pa.Schema:
         """The columns as they are in the file."""
         with self._readable():
@@ -467,8 +481,8 @@ class BaseFile:
         """
         wanted = pa.schema([*(_STAMPS if stamped else ()), *schema.arrow])
         ordered, first = np.sort(places), 0
-        for group in range(self.row_groups):
-            last = first + self._parquet.metadata.row_group(group).num_rows
+        for group, count in enumerate(self.rows_of_groups):
+            last = first + count
             mine = ordered[np.searchsorted(ordered, first) : np.searchsorted(ordered, last)]
             at, first = first, last
             if not len(mine):
@@ -479,9 +493,11 @@ class BaseFile:
                     yield batch.take(pa.array(here - at))
                 at += batch.num_rows
 
-    def batches(self, schema: TableSchema, batch_rows: int = BATCH_ROWS) -> Iterator[pa.Table]:
-        """Rows in the table's types, without meta columns."""
-        yield from self._batches(schema.names, batch_rows, lambda batch: read_as(batch, schema.arrow, self.name))
+    def batches(
+        self, schema: TableSchema, batch_rows: int = BATCH_ROWS, groups: Sequence[int] | None = None
+    ) -> Iterator[pa.Table]:
+        """Rows in the table's types, without meta columns; of some row groups, or of all."""
+        yield from self._batches(schema.names, batch_rows, lambda batch: read_as(batch, schema.arrow, self.name), groups)
 
     def _batches(
         self, columns: Sequence[str], batch_rows: int, made: Callable[[pa.Table], T], groups: Sequence[int] | None = None

@@ -3,11 +3,12 @@
 Names are `.<file id>_<instant>.log.<version>_<write token>`, as Hudi 1.x has them. Blocks are those of `HoodieLogFormat`
 (format version 1): blocks of Avro rows (`HoodieAvroDataBlock`, version 3) hold the number of rows, and each row behind
 its length; delete blocks (`HoodieDeleteBlock`, version 3 of its content) hold the deleted keys, and since when by event
-time. All numbers are big-endian.
+time. All numbers are big-endian. A block may name the positions of its rows in the base file, in their order.
 """
 
 from __future__ import annotations
 
+import base64
 import io
 import re
 import struct
@@ -17,6 +18,8 @@ from enum import IntEnum
 from typing import IO, Any, NamedTuple
 
 import fastavro
+import numpy as np
+import numpy.typing as npt
 
 from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError, TableError
 from lakelock.table.avro import checked_schema
@@ -83,7 +86,9 @@ class BlockHeader(IntEnum):
     SCHEMA = 2
     COMMAND = 3
     COMPACTED_INSTANTS = 4
+    RECORD_POSITIONS = 5
     IS_PARTIAL = 7
+    BASE_INSTANT = 8
 
 
 @dataclass(frozen=True)
@@ -169,6 +174,103 @@ def block_bytes(kind: BlockKind, header: Mapping[int, str], content: bytes) -> b
         entries += struct.pack(">ii", number, len(entry)) + entry
     body = struct.pack(">ii", FORMAT, kind) + entries + struct.pack(">q", len(content)) + content + struct.pack(">i", 0)
     return MAGIC + struct.pack(">q", len(body) + 8) + body + struct.pack(">q", len(MAGIC) + len(body) + 8)
+
+
+_PLAIN_COOKIE, _RUNS_COOKIE, _FIRST_BUCKET = 12346, 12347, struct.pack("<QI", 1, 0)
+_CONTAINER, _MOST_IN_ARRAY, _LEAST_WITH_OFFSETS = 1 << 16, 4096, 4
+
+
+def positions_text(positions: npt.NDArray[Any]) -> str:
+    """Positions in a base file, ascending and distinct, as the header `RECORD_POSITIONS` has them.
+
+    That is Base64 of a Roaring bitmap in the portable form for numbers of 64 bits (`Roaring64NavigableMap.serializePortable`
+    after `runOptimize`), byte by byte as Java writes it.
+    """
+    highs, starts = np.unique(positions >> 16, return_index=True)
+    parts = [_container(values) for values in np.split((positions & 0xFFFF).astype("<u2"), starts[1:])]
+    runs, sizes = np.array([is_run for _, is_run, _ in parts]), [len(data) for _, _, data in parts]
+    head = struct.pack("<II", _PLAIN_COOKIE, len(parts))
+    if runs.any():
+        head = struct.pack("<I", _RUNS_COOKIE | (len(parts) - 1) << 16) + np.packbits(runs, bitorder="little").tobytes()
+    head += np.column_stack([highs, [count - 1 for count, _, _ in parts]]).astype("<u2").tobytes()
+    if not runs.any() or len(parts) >= _LEAST_WITH_OFFSETS:
+        head += (len(head) + 4 * len(parts) + np.cumsum([0, *sizes[:-1]])).astype("<u4").tobytes()
+    return base64.b64encode(_FIRST_BUCKET + head + b"".join(data for *_, data in parts)).decode()
+
+
+def _container(values: npt.NDArray[Any]) -> tuple[int, bool, bytes]:
+    """How many numbers of 16 bits these are, whether they are stored as runs, and the bytes: whatever is smallest."""
+    breaks = np.flatnonzero(np.diff(values.astype(np.int32)) != 1)
+    first, last = values[np.concatenate([[0], breaks + 1])], values[np.concatenate([breaks, [len(values) - 1]])]
+    if 2 + 4 * len(first) < min(2 * len(values), _CONTAINER // 8):
+        runs = np.column_stack([first, last - first]).astype("<u2")
+        return len(values), True, struct.pack("<H", len(first)) + runs.tobytes()
+    if len(values) <= _MOST_IN_ARRAY:
+        return len(values), False, values.tobytes()
+    flags = np.zeros(_CONTAINER, np.bool_)
+    flags[values] = True
+    return len(values), False, np.packbits(flags, bitorder="little").tobytes()
+
+
+def positions_in(block: Block, most: int) -> npt.NDArray[np.int64] | None:
+    """The positions that a block names of its rows, ascending and distinct; None if it names none, or more than `most`.
+
+    They are of the base file of the instant `BASE_INSTANT`. A block that names keys as well is read without positions that make
+    no sense.
+    """
+    try:
+        return _positions(base64.b64decode(block.header.get(BlockHeader.RECORD_POSITIONS, ""), validate=True), most)
+    except (ValueError, struct.error):
+        return None
+
+
+def _positions(data: bytes, most: int) -> npt.NDArray[np.int64]:
+    if not data.startswith(_FIRST_BUCKET):
+        raise ValueError("it has numbers of more than 32 bits, or none")
+    at = len(_FIRST_BUCKET)
+    (cookie,) = struct.unpack_from("<I", data, at)
+    if cookie == _PLAIN_COOKIE:
+        (count,), at = struct.unpack_from("<I", data, at + 4), at + 8
+        runs = np.zeros(min(count, _CONTAINER), np.uint8)
+    elif cookie & 0xFFFF == _RUNS_COOKIE:
+        count, at = (cookie >> 16) + 1, at + 4
+        runs = np.unpackbits(np.frombuffer(data, np.uint8, (count + 7) // 8, at), bitorder="little")
+        at += (count + 7) // 8
+    else:
+        raise ValueError("it is no Roaring bitmap")
+    if not 0 < count <= _CONTAINER:
+        raise ValueError(f"it has {count} containers")
+    heads = np.frombuffer(data, "<u2", 2 * count, at).reshape(count, 2).astype(np.int64)
+    if int(heads[:, 1].sum()) + count > most:
+        raise ValueError(f"it has more than {most} numbers")
+    at += 4 * count + (4 * count if cookie == _PLAIN_COOKIE or count >= _LEAST_WITH_OFFSETS else 0)
+    found, start = np.empty(int(heads[:, 1].sum()) + count, np.int64), 0
+    for (high, less), is_run in zip(heads.tolist(), runs.tolist(), strict=False):
+        values, at = _contained(data, at, less + 1, is_run=bool(is_run))
+        np.add(values, high << 16, out=found[start : start + less + 1])
+        start += less + 1
+    if at != len(data) or (np.diff(found) <= 0).any():
+        raise ValueError("its numbers do not ascend, or do not fill it")
+    return found
+
+
+def _contained(data: bytes, at: int, count: int, *, is_run: bool) -> tuple[npt.NDArray[np.int64], int]:
+    """The numbers of a container that has so many, and where it ends."""
+    if is_run:
+        (runs,) = struct.unpack_from("<H", data, at)
+        first, more = np.frombuffer(data, "<u2", 2 * runs, at + 2).reshape(runs, 2).astype(np.int64).T
+        if int(more.sum()) + runs != count:
+            raise ValueError("the runs of a container have other lengths than it says")
+        values = np.repeat(first - np.cumsum(more + 1) + more + 1, more + 1) + np.arange(count)
+        at += 2 + 4 * runs
+    elif count <= _MOST_IN_ARRAY:
+        values, at = np.frombuffer(data, "<u2", count, at).astype(np.int64), at + 2 * count
+    else:
+        flags = np.unpackbits(np.frombuffer(data, np.uint8, _CONTAINER // 8, at), bitorder="little")
+        values, at = np.flatnonzero(flags.view(np.bool_)), at + _CONTAINER // 8
+    if len(values) != count or values[-1] >= _CONTAINER:
+        raise ValueError("a container has other numbers than it says")
+    return values, at
 
 
 def _torn(source: str, why: str) -> CorruptTableError:
@@ -267,7 +369,7 @@ def deletes_in(block: Block) -> Iterator[tuple[str, Any]]:
 def deletes_bytes(keys: Iterable[str], partition: str) -> bytes:
     """The content of a block that deletes these keys of a partition whatever there is, as `deletes_in` reads it."""
     order = ("IntWrapper", {"value": 0})
-    items = [{"recordKey": key, "partitionPath": partition, "orderingVal": order} for key in sorted(keys)]
+    items = [{"recordKey": key, "partitionPath": partition, "orderingVal": order} for key in keys]
     stream = io.BytesIO()
     fastavro.schemaless_writer(stream, _LIST, items)
     return struct.pack(">ii", _VERSION, stream.tell()) + stream.getvalue()

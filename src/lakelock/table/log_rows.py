@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError, TableError
 from lakelock.table.column_types import DELETED, arrow_fields
 from lakelock.table.log_files import Block, BlockHeader, BlockKind, deletes_in, records_in, schema_of
-from lakelock.table.row_versions import ByEventTime, RowVersions, WrittenRows
+from lakelock.table.row_versions import ByEventTime, OtherPositions, Places, RowVersions, WrittenRows
 from lakelock.table.rows import Fields, read_as
 from lakelock.table.schema import RECORD_KEY
 
@@ -30,29 +30,40 @@ _AT_ONCE = 10_000
 """How many rows of an Avro block are Python objects at a time."""
 
 
-def add_block(block: Block, versions: RowVersions) -> None:
-    """Add what a block of rows or deletes says. `TableError` for kinds of blocks that lakelock does not merge."""
+def add_block(block: Block, versions: RowVersions, positions: Places | None = None) -> None:
+    """Add what a block of rows or deletes says. `TableError` for kinds of blocks that lakelock does not merge.
+
+    With `positions` of its rows their keys are not read; `OtherPositions` if they are not as many.
+    """
     if block.kind is BlockKind.DELETE:
-        versions.add_deletes(deletes_in(block))
+        versions.add_deletes(deletes_in(block) if positions is None else positions)
         return
     is_partial = _is_partial(block)
     if is_partial and isinstance(versions, ByEventTime):
         raise _unread(block, "parts of rows where versions are ordered by event time")
-    found = _rows_in(block, Fields([*versions.columns, _DELETED]))
-    keyed = read_as(found.read([RECORD_KEY, DELETED]), pa.schema([_KEY, _DELETED]), block.source)
-    keys, there = keyed.column(0), Fields(pa.field(name, pa.null()) for name in found.names)
-    if keys.null_count:
-        raise CorruptTableError(f"{block.source} has a row without a record key", hint=RESTORE_OR_ROLL_BACK, file=block.source)
+    names = dict.fromkeys([*versions.columns.names, RECORD_KEY, DELETED])
+    found = _rows_in(block, Fields(pa.field(name, pa.null()) for name in names))
+    there = Fields(pa.field(name, pa.null()) for name in found.names)
+    if positions is not None and len(positions) != found.count:
+        raise OtherPositions
     gone = None
     if there.index(DELETED) >= 0:
-        gone = np.asarray(pc.fill_null(keyed.column(1), fill_value=False), np.bool_)
+        flags = read_as(found.read([DELETED]), pa.schema([_DELETED]), block.source).column(0)
+        gone = np.asarray(pc.fill_null(flags, fill_value=False), np.bool_)
     written = frozenset(name for name in versions.columns.names if there.index(name) >= 0) if is_partial else None
     columns = versions.columns
 
     def load() -> pa.Table:
         return read_as(found.read(columns.names), columns, block.source)
 
-    versions.add_rows(WrittenRows(keys, load, gone, written))
+    versions.add_rows(WrittenRows(_keys(found, block) if positions is None else positions, load, gone, written))
+
+
+def _keys(found: _Rows, block: Block) -> pa.ChunkedArray:
+    keys = read_as(found.read([RECORD_KEY]), pa.schema([_KEY]), block.source).column(0)
+    if keys.null_count:
+        raise CorruptTableError(f"{block.source} has a row without a record key", hint=RESTORE_OR_ROLL_BACK, file=block.source)
+    return keys
 
 
 def whole_rows(block: Block, columns: Iterable[str]) -> pa.Table:
@@ -73,9 +84,10 @@ def _is_partial(block: Block) -> bool:
 
 
 class _Rows(Protocol):
-    """The rows of a block; `names` are those of its columns that are wanted."""
+    """The rows of a block; `names` are those of its columns that are wanted, `count` the number of its rows."""
 
     names: list[str]
+    count: int
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         """The rows, with those of these columns that they have."""
@@ -99,7 +111,7 @@ class _ParquetRows:
         self._source = block.source
         with self._readable():
             self._file = pq.ParquetFile(pa.BufferReader(block.content), coerce_int96_timestamp_unit="us")
-            names = self._file.schema_arrow.names
+            names, self.count = self._file.schema_arrow.names, int(self._file.metadata.num_rows)
         _refuse_operations(names, block)
         self.names = [name for name in names if wanted.index(name) >= 0]
 
@@ -135,6 +147,7 @@ class _AvroRows:
                 raise CorruptTableError(told, hint=RESTORE_OR_ROLL_BACK, file=block.source) from error
             parts.append(pa.table(columns, schema=schema))
         self.names, self._rows = schema.names, pa.concat_tables(parts)
+        self.count = sum(part.num_rows for part in parts)
 
     def read(self, columns: Sequence[str]) -> pa.Table:
         return self._rows

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import io
 import tempfile
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from operator import attrgetter
-from typing import IO, Any, NamedTuple, cast
+from typing import IO, Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import pyarrow as pa
@@ -21,16 +22,16 @@ from lakelock.storage import Storage
 from lakelock.table.base_files import BaseFile
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.layout import FileGroupId
-from lakelock.table.log_files import Block, BlockHeader, BlockKind, LogFile, blocks_of
+from lakelock.table.log_files import Block, BlockHeader, BlockKind, LogFile, blocks_of, positions_in
 from lakelock.table.log_rows import add_block
-from lakelock.table.log_writing import LogChanges
+from lakelock.table.log_writing import BasePositions, LogChanges
 from lakelock.table.record_keys import Keyed
-from lakelock.table.row_versions import ByCommitTime, ByEventTime, RowVersions
+from lakelock.table.row_versions import ByCommitTime, ByEventTime, OtherPositions, Places, RowVersions
 from lakelock.table.schema import COMMIT_TIME, RECORD_KEY, TableSchema
 from lakelock.table.snapshot import CompletedLog, DataFile, Effect, Snapshot
 
 _BATCH_ROWS = 262_144
-"""How many rows of a base file are merged at a time: each time, the keys of the log files are hashed."""
+"""How many rows of a base file are merged at a time."""
 
 
 class LoggedSlice(NamedTuple):
@@ -69,19 +70,38 @@ class MergedRows:
 
     def read(self, slice_: LoggedSlice, storage: Storage) -> Iterator[pa.Table]:
         """The rows of a slice with these columns."""
-        versions = self._versions()
-        for block in _blocks(slice_, storage):
-            add_block(block, versions)
-        if slice_.base is not None:
-            with BaseFile(storage.open_input(slice_.base.key), slice_.base.key) as base:
-                for batch in base.batches(TableSchema(versions.columns), _BATCH_ROWS):
-                    yield versions.merged(batch).select(self.columns.names)
-        yield versions.rest().select(self.columns.names)
+        columns, blocks = self._needed, list(_blocks(slice_, storage))
+        if slice_.base is None:
+            yield from (rows.select(self.columns.names) for rows in _added(blocks, self._versions(columns)).rest())
+            return
+        with BaseFile(storage.open_input(slice_.base.key), slice_.base.key) as base:
+            versions = self._merging(blocks, columns, slice_.base.instant, base)
+            for group, count in enumerate(base.rows_of_groups):
+                if not versions.passes(count):
+                    for batch in base.batches(TableSchema(columns), _BATCH_ROWS, [group]):
+                        yield versions.merged(batch).select(self.columns.names)
+            yield from (rows.select(self.columns.names) for rows in versions.rest())
 
-    def _versions(self) -> RowVersions:
-        extra = [field for field in (pa.field(RECORD_KEY, pa.string()), self.ordering) if field is not None]
-        needed = pa.schema([*self.columns, *(field for field in extra if field.name not in self.columns.names)])
-        return ByCommitTime(needed) if self.ordering is None else ByEventTime(needed, self.ordering.name)
+    def _merging(self, blocks: list[Block], columns: pa.Schema, instant: str, base: BaseFile) -> RowVersions:
+        """What the log files say, to be merged with a base file: by positions in it if all blocks name them, else by keys."""
+        if self.ordering is None:
+            try:
+                return _added(blocks, ByCommitTime(columns, base.rows), _positions(blocks, instant, base.rows))
+            except OtherPositions:
+                pass
+        return _added(blocks, self._versions(columns, base))
+
+    def _versions(self, columns: pa.Schema, base: BaseFile | None = None) -> RowVersions:
+        if self.ordering is not None:
+            return ByEventTime(columns, self.ordering.name)
+        return ByCommitTime(columns) if base is None else ByCommitTime(columns, base.rows, base.key_batches())
+
+    @property
+    def _needed(self) -> pa.Schema:
+        extra = [] if self.columns.names else [pa.field(RECORD_KEY, pa.string())]
+        if self.ordering is not None:
+            extra = [pa.field(RECORD_KEY, pa.string()), self.ordering]
+        return pa.schema([*self.columns, *(field for field in extra if field.name not in self.columns.names)])
 
 
 MOST_LOGS, MOST_LOG_SHARE, FEW_LOG_BYTES = 10, 0.3, 1 << 18
@@ -97,10 +117,8 @@ def is_to_be_compacted(file: DataFile, most_logs: int = MOST_LOGS) -> bool:
 
 def keys_in_logs(file: DataFile, storage: Storage, logs: Collection[LogFile]) -> pa.Array:
     """The keys of which some of the log files of a slice say something, each once."""
-    versions = ByCommitTime(pa.schema([(RECORD_KEY, pa.string())]))
-    for block in _blocks(LoggedSlice.of(file._replace(token="", logs=tuple(logs))), storage):
-        add_block(block, versions)
-    return versions.keys
+    blocks = _blocks(LoggedSlice.of(file._replace(token="", logs=tuple(logs))), storage)
+    return _added(blocks, ByCommitTime(pa.schema([(RECORD_KEY, pa.string())]))).keys
 
 
 def open_slice(file: DataFile, storage: Storage, schema: TableSchema | None = None, keys: pa.Array | None = None) -> IO[bytes]:
@@ -165,6 +183,29 @@ class Change(NamedTuple):
                 yield from base.rows_at(np.flatnonzero(pc.is_in(stored, value_set=keys).to_numpy()), schema)
 
 
+Versions = TypeVar("Versions", bound=RowVersions)
+
+
+def _added(blocks: Iterable[Block], versions: Versions, positions: Iterable[Places | None] = ()) -> Versions:
+    for block, places in zip_longest(blocks, positions):
+        add_block(block, versions, places)
+    return versions
+
+
+def _positions(blocks: Iterable[Block], instant: str, rows: int) -> list[Places]:
+    """Where the rows of blocks are in the base file of this instant, which has so many rows.
+
+    `OtherPositions` if one does not say so, also because it was written on an earlier base file.
+    """
+    found = []
+    for block in blocks:
+        positions = positions_in(block, rows) if block.header.get(BlockHeader.BASE_INSTANT) == instant else None
+        if positions is None or positions[-1] >= rows:
+            raise OtherPositions
+        found.append(positions)
+    return found
+
+
 def _blocks(slice_: LoggedSlice, storage: Storage) -> Iterator[Block]:
     """The blocks of rows and deletes that count, in order. The bytes of all log files are in memory meanwhile."""
     found = [block for log in slice_.logs for block in _blocks_in(log, storage)]
@@ -187,13 +228,26 @@ def _size(file: IO[bytes]) -> int:
 
 def changes_in(log: LogFile, schema: TableSchema, storage: Storage) -> LogChanges:
     """What a log file says that lakelock wrote."""
-    slice_, versions = DataFile(*log.group, "", log.instant, 0, (log,)), ByCommitTime(_keyed(schema))
-    for block in _blocks(LoggedSlice.of(slice_), storage):
-        add_block(block, versions)
-    rows = versions.rest()
+    blocks = list(_blocks(LoggedSlice.of(DataFile(*log.group, "", log.instant, 0, (log,))), storage))
+    versions = _added(blocks, ByCommitTime(_keyed(schema)))
+    rows = pa.concat_tables([versions.columns.empty_table(), *versions.rest()])
     keys = rows.column(RECORD_KEY)
     gone = versions.keys.filter(pc.invert(pc.is_in(versions.keys, value_set=keys.combine_chunks())))
-    return LogChanges(Keyed(rows.select(schema.names), keys) if rows.num_rows else None, gone.to_pylist())
+    upserts = Keyed(rows.select(schema.names), keys) if rows.num_rows else None
+    return LogChanges(upserts, gone.to_pylist(), _same_positions(blocks, rows.num_rows, len(gone)))
+
+
+def _same_positions(blocks: Sequence[Block], upserted: int, deleted: int) -> BasePositions | None:
+    """The positions that a log file of one block of rows and one of deletes names; None if it does not, or has other blocks."""
+    instants = {block.header.get(BlockHeader.BASE_INSTANT, "") for block in blocks}
+    counts = {BlockKind.PARQUET: upserted, BlockKind.DELETE: deleted}
+    found = {block.kind: positions_in(block, counts.get(block.kind, 0)) for block in blocks}
+    lengths = {kind: 0 if positions is None else len(positions) for kind, positions in found.items()}
+    if len(instants) != 1 or len(found) < len(blocks) or lengths != {kind: count for kind, count in counts.items() if count}:
+        return None
+    upserts, deletes = (found.get(kind) for kind in counts)
+    nothing = np.array([], np.int64)
+    return BasePositions(instants.pop(), nothing if upserts is None else upserts, nothing if deletes is None else deletes)
 
 
 def _keyed(schema: TableSchema) -> pa.Schema:

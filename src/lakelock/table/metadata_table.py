@@ -348,7 +348,7 @@ def group_logs(instant: str, records: Mapping[str, Records], groups: Mapping[str
         for file_id, mine in zip(groups[partition], apart, strict=True):
             entries = sorted((key.encode(), value_of(each)) for key, each in mine.items() if each is not None)
             gone = [key for key, each in mine.items() if each is None]
-            data = block_bytes(BlockKind.DELETE, header, deletes_bytes(gone, partition)) if gone else b""
+            data = block_bytes(BlockKind.DELETE, header, deletes_bytes(sorted(gone), partition)) if gone else b""
             if entries:
                 content = hfile_bytes(entries, {SCHEMA_INFO: text.encode()}, created_ms=parse_instant(instant))
                 data += block_bytes(BlockKind.HFILE, header, content)

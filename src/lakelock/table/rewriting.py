@@ -592,9 +592,9 @@ class ArrowKernels:
             try:
                 rewrite(stored, collector, schema, upserts=upserts, delete_mask=mask, ordering_field=ordering_field)
                 if not (source.logs and source.token):
-                    return collector.found()
+                    return collector.found(source.instant if source.token else "")
                 with BaseFile(storage.open_input(source.key), source.key) as base:
-                    return collector.found(base.stamps())
+                    return collector.found(source.instant, base.stamps())
             except DoesNotFit:
                 return None
 

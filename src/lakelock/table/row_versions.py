@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
@@ -22,18 +22,22 @@ import pyarrow.compute as pc
 from lakelock.table.rows import take_rows
 from lakelock.table.schema import RECORD_KEY
 
-Places = npt.NDArray[np.int64]
+Places = npt.NDArray[np.signedinteger[Any]]
 Flags = npt.NDArray[np.bool_]
+
+
+class OtherPositions(ValueError):
+    """A block names positions of rows, but not one for each of its rows."""
 
 
 @dataclass(frozen=True)
 class WrittenRows:
-    """Rows of a log file: their keys, none of them null, and all their columns on demand.
+    """Rows of a log file: their keys, none of them null, or their positions in the base file; and all their columns on demand.
 
     `gone`: which of them are deletes. `written`: the columns that they have, where the others of a row stay; None for all.
     """
 
-    keys: pa.ChunkedArray
+    names: pa.ChunkedArray | Places
     load: Callable[[], pa.Table]
     gone: Flags | None = None
     written: frozenset[str] | None = None
@@ -42,7 +46,7 @@ class WrittenRows:
 class RowVersions(Protocol):
     """The versions of one file slice's rows. What log files say is added in their order, then the base file is merged.
 
-    `columns` are those of all rows that come and go, the record key among them.
+    `columns` are those of all rows that come and go.
     """
 
     columns: pa.Schema
@@ -51,25 +55,31 @@ class RowVersions(Protocol):
         """Add rows with these columns."""
         ...
 
-    def add_deletes(self, deletes: Iterable[tuple[str, Any]]) -> None:
-        """Add deleted keys, each with its value by event time, None for none."""
+    def add_deletes(self, deletes: Iterable[tuple[str, Any]] | Places) -> None:
+        """Add deleted keys, each with its value by event time, None for none; or the positions of deleted rows."""
+        ...
+
+    def passes(self, count: int) -> bool:
+        """Whether none of the base file's next so many rows is shown as it is there, nor in part; then they are passed over."""
         ...
 
     def merged(self, stored: pa.Table) -> pa.Table:
-        """Of the base file's next batch, the rows that are shown, and perhaps new versions of others."""
+        """Of the base file's next rows, those that are shown, and perhaps new versions of others."""
         ...
 
-    def rest(self) -> pa.Table:
+    def rest(self) -> Iterator[pa.Table]:
         """The rows that are shown and that no batch had: at the end."""
         ...
 
 
 _BASE, _GONE = -2, -1
 """In place of the number of a row: the value is that of the base file, or there is none."""
+_HASHED_BYTES = 64 << 20
+"""How many bytes of the base file's keys are looked up at a time: for each time, the keys of the log files are hashed."""
 
 
 class _Step(NamedTuple):
-    """What one block says: for each of its keys the number of a row, or `_GONE`. `written`: the columns, None for all."""
+    """What one block says: for each of its rows the number of the row, or `_GONE`. `written`: the columns, None for all."""
 
     places: Places
     written: frozenset[str] | None
@@ -78,56 +88,75 @@ class _Step(NamedTuple):
 class ByCommitTime:
     """The later version counts. Everything is done for whole columns, and the order of rows is not kept.
 
-    Of a block whose rows have all been written again, only the keys are read.
+    A row is known by its position in the base file, where all blocks name positions; else the keys of all blocks are looked up
+    in the base file once, and a key that it lacks gets a number behind its rows. Of a block whose rows have all been written
+    again, nothing else is read. `stored_rows` and `stored_keys` are the base file's.
     """
 
-    def __init__(self, columns: pa.Schema) -> None:
+    def __init__(self, columns: pa.Schema, stored_rows: int = 0, stored_keys: Iterable[pa.ChunkedArray] = ()) -> None:
         self.columns = columns
+        self._stored_rows, self._stored_keys = stored_rows, stored_keys
+        self._read_rows = 0
         self._parts: list[WrittenRows] = []
-        self._keys: list[pa.Array] = []
+        self._names: list[Any] = []
         self._steps: list[_Step] = []
         self._count = 0
 
     def add_rows(self, rows: WrittenRows) -> None:
-        places = np.arange(self._count, self._count + len(rows.keys))
+        places = np.arange(self._count, self._count + len(rows.names), dtype=np.int32)
         if rows.gone is not None:
             places[rows.gone] = _GONE
-        self._keys += rows.keys.chunks
-        self._steps.append(_Step(places, rows.written))
+        self._add(rows.names, _Step(places, rows.written))
         self._parts.append(rows)
-        self._count += len(rows.keys)
+        self._count += len(rows.names)
 
-    def add_deletes(self, deletes: Iterable[tuple[str, Any]]) -> None:
-        keys = pa.array([key for key, _ in deletes], pa.string())
-        self._keys.append(keys)
-        self._steps.append(_Step(np.full(len(keys), _GONE), None))
+    def add_deletes(self, deletes: Iterable[tuple[str, Any]] | Places) -> None:
+        if isinstance(deletes, np.ndarray):
+            names: pa.ChunkedArray | Places = deletes
+        else:
+            names = pa.chunked_array([pa.array([key for key, _ in deletes], pa.string())])
+        self._add(names, _Step(np.full(len(names), _GONE, np.int32), None))
+
+    def _add(self, names: pa.ChunkedArray | Places, step: _Step) -> None:
+        self._names.append(names)
+        self._steps.append(step)
+
+    def passes(self, count: int) -> bool:
+        start = self._read_rows
+        whole = self._are_named[start : start + count] & ~self._are_partial[start : start + count]
+        if not whole.all():
+            return False
+        self._read_rows += count
+        return True
 
     def merged(self, stored: pa.Table) -> pa.Table:
         """Without the rows that were written again, which `rest` has, unless values of theirs are in the base file."""
-        if not len(self.keys):
+        start = self._read_rows
+        self._read_rows = end = start + stored.num_rows
+        named = self._are_named[start:end]
+        if not named.any():
             return stored
-        numbers = pc.index_in(stored.column(RECORD_KEY), value_set=self.keys).fill_null(-1).to_numpy()
-        named = np.flatnonzero(numbers >= 0)
-        # A base file may hold a key twice: the change is to its first row, as in Java.
-        first = np.empty(len(self.keys), np.int64)
-        first[numbers[named[::-1]]] = named[::-1]
-        changed = named[(first[numbers[named]] == named) & ~self._met[numbers[named]]]
-        if not len(changed):
-            return stored
-        self._met[numbers[changed]] = True
-        kept = np.ones(stored.num_rows, np.bool_)
-        kept[changed] = False
-        others = stored.filter(pa.array(kept))
-        partly = changed[self._are_partial[numbers[changed]]]
-        return pa.concat_tables([others, self._newest(numbers[partly], stored, partly)]) if len(partly) else others
+        others = stored.filter(pa.array(~named))
+        partly = np.flatnonzero(self._are_partial[start:end])
+        return pa.concat_tables([others, self._newest(start + partly, stored, partly)]) if len(partly) else others
 
-    def rest(self) -> pa.Table:
-        left = np.flatnonzero(~self._are_gone & ~(self._are_partial & self._met))
-        left = left[np.argsort(self._places[0][1][left], kind="stable")]  # rows are taken faster in their order
-        return self._newest(left, self.columns.empty_table(), np.array([], np.int64))
+    def rest(self) -> Iterator[pa.Table]:
+        left = self._are_named & ~self._are_gone
+        left[: self._stored_rows] &= ~self._are_partial[: self._stored_rows]
+        numbers = np.flatnonzero(left)
+        if self._has_partial:
+            numbers = numbers[np.argsort(self._places[0][1][numbers], kind="stable")]  # rows are taken faster in their order
+            yield self._newest(numbers, self.columns.empty_table(), np.array([], np.int64))
+            return
+        are_newest, start = np.zeros(self._count, np.bool_), 0
+        are_newest[self._places[0][1][numbers]] = True
+        for part in self._parts:
+            start, mine = start + len(part.names), are_newest[start : start + len(part.names)]
+            if mine.any():
+                yield part.load() if mine.all() else part.load().filter(pa.array(mine))
 
     def _newest(self, numbers: Places, stored: pa.Table, at: Places) -> pa.Table:
-        """The newest versions of keys with these numbers; `at`: their places in the base file's batch, if they have any."""
+        """The newest versions of rows with these numbers; `at`: their places in the base file's batch, if they have any."""
         found: dict[str, pa.ChunkedArray] = {}
         rows, all_places = self._read
         for names, places in all_places:
@@ -137,18 +166,15 @@ class ByCommitTime:
                 nowhere = rows.num_rows + stored.num_rows
                 wanted = np.where(wanted == _BASE, rows.num_rows + at if len(at) else nowhere, wanted)
                 wanted[wanted == _GONE] = nowhere
-            there = pa.concat_tables(sources)
-            every = len(wanted) == there.num_rows and bool((wanted == np.arange(len(wanted))).all())
-            taken = there if every else take_rows(there, wanted)
-            found |= dict(zip(names, taken.columns, strict=True))
+            found |= dict(zip(names, take_rows(pa.concat_tables(sources), wanted).columns, strict=True))
         return pa.table([found[name] for name in self.columns.names], schema=self.columns)
 
     @cached_property
     def _read(self) -> tuple[pa.Table, list[tuple[list[str], Places]]]:
         """The rows of all blocks that a last value is in, and for columns that were always written together, the place of each
-        key's last value among them.
+        row's last value among them.
         """
-        counts = [len(part.keys) for part in self._parts]
+        counts = [len(part.names) for part in self._parts]
         needed, shift = np.zeros(self._count, np.bool_), np.zeros(self._count, np.int64)
         for _, places in self._places:
             needed[places[places >= 0]] = True
@@ -163,16 +189,18 @@ class ByCommitTime:
         moved = []
         for names, places in self._places:
             there = places >= 0
-            now = places.copy()
+            now = places.astype(np.int64)
             now[there] -= shift[places[there]]
             moved.append((names, now))
         return pa.concat_tables(loaded).combine_chunks(), moved
 
     @cached_property
     def _coded(self) -> tuple[pa.Array, list[Places]]:
-        """The keys, each once, and for each step the numbers of its keys."""
-        chunks = pa.chunked_array(self._keys, pa.string()).dictionary_encode().chunks
-        numbers = np.concatenate([np.array([], np.int64), *(chunk.indices.to_numpy(zero_copy_only=False) for chunk in chunks)])
+        """The keys, each once, and for each step the numbers of its keys among them."""
+        chunks = (
+            pa.chunked_array([chunk for keys in self._names for chunk in keys.chunks], pa.string()).dictionary_encode().chunks
+        )
+        numbers = np.concatenate([np.array([], np.int32), *(chunk.indices.to_numpy(zero_copy_only=False) for chunk in chunks)])
         ends = np.cumsum([len(step.places) for step in self._steps])
         return chunks[-1].dictionary if chunks else pa.array([], pa.string()), np.split(numbers, ends)[:-1]
 
@@ -182,26 +210,58 @@ class ByCommitTime:
         return self._coded[0]
 
     @cached_property
-    def _met(self) -> Flags:
-        return np.zeros(len(self.keys), np.bool_)
+    def _numbers(self) -> list[Places]:
+        """For each step, the numbers of its rows."""
+        if all(isinstance(names, np.ndarray) for names in self._names):
+            return self._names
+        found = self._found
+        return [found[numbers] for numbers in self._coded[1]]
+
+    @cached_property
+    def _found(self) -> Places:
+        """For each key the position in the base file, or a number behind its rows."""
+        found, start = self._stored_rows + np.arange(len(self.keys)), 0
+        for stored in _together(self._stored_keys, _HASHED_BYTES) if len(self.keys) else ():
+            numbers = pc.index_in(stored, value_set=self.keys).fill_null(-1).to_numpy()
+            at = np.flatnonzero(numbers >= 0)
+            at = at[found[numbers[at]] >= self._stored_rows][::-1]
+            # A base file may hold a key twice: the change is to its first row, as in Java. NumPy assigns the last of several.
+            found[numbers[at]] = start + at
+            start += len(stored)
+        return found
+
+    @cached_property
+    def _are_named(self) -> Flags:
+        """Of which rows log files say anything."""
+        end = max((int(numbers.max()) + 1 for numbers in self._numbers if len(numbers)), default=0)
+        found = np.zeros(max(self._stored_rows, end), np.bool_)
+        for numbers in self._numbers:
+            found[numbers] = True
+        return found
 
     @cached_property
     def _are_gone(self) -> Flags:
-        """Which keys have no row at last."""
-        last: Flags = self._last(None) == _GONE
+        """Which rows are deleted at last."""
+        last: Flags = (self._last(None) if self._has_partial else self._places[0][1]) == _GONE
         return last
 
     @cached_property
     def _are_partial(self) -> Flags:
-        """Which keys have a row some of whose values are in the base file."""
-        found = np.zeros(len(self.keys), np.bool_)
+        """Which rows have values in the base file, of those of which log files say anything."""
+        found = np.zeros(len(self._are_named), np.bool_)
+        if not self._has_partial:
+            return found
         for _, places in self._places:
             found |= places == _BASE
-        return found & ~self._are_gone
+        return found & self._are_named & ~self._are_gone
+
+    @property
+    def _has_partial(self) -> bool:
+        return any(step.written is not None for step in self._steps)
 
     @cached_property
     def _places(self) -> list[tuple[list[str], Places]]:
-        """For columns that were always written together, the row with the last value of each key."""
+        """For columns that were always written together, the place of each row's last value."""
         partly = [number for number, step in enumerate(self._steps) if step.written is not None]
         together: dict[tuple[int, ...], list[str]] = {}
         for name in self.columns.names:
@@ -210,12 +270,24 @@ class ByCommitTime:
         return [(names, self._last(names[0])) for names in together.values()]
 
     def _last(self, column: str | None) -> Places:
-        """The last place of each key, as far as blocks with this column tell; with None all do."""
-        found = np.full(len(self.keys), _BASE)
-        for step, numbers in zip(self._steps, self._coded[1], strict=True):
+        """The place of each row's last value, as far as blocks with this column tell; with None all do."""
+        found = np.full(len(self._are_named), _BASE, np.int32)
+        for step, numbers in zip(self._steps, self._numbers, strict=True):
             if column is None or step.written is None or column in step.written:
                 found[numbers] = step.places  # of several values for one place, NumPy assigns the last
         return found
+
+
+def _together(parts: Iterable[pa.ChunkedArray], size_bytes: int) -> Iterator[pa.ChunkedArray]:
+    """The same values in arrays of this size, about."""
+    found: list[pa.Array] = []
+    for part in parts:
+        found += part.chunks
+        if sum(chunk.nbytes for chunk in found) >= size_bytes:
+            yield pa.chunked_array(found)
+            found = []
+    if found:
+        yield pa.chunked_array(found)
 
 
 def _no_values(schema: pa.Schema) -> pa.Table:
@@ -251,10 +323,10 @@ class ByEventTime:
         self._last: dict[str, Change] = {}
 
     def add_rows(self, rows: WrittenRows) -> None:
-        table = rows.load()
+        table, keys = rows.load(), pa.chunked_array(rows.names, pa.string())
         deleted = np.zeros(table.num_rows, np.bool_) if rows.gone is None else rows.gone
         orders = comparable(table.column(self._ordering))
-        for number, (key, is_gone, order) in enumerate(zip(rows.keys.to_pylist(), deleted.tolist(), orders, strict=True)):
+        for number, (key, is_gone, order) in enumerate(zip(keys.to_pylist(), deleted.tolist(), orders, strict=True)):
             change = Change(None if is_gone else self._count + number, order)
             known = self._last.get(key)
             if known is None or counts(change, known):
@@ -262,7 +334,7 @@ class ByEventTime:
         self._parts.append(table)
         self._count += table.num_rows
 
-    def add_deletes(self, deletes: Iterable[tuple[str, Any]]) -> None:
+    def add_deletes(self, deletes: Iterable[tuple[str, Any]] | Places) -> None:
         for key, value in deletes:
             order = _in_javas_order(value) if isinstance(value, float) else value
             known = self._last.get(key)
@@ -272,6 +344,9 @@ class ByEventTime:
                 if order is not None and type(order) is type(known.order) and known.order > order:
                     continue
             self._last[key] = Change(None, order)
+
+    def passes(self, count: int) -> bool:
+        return False
 
     def merged(self, stored: pa.Table) -> pa.Table:
         if not self._last:
@@ -292,8 +367,8 @@ class ByEventTime:
                 instead += [change.row] if change.row is not None else []
         return pa.concat_tables([stored.filter(pa.array(kept)), self._numbered(instead)])
 
-    def rest(self) -> pa.Table:
-        return self._numbered([change.row for change in self._last.values() if change.row is not None])
+    def rest(self) -> Iterator[pa.Table]:
+        yield self._numbered([change.row for change in self._last.values() if change.row is not None])
 
     def _numbered(self, rows: Sequence[int]) -> pa.Table:
         return take_rows(self._rows, np.array(rows, np.int64))

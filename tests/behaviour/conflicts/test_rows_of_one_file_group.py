@@ -20,6 +20,7 @@ from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError
 from lakelock.settings import ConcurrencySettings
 from lakelock.table.index import parsed_index
+from lakelock.table.log_files import blocks_of, positions_in
 from lakelock.table.properties import MERGE_ON_READ
 from lakelock.table.rewriting import ARROW, ArrowKernels
 
@@ -331,3 +332,6 @@ def test_a_redo_copies_the_log_files_of_groups_that_nobody_has_changed() -> None
     assert table.filter(pc.field("id") == "k00")["v"].to_pylist() == [500] * 3 and table.num_rows == 3 * ROWS
     stamps = {log.instant for slice_ in engine.coordinator.shown().logged for log in slice_.logs}
     assert stamps == {done.instant, met[0].instant} and leftovers(storage) == []
+    logs = [log for slice_ in engine.coordinator.shown().logged for log in slice_.logs]
+    blocks = [block for log in logs for block in blocks_of(storage.open_input(log.key), log.size_bytes, log.key)]
+    assert len(blocks) == 4 and all(positions_in(block, ROWS) is not None for block in blocks)
