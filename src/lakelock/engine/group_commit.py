@@ -132,7 +132,6 @@ def may_group(coordinator: Coordinator, rows: Any) -> bool:
         and not table.observed.foreign_writers
         and settings.concurrency.profile in _PROFILES
         and coordinator.properties.bucket_index is None
-        and not coordinator.properties.keys_span_partitions
         and rows.nbytes <= MOST_BYTES
         and rows.num_rows > 0
     )
