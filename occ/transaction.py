@@ -20,6 +20,7 @@ from lakelock.data_locks import Resource
 from lakelock.errors import (
     CommitOutcomeUnknown,
     ConflictError,
+    CorruptTableError,
     LakelockError,
     RolledBackError,
     TransactionStateError,
@@ -57,9 +58,12 @@ from lakelock.occ.rules import Collision, rejection, worth_keeping
 from lakelock.occ.upkeep import after_commit
 from lakelock.table.commit_metadata import FileStatistics, WriteStat
 from lakelock.table.eligibility import check_files
+from lakelock.table.index import GlobalIndex
 from lakelock.table.instants import Action
 from lakelock.table.layout import FileGroupId
 from lakelock.table.merged_slices import is_to_be_compacted
+from lakelock.table.metadata_records import RECORD_INDEX
+from lakelock.table.record_index import FROM_FILES, MOST_ASKED, Answer, answers, places_of
 from lakelock.table.rows import added
 from lakelock.table.schema import TableSchema, require_same_text
 from lakelock.table.snapshot import DataFile, Snapshot
@@ -201,6 +205,34 @@ class Work:
         self._ensure_open()
         self.own, self._current = self.own.followed_by(stats), None
         self._added_to = schema or self._added_to
+
+    @property
+    def asks_record_index(self) -> bool:
+        """Whether `by_record_index` may answer: for a table with a record index whose keys are in one place each, at the first
+        write."""
+        base = self.baseline.properties
+        return RECORD_INDEX in base.metadata_partitions and isinstance(base.index, GlobalIndex) and not self.own.stats
+
+    def by_record_index(
+        self, keys: Mapping[str, Sequence[str]], possible: Mapping[str, Sequence[DataFile]]
+    ) -> Mapping[str, Answer]:
+        """Which of the `possible` files to look into for keys, both by partition, as Hudi's record index has it.
+
+        Empty where it is not worth asking, or does not know the state that this transaction sees: then all are looked into.
+        """
+        asked = {key for each in {id(each): each for each in keys.values()}.values() for key in each}
+        if sum(map(len, possible.values())) < FROM_FILES or len(asked) > MOST_ASKED:
+            return {}
+        try:
+            return answers(places_of(self._table.io, self.baseline.timeline, asked), keys, possible)
+        except CorruptTableError as error:
+            self.doubt_record_index(error.message)
+            return {}
+
+    def doubt_record_index(self, why: str) -> None:
+        """Tell that the record index was not of use, so that files are looked into."""
+        text = f"Hudi's record index was asked in vain, and files were looked into: {why}"
+        self._table.emit(EventKind.ALERT, self.instant, self.operation, problem=text)
 
     def reads(self, read: Read) -> None:
         """Record a read: the commit is rejected if another commits what this read would have seen."""

@@ -57,6 +57,7 @@ from lakelock.table.base_files import BaseFile
 from lakelock.table.key_search import LocatedKeys, held, possible_files
 from lakelock.table.merged_slices import Change, open_slice
 from lakelock.table.pruning import StatisticsOf
+from lakelock.table.record_index import Answer
 from lakelock.table.snapshot import DataFile
 from lakelock.texts import counted
 
@@ -323,6 +324,36 @@ def _looked_into(
     """What the files hold of the keys, each of which may be looked into once in all attempts; of `few` keys in the driver,
     unless that is much to read."""
     possible = possible_files(plan.files, distinct, attempt.tx.current().stats_of)
+    answers = _by_record_index(attempt, plan.files, distinct, possible)
+    named = {file for answer in answers.values() for file in answer.files}
+    fewer = [number for number in possible if plan.files[number] in named] if answers else possible
+    found = _look(attempt, plan, distinct, memory, fewer, few=few)
+    for partition, answer in answers.items():
+        mine = [each.positions for each in found if plan.files[each.file].partition == partition]
+        keys = {key for positions in mine for key in distinct[partition].take(pa.array(positions)).to_pylist()}
+        if answer.keys - keys:
+            attempt.tx.doubt_record_index(f"{min(answer.keys - keys)!r} is not where it says")
+            return _look(attempt, plan, distinct, memory, possible, few=few)
+    return found
+
+
+def _by_record_index(
+    attempt: Attempt, files: Sequence[DataFile], distinct: KeysByPartition, possible: Sequence[int]
+) -> Mapping[str, Answer]:
+    """The possible files that have some of the keys, by partition, as the record index has it."""
+    if not attempt.tx.asks_record_index:
+        return {}
+    by_partition: dict[str, list[DataFile]] = {}
+    for number in possible:
+        by_partition.setdefault(files[number].partition, []).append(files[number])
+    listed = {id(keys): keys.to_pylist() for keys in {id(keys): keys for keys in distinct.values()}.values()}
+    return attempt.tx.by_record_index({partition: listed[id(keys)] for partition, keys in distinct.items()}, by_partition)
+
+
+def _look(
+    attempt: Attempt, plan: TagPlan, distinct: KeysByPartition, memory: Memory, possible: Sequence[int], *, few: bool
+) -> list[FileKeys]:  # fmt: skip
+    """What some of the files hold."""
     fresh = [number for number in possible if plan.files[number].content not in memory.held]
     if fresh:
         look = LookPlan(plan.context, distinct, plan.files, lookup_stages.shares(plan.files, fresh, 2 * attempt.tasks))

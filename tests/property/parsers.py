@@ -62,7 +62,7 @@ from lakelock.storage.base import checked
 from lakelock.storage.location import canonical_uri
 from lakelock.table.avro import REQUESTED_REPLACE, encode
 from lakelock.table.commit_metadata import RuntimeStats, requested_replace_bytes
-from lakelock.table.hfile import hfile_bytes, read_hfile
+from lakelock.table.hfile import find_in_hfile, hfile_bytes, read_hfile
 from lakelock.table.instants import as_of_time, parse_file_name
 from lakelock.table.layout_one import commits_in
 from lakelock.table.log_files import Block, BlockHeader, BlockKind, blocks_of, positions_in, positions_text
@@ -180,6 +180,12 @@ def _hfile(data: bytes) -> None:
     body, magic, trailer = data.rpartition(_TRAILER)
     found = read_hfile(body + (magic + trailer).ljust(4092, b"\0") + b"\0\0\0\3", "an HFile")
     assert read_hfile(hfile_bytes(found.entries, found.info, created_ms=0, block_bytes=50), "ours").entries == found.entries
+
+
+def _hfile_search(data: bytes) -> None:
+    body, magic, trailer = data.rpartition(_TRAILER)
+    whole = body + (magic + trailer).ljust(4092, b"\0") + b"\0\0\0\3"
+    find_in_hfile(io.BytesIO(whole), [b"key 0", b"key 5", b"key 8", b"no key"], "an HFile")
 
 
 def _hfiles() -> Iterable[bytes]:
@@ -403,6 +409,7 @@ PARSERS: dict[str, Parser] = {
         Parser("log-file", _log_file, (*_TORN, SchemaError, TableError), tuple(_logs())),
         Parser("positions", _positions, (), tuple(_bitmaps())),
         Parser("hfile", _hfile, _TORN, tuple(_hfiles())),
+        Parser("hfile search", _hfile_search, _TORN, tuple(_hfiles())),
         Parser("metadata-record", _metadata_record, _TORN, tuple(_metadata_records())),
         Parser("column-statistics", lambda data: StatsIndex.parse(data, "index.json").of(_COLUMNS), _TORN, (
             b'{"indexDefinitions": {"column_stats": {"sourceFields": ["a", "b"], "version": "V2"}}}',)),

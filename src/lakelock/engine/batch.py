@@ -35,6 +35,7 @@ from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.index import BucketIndex, bucket_group, bucket_of
 from lakelock.table.layout import FileGroupId
 from lakelock.table.partitions import partition_values
+from lakelock.table.record_index import Answer
 from lakelock.table.rewriting import ARROW, DeleteMask, Kernels, KeyedRows
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
@@ -161,17 +162,25 @@ class Batch:
             return self._tagged(keyed)
 
     def _tagged(self, keyed: Mapping[str, KeyedRows]) -> Place:
-        place, snapshot = Place(), self.tx.current()
+        place, snapshot, asked = Place(), self.tx.current(), list[tuple[str, KeyedRows, Sequence[DataFile]]]()
         for partition, rows in keyed.items():
-            asked = [(rows, list(snapshot.in_partition(partition)))]
+            apart = [(rows, list(snapshot.in_partition(partition)))]
             if self.index is not None:
-                asked = [(mine, [file]) for file, mine in self.placed({partition: rows}).known]
-            for mine, files in asked:
-                possible = self.kernels.may_hold(mine, files, snapshot.stats_of)
+                apart = [(mine, [file]) for file, mine in self.placed({partition: rows}).known]
+            asked += ((partition, mine, self.kernels.may_hold(mine, files, snapshot.stats_of)) for mine, files in apart)
+        answers: Mapping[str, Answer] = {}
+        if self.tx.asks_record_index:
+            keys = {partition: mine.keys.to_pylist() for partition, mine, _ in asked}
+            answers = self.tx.by_record_index(keys, {partition: possible for partition, _, possible in asked})
+        for partition, mine, possible in asked:
+            answer = answers.get(partition)
+            found, rest = self.memory.tag(mine, possible if answer is None else answer.files, self.kernels, self.storage)
+            if answer is not None and not answer.keys.isdisjoint(rest.keys.to_pylist()):
+                self.tx.doubt_record_index(f"{min(answer.keys.intersection(rest.keys.to_pylist()))!r} is not where it says")
                 found, rest = self.memory.tag(mine, possible, self.kernels, self.storage)
-                place.known += found
-                if len(rest):
-                    place.new[partition] = rest
+            place.known += found
+            if len(rest):
+                place.new[partition] = rest
         return place
 
     def placed(self, keyed: Mapping[str, KeyedRows], *, anew: bool = False) -> Place:

@@ -321,6 +321,8 @@ _INDEX_EXPRESSIONS, _INDEX_RULE = "hoodie.bucket.index.partition.expressions", "
 _INDEX_MOVES = {
     "GLOBAL_SIMPLE": "hoodie.simple.index.update.partition.path",
     "GLOBAL_BLOOM": "hoodie.bloom.index.update.partition.path",
+    "RECORD_INDEX": "hoodie.record.index.update.partition.path",
+    "GLOBAL_RECORD_LEVEL_INDEX": "hoodie.record.index.update.partition.path",
 }
 _INDEX_KEYS = (
     _INDEX_TYPE,
@@ -329,7 +331,7 @@ _INDEX_KEYS = (
     _BUCKET_FIELDS,
     _INDEX_EXPRESSIONS,
     _INDEX_RULE,
-    *_INDEX_MOVES.values(),
+    *dict.fromkeys(_INDEX_MOVES.values()),
 )
 _JAVAS_COUNT = "256"
 
@@ -341,6 +343,8 @@ def _index_of(properties: Mapping[str, str]) -> tuple[object, str] | None:
     """
     said = {key: properties.get(key, "").strip() for key in _INDEX_KEYS}
     if moves := _INDEX_MOVES.get(said[_INDEX_TYPE].upper()):
+        if "RECORD" in said[_INDEX_TYPE].upper() and said[moves].lower() != "true":
+            return None  # it moves rows only on demand
         if said[moves].lower() not in ("", "true"):
             hint = "lakelock moves such a row to the partition that its new version names, as Hudi does by default"
             return Refused(f"{moves}={said[moves]} leaves a row in the partition of its first version", hint), moves

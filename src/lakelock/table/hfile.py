@@ -9,11 +9,14 @@ does not. A file of Hudi 1.0 is HBase's own: its blocks have checksums, which ar
 from __future__ import annotations
 
 import gzip
+import io
 import struct
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import IO
 
 from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError
 
@@ -26,6 +29,7 @@ MIN_KEY_INFO, MAX_KEY_INFO = "minRecordKey", "maxRecordKey"
 """The names in the file info under which a base file has its first and last key."""
 
 _TRAILER_BYTES = 4096
+_TAIL_BYTES = 64 * 1024
 _CHUNK_BYTES = 16 * 1024
 _BLOCK_BYTES = 1024 * 1024
 _MOST_KEY_BYTES = 32_767
@@ -51,18 +55,83 @@ def read_hfile(data: bytes, source: str) -> HFile:
     try:
         return _read(data)
     except (ValueError, IndexError, OverflowError, struct.error, zlib.error) as error:
-        raise CorruptTableError(
-            f"{source} is no HFile that lakelock can read: {error}",
-            hint=f"the file was torn or altered; {RESTORE_OR_ROLL_BACK}",
-            file=source,
-        ) from error
+        raise _damaged(source, error) from error
+
+
+def _damaged(source: str, error: Exception) -> CorruptTableError:
+    return CorruptTableError(
+        f"{source} is no HFile that lakelock can read: {error}",
+        hint=f"the file was torn or altered; {RESTORE_OR_ROLL_BACK}",
+        file=source,
+    )
+
+
+def find_in_hfile(source: IO[bytes], keys: Collection[bytes], name: str) -> HFile:
+    """The entries of these keys, and the file info; of a large file only the blocks are read that may have one of them.
+
+    `CorruptTableError` that names the file for anything but an HFile with one level of index.
+    """
+    try:
+        return _found(source, sorted(keys))
+    except (ValueError, IndexError, OverflowError, struct.error, zlib.error) as error:
+        raise _damaged(name, error) from error
+
+
+def _found(source: IO[bytes], keys: Sequence[bytes]) -> HFile:
+    size = source.seek(0, io.SEEK_END)
+    source.seek(max(0, size - _TAIL_BYTES))
+    tail = source.read()
+    trailer = _trailer(tail)
+    gzipped, index_at = _is_gzipped(trailer), trailer.get(2, 0)
+    if trailer.get(8, 1) != 1:
+        raise ValueError(f"its index has {trailer[8]} levels")
+    if index_at < size - len(tail):
+        source.seek(index_at)
+        tail = source.read(size - index_at)
+    start = size - len(tail)
+    info, _ = _block(tail, trailer.get(1, 0) - start, gzipped, _INFO)
+    index, _ = _block(tail, index_at - start, gzipped, _INDEX)
+    blocks = list(_index_entries(index))
+    firsts = [key for key, _, _ in blocks]
+    wanted: dict[int, set[bytes]] = {}
+    for key in keys:
+        number = bisect_right(firsts, key) - 1
+        if number >= 0:
+            wanted.setdefault(number, set()).add(key)
+    entries: list[Entry] = []
+    for number, mine in sorted(wanted.items()):
+        _, at, length = blocks[number]
+        if not 0 <= at <= at + length <= size:
+            raise ValueError("its index names a block that is not in it")
+        source.seek(at)
+        payload, _ = _block(source.read(length), 0, gzipped, _DATA)
+        entries += (entry for entry in _entries(payload) if entry[0] in mine)
+    return HFile(tuple(entries), _info(info))
+
+
+def _index_entries(payload: bytes) -> Iterator[tuple[bytes, int, int]]:
+    """For each block its first key, where it is, and its size with its header."""
+    at = 0
+    while at < len(payload):
+        offset, size = struct.unpack_from(">qi", payload, at)
+        length, start = _hadoop_int(payload, at + 12)
+        (key,) = struct.unpack_from(">h", payload, start)
+        at = start + length
+        if size < 0 or not 0 <= key <= length - 2 or at > len(payload):
+            raise ValueError("its index is cut off")
+        yield payload[start + 2 : start + 2 + key], offset, size
+
+
+def _is_gzipped(trailer: Mapping[int, int]) -> bool:
+    found = {_GZIP: True, _PLAIN: False}.get(trailer.get(12, _PLAIN))
+    if found is None:
+        raise ValueError(f"its compression is number {trailer[12]}")
+    return found
 
 
 def _read(data: bytes) -> HFile:
     trailer = _trailer(data)
-    gzipped = {_GZIP: True, _PLAIN: False}.get(trailer.get(12, _PLAIN))
-    if gzipped is None:
-        raise ValueError(f"its compression is number {trailer[12]}")
+    gzipped = _is_gzipped(trailer)
     info, _ = _block(data, trailer.get(1, 0), gzipped, _INFO)
     found = _info(info)
     if "MAX_TAGS_LEN" in found:

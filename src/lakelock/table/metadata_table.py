@@ -14,12 +14,13 @@ from dataclasses import dataclass, replace
 from functools import partial, reduce
 from typing import NamedTuple
 
-from lakelock.errors import DROP_METADATA_TABLE, CorruptTableError
+from lakelock.errors import DROP_METADATA_TABLE, CorruptTableError, StorageError
 from lakelock.storage import Listed, Storage
+from lakelock.storage.base import is_missing
 from lakelock.storage.location import TableIO
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.hfile import MAX_KEY_INFO, MIN_KEY_INFO, SCHEMA_INFO, hfile_bytes, read_hfile
+from lakelock.table.hfile import MAX_KEY_INFO, MIN_KEY_INFO, SCHEMA_INFO, find_in_hfile, hfile_bytes, read_hfile
 from lakelock.table.instants import Action, Instant, parse_instant
 from lakelock.table.layout import checked_file_name, checked_partition, in_partition
 from lakelock.table.log_files import BlockHeader, BlockKind, LogFile, block_bytes, blocks_of, deletes_bytes, deletes_in
@@ -116,6 +117,23 @@ class MetadataTable:
         newest = max((i.requested for i in self.timeline.commits if i.action == Action.COMMIT), default="")
         return sum((i.completion or "") > newest for i in self.counting)
 
+    def without_later(self) -> MetadataTable:
+        """This without what `data` does not show; `CorruptTableError` if a compaction has taken such a delta commit in."""
+        shown = {instant.requested for instant in self.data.instants if instant.is_completed}
+        later = {
+            instant
+            for instant in self.timeline.commits
+            if instant.action == Action.DELTA_COMMIT
+            and not instant.requested.startswith(BOOTSTRAP)
+            and instant.requested >= self.data.first_active
+            and instant.requested not in shown
+        }
+        newest = max((i.requested for i in self.timeline.commits if i.action == Action.COMMIT), default="")
+        compacted = [instant.requested for instant in later if (instant.completion or "") < newest]
+        if compacted:
+            raise CorruptTableError(f"it was compacted with {min(compacted)}, which came later", file=layout.METADATA_TABLE)
+        return replace(self, timeline=Timeline.of(i for i in self.timeline.instants if i not in later))
+
     def files(self) -> dict[str, dict[str, int]]:
         """The names and sizes in bytes of the files that it lists, by partition path.
 
@@ -136,7 +154,7 @@ class MetadataTable:
         """The records of one of its partitions, by key. Lists it, and reads its newest base files and their log files."""
         slices = self._slices(list_partition(self.io.storage, name))
         found: dict[str, Record] = {}
-        for records in self.io.gather([partial(_base_records, self.io.storage, key, None) for _, key in slices.bases.values()]):
+        for records in self.io.gather([partial(_base_records, self.io.storage, key) for _, key in slices.bases.values()]):
             found.update(records)
         changes = self.io.gather([partial(_log_records, self.io.storage, log.file.key, None) for log in slices.logs])
         for file in changes:
@@ -147,9 +165,11 @@ class MetadataTable:
         """The records of these keys in a partition that was `listed`. Reads back from its newest log files, and stops where
         nothing older counts.
         """
+        groups = file_groups(name, listed)
+        concerned = {groups[number] for number in file_groups_of(keys, len(groups))}
         slices, later = self._slices(listed), {key: list[Record]() for key in keys}
         unsettled = set(keys)
-        logs, count = list(slices.logs), 1
+        logs, count = [log for log in slices.logs if log.file.file_id in concerned], 1
         while unsettled and logs:
             part, logs, count = logs[-count:], logs[:-count], count * READ_BACK
             files = self.io.gather([partial(_log_records, self.io.storage, log.file.key, unsettled) for log in part])
@@ -160,9 +180,8 @@ class MetadataTable:
                     if record is None or settles(name, record):
                         unsettled.discard(key)
         if unsettled:
-            for base in self.io.gather(
-                [partial(_base_records, self.io.storage, key, unsettled) for _, key in slices.bases.values()]
-            ):
+            bases = [key for group, (_, key) in slices.bases.items() if group in concerned]
+            for base in self.io.gather([partial(_found_in_base, self.io.storage, key, unsettled) for key in bases]):
                 for key, record in base.items():
                     later[key].append(record)
         return {key: reduce(partial(joined, name), reversed(records)) for key, records in later.items() if records}
@@ -182,7 +201,7 @@ class MetadataTable:
         """How many records a base file of this piece has, and its bytes; `text` is the schema of its records."""
         schema, storage, found = RecordSchema.of(text, "the metadata table"), self.io.storage, dict[bytes, bytes]()
         if piece.partition in JOINED:
-            records = dict(_base_records(storage, piece.base, None)) if piece.base else {}
+            records = dict(_base_records(storage, piece.base)) if piece.base else {}
             for log in piece.logs:
                 _merge(piece.partition, records, _log_records(storage, log.key, None))
             found = {key.encode(): schema.encoded(record) for key, record in records.items()}
@@ -413,10 +432,22 @@ def _base_values(storage: Storage, key: str) -> Iterator[tuple[bytes, bytes, Rec
     return ((name, value, schema) for name, value in found.entries)
 
 
-def _base_records(storage: Storage, key: str, wanted: Collection[str] | None) -> Mapping[str, Record]:
-    """The records in a base file, of all keys or of the wanted ones."""
-    named = ((_text(name, key), value, schema) for name, value, schema in _base_values(storage, key))
-    return {name: schema.decoded(value, key) for name, value, schema in named if wanted is None or name in wanted}
+def _base_records(storage: Storage, key: str) -> Mapping[str, Record]:
+    """The records in a base file."""
+    return {_text(name, key): schema.decoded(value, key) for name, value, schema in _base_values(storage, key)}
+
+
+def _found_in_base(storage: Storage, key: str, wanted: Collection[str]) -> Mapping[str, Record]:
+    """The records of some keys in a base file."""
+    try:
+        with storage.open_input(key) as source:
+            found = find_in_hfile(source, [name.encode() for name in wanted], key)
+    except StorageError as error:
+        if not is_missing(error):
+            raise
+        raise _missing(key) from error
+    schema = RecordSchema.of(_text(found.info.get(SCHEMA_INFO, b""), key), key)
+    return {_text(name, key): schema.decoded(value, key) for name, value in found.entries}
 
 
 def _log_records(storage: Storage, key: str, wanted: Collection[str] | None) -> list[tuple[str, Record | None]]:
@@ -453,8 +484,12 @@ def _log_values(storage: Storage, key: str) -> Iterator[tuple[bytes, bytes | Non
 def _read(storage: Storage, key: str) -> bytes:
     stored = storage.get(key)
     if stored is None:
-        raise CorruptTableError(f"the metadata table names {key}, which is not there", hint=DROP_METADATA_TABLE, file=key)
+        raise _missing(key)
     return stored.data
+
+
+def _missing(key: str) -> CorruptTableError:
+    return CorruptTableError(f"the metadata table names {key}, which is not there", hint=DROP_METADATA_TABLE, file=key)
 
 
 def _text(data: bytes, source: str) -> str:

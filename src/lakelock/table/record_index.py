@@ -9,7 +9,7 @@ once.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from uuid import UUID
 
@@ -19,12 +19,16 @@ import pyarrow.compute as pc
 from lakelock.errors import CorruptTableError
 from lakelock.parsing import JsonObject
 from lakelock.storage import Storage
+from lakelock.storage.location import TableIO
 from lakelock.table.base_files import BaseFile
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.instants import parse_instant
 from lakelock.table.layout import FileGroupId, in_partition
 from lakelock.table.metadata_records import RECORD_INDEX, Record
+from lakelock.table.metadata_table import MetadataTable, lacking, list_partition
 from lakelock.table.schema import COMMIT_TIME, RECORD_KEY
+from lakelock.table.snapshot import DataFile
+from lakelock.table.timeline import Timeline
 
 MOST_KEYS = 2_000_000
 """A commit that adds or removes more keys is not brought into the index: it would take too much memory under the lock."""
@@ -136,4 +140,55 @@ def _keys(storage: Storage, path: str) -> Iterator[pa.Table]:
 
 def _without(keys: pa.ChunkedArray, others: pa.ChunkedArray) -> list[str]:
     found: list[str] = keys.filter(pc.invert(pc.is_in(keys, value_set=others.combine_chunks()))).to_pylist()
+    return found
+
+
+FROM_FILES = 8
+"""For fewer files the index is not asked: it takes some requests itself."""
+MOST_ASKED = 100_000
+"""For more keys than these it is not asked: they are in most of its blocks."""
+
+
+class Answer(NamedTuple):
+    """The files of one partition to look into for keys, and the keys that they have."""
+
+    files: list[DataFile]
+    keys: set[str]
+
+
+def places_of(io: TableIO, data: Timeline, keys: Collection[str]) -> dict[str, FileGroupId]:
+    """The file groups of those of the keys that a table has, by its record index.
+
+    As of `data`, a timeline of the table that was listed before: later commits do not count. `CorruptTableError` if the index
+    cannot tell that, because it lacks a commit, or was compacted with a later one.
+    """
+    found = MetadataTable.look(io, data)
+    late = lacking(found.timeline, data)
+    if late:
+        raise CorruptTableError(f"it lacks {late[0].requested}", file=RECORD_INDEX)
+    listed = list_partition(io.storage, RECORD_INDEX)
+    records = found.without_later().newest(RECORD_INDEX, keys, listed)
+    return {key: place_in(record) for key, record in records.items()}
+
+
+def answers(
+    places: Mapping[str, FileGroupId], keys: Mapping[str, Sequence[str]], possible: Mapping[str, Sequence[DataFile]]
+) -> dict[str, Answer]:
+    """Which of the `possible` files of each partition to look into for its keys, given where keys are.
+
+    `CorruptTableError` if a key is in none of them: the index is wrong, or the files are.
+    """
+    found = {}
+    for partition, asked in keys.items():
+        named: dict[FileGroupId, set[str]] = {}
+        for key in asked:
+            place = places.get(key)
+            if place is not None and place.partition == partition:
+                named.setdefault(place, set()).add(key)
+        files = [file for file in possible.get(partition, ()) if file.group in named]
+        if len(files) != len(named):
+            gone = next(group for group in named if group not in {file.group for file in files})
+            some = min(named[gone])[:100]
+            raise CorruptTableError(f"it has {some!r} in {gone}, which has no file with such a key", file=RECORD_INDEX)
+        found[partition] = Answer(files, set().union(*named.values()))
     return found

@@ -28,15 +28,18 @@ from tests.behaviour.cli.command_line import run
 from tests.golden_tables import unpack
 from tests.over_engines import transaction
 
-from lakelock.errors import TableError
+from lakelock.errors import CorruptTableError, TableError
 from lakelock.occ import metadata_table as writing
 from lakelock.occ.crash_points import Step
+from lakelock.occ.metadata_upkeep import keep_metadata
+from lakelock.occ.retention import Budget
 from lakelock.table import record_index
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.layout import FileGroupId
 from lakelock.table.metadata_records import RECORD_INDEX, RecordSchema
 from lakelock.table.metadata_table import MetadataTable, schemas_of
-from lakelock.table.record_index import KeyChanges, place_in, place_record
+from lakelock.table.record_index import KeyChanges, answers, place_in, place_record, places_of
+from lakelock.table.snapshot import DataFile
 
 __all__ = ["nobody_is_killed"]
 
@@ -290,3 +293,36 @@ def test_each_planted_mistake_about_the_record_index_is_found(
         if mutation is believing_the_counts_of_a_restore:
             at.restore(first)
     assert any("record index" in problem for problem in problems(table))
+
+
+def test_the_index_is_asked_as_of_a_timeline_that_later_commits_do_not_change(table: Path) -> None:
+    at = engine(table)
+    at.insert(changed(table, "n1"))
+    io, then, was = TableIO(LocalStorage(str(table))), at.coordinator.table.timeline(), by_files(table)
+    asked = ["n1", "n2", "k2", "k3", "not there"]
+    at.insert(changed(table, "n2"))
+    at.delete(pc.field("id") == "k3")
+    now = at.coordinator.table.timeline()
+    assert places_of(io, then, asked) == {key: was[key] for key in ("n1", "k2", "k3")}
+    assert places_of(io, now, asked) == {key: by_files(table)[key] for key in ("n1", "n2", "k2")}
+    keep_metadata(at.coordinator.table, Budget.of(at.coordinator.table.runtime, 60), every=1)
+    assert places_of(io, now, asked) == {key: by_files(table)[key] for key in ("n1", "n2", "k2")}
+    with pytest.raises(CorruptTableError, match="compacted with"):
+        places_of(io, then, asked)
+
+
+def test_an_index_that_lacks_a_commit_gives_no_answer(table: Path) -> None:
+    at = engine(table)
+    lost = at.insert(changed(table, "n1")).instant
+    forgotten(table, lost)
+    with pytest.raises(CorruptTableError, match=f"lacks {lost}"):
+        places_of(TableIO(LocalStorage(str(table))), at.coordinator.table.timeline(), ["n1"])
+
+
+def test_an_answer_names_only_files_that_may_have_the_key() -> None:
+    files = [DataFile("p", name, "0-0-0", "20261129120017549", 1) for name in ("a", "b")]
+    groups = {name: FileGroupId("p", name) for name in ("a", "b", "c")}
+    (found,) = answers({"k": groups["b"], "m": FileGroupId("q", "x")}, {"p": ["k", "m", "n"]}, {"p": files}).values()
+    assert (found.files, found.keys) == (files[1:], {"k"})
+    with pytest.raises(CorruptTableError, match="'m' in p/c"):
+        answers({"m": groups["c"]}, {"p": ["k", "m"]}, {"p": files})

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pyarrow.compute as pc
 import pytest
+from tests.api import ArrowEngine, Coordinator, Event, EventKind, StorageLocation
 from tests.behaviour.beside_java.test_record_index import by_files, forgotten, index
+from tests.faulty_storage import CountingStorage
 from tests.interop.shared import HIVE_STYLE, Layout, Shared, as_rows
 from tests.over_engines import transaction
 from tests.sizes import in_ci
+from tests.tuning import settings_of
 
 Share = Callable[..., Shared]
 ENABLED = {"hoodie__metadata__global__record__level__index__enable": "true", "hoodie__index__type": "RECORD_INDEX"}
@@ -141,3 +144,48 @@ def test_a_commit_that_the_index_lacks_is_brought_in_late_or_the_index_is_remove
     engine.upsert(table.rows(("n3", 34, "zz"), ("n6", 6, "eu")))
     table.put(("n3", 34, "zz"), ("n6", 6, "eu"))
     both.agrees()
+
+
+def test_lakelock_asks_the_index_where_keys_are_and_opens_no_other_file(share: Share) -> None:
+    both = Indexed(share, FLAT)
+    table, told = both.table, list[Event]()
+    storage = CountingStorage(table.storage)
+    settings = settings_of({"upkeep.auto": False, "write.index": "global"}, file=table.hudi_file)
+    location = StorageLocation(table.storage.uri)
+    with Coordinator.open(location, settings, storage=storage, listeners=(told.append,)) as coordinator:
+        engine = ArrowEngine(coordinator)
+        for n in range(12):
+            rows = [(f"a{n:02}", n, "eu"), (f"z{n:02}", n, "eu")]
+            engine.insert(table.rows(*rows))
+            table.put(*rows)
+
+        def opened(act: Callable[[], object]) -> int:
+            before = {str(path.relative_to(both.path)) for path in both.path.glob("*.parquet")}
+            storage.reset()
+            act()
+            return len({key for op, key in storage.calls if op == "open_input" and key in before})
+
+        new = [("a05", 700, "eu"), ("m1", 1, "eu"), ("k1", 701, "us")]
+        assert opened(lambda: engine.upsert(table.rows(*new))) == 2
+        table.put(*new)
+        both.agrees()
+        both.java("upsert", ("m1", 2, "eu"), ("j1", 3, "eu"), ("z07", 702, "eu"))
+        both.agrees()
+        new = [("j1", 4, "eu"), ("m1", 5, "eu"), ("m2", 6, "eu")]
+        assert opened(lambda: engine.upsert(table.rows(*new))) <= 2
+        table.put(*new)
+        assert opened(lambda: engine.delete_keys(table.rows(("a03", 0, "eu"), ("never", 0, "eu")))) == 1
+        table.drop(table.key(("a03", 0, "eu")))
+        both.agrees()
+        engine.insert(table.rows(("a03", 8, "eu")))  # deleted, and inserted again
+        table.put(("a03", 8, "eu"))
+        engine.upsert(table.rows(("a03", 9, "eu")))
+        table.put(("a03", 9, "eu"))
+        both.agrees()
+        assert not [event for event in told if event.kind is EventKind.ALERT]
+        forgotten(both.path, engine.upsert(table.rows(("a04", 10, "eu"), ("m3", 11, "eu"))).instant)
+        new = [("a04", 12, "eu"), ("m3", 13, "eu")]
+        assert opened(lambda: engine.upsert(table.rows(*new))) > 8
+        table.put(*new)
+        assert any("asked in vain" in str(e.facts.get("problem")) for e in told if e.kind is EventKind.ALERT)
+        both.agrees()

@@ -48,3 +48,11 @@ def test_a_global_index_that_moves_rows_is_ours_and_one_that_does_not_is_refused
     assert Settings.resolve({**index, moves: "true"}).settings.write.index == "global"
     with pytest.raises(SettingsError, match="leaves a row in the partition of its first version"):
         Settings.resolve({**index, moves: "false"})
+
+
+def test_a_record_index_that_moves_rows_is_global_and_one_that_does_not_is_no_choice() -> None:
+    index, moves = {"hoodie.index.type": "RECORD_INDEX"}, "hoodie.record.index.update.partition.path"
+    assert Settings.resolve({**index, moves: "true"}).settings.write.index == "global"
+    for options in (index, {**index, moves: "false"}):
+        with pytest.raises(SettingsError, match="has no effect here"):
+            Settings.resolve(options)

@@ -12,7 +12,7 @@ from tests.api import LocalStorage, TableIO, layout, read_timeline
 from tests.golden_tables import golden_table
 
 from lakelock.errors import CorruptTableError
-from lakelock.table.hfile import hfile_bytes, read_hfile
+from lakelock.table.hfile import find_in_hfile, hfile_bytes, read_hfile
 from lakelock.table.log_files import Block, BlockHeader, BlockKind, block_bytes, blocks_of, deletes_bytes, deletes_in
 from lakelock.table.metadata_records import (
     ALL_PARTITIONS,
@@ -183,3 +183,32 @@ def test_a_torn_or_altered_hfile_is_refused_with_its_name() -> None:
     for torn in cuts:
         with pytest.raises(CorruptTableError, match="the file x"):
             read_hfile(torn, "the file x")
+
+
+@pytest.mark.parametrize("name", [*MADE, "java12_metadata_blocks"])
+def test_entries_of_an_hfile_of_java_are_found_without_the_others(name: str) -> None:
+    for partition, data, _ in hfiles(name):
+        entries = read_hfile(data, partition).entries
+        some = entries[:: max(1, len(entries) // 20)]
+        asked = [*(key for key, _ in some), b"", b"not there", b"\xff"]
+        found = find_in_hfile(io.BytesIO(data), asked, partition)
+        assert found.entries == some and found.info == read_hfile(data, partition).info
+
+
+def test_only_blocks_that_may_have_the_keys_are_read() -> None:
+    entries = [(b"%05d" % n, b"v" * 100) for n in range(5_000)]
+    data = hfile_bytes(entries, {}, created_ms=0, block_bytes=10_000)
+    source = Reads(data)
+    assert find_in_hfile(source, [b"02500", b"02500x", b"04999"], "x").entries == (entries[2500], entries[4999])
+    assert source.bytes_read < 100_000 < len(data)
+
+
+class Reads(io.BytesIO):
+    """Counts what is read."""
+
+    bytes_read = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        found = super().read(size)
+        self.bytes_read += len(found)
+        return found
