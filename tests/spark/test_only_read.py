@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
@@ -15,6 +17,7 @@ from tests.spark.sparks import since_spark_4
 
 from lakelock.errors import InputError, TableError
 from lakelock.spark_plugin import LakeTable
+from lakelock.table.log_files import Block, BlockHeader, BlockKind, positions_in, positions_text
 
 NAME = "java12_mor_compaction"
 """Two file groups, one with log files and a plan for their compaction, one of which a log file deletes the last row."""
@@ -115,3 +118,29 @@ def test_a_table_of_version_6_is_read_like_any_other(spark: SparkSession) -> Non
     assert table.history().count() == 8 and table.changes("20200101000000000").count() > 0
     with pytest.raises(TableError, match="it has table version 6"):
         table.insert(table.read())
+
+
+@pytest.mark.in_ci
+def test_positions_in_log_files_are_the_bitmap_that_the_java_library_makes(spark: SparkSession) -> None:
+    """As arrays, bitmaps and runs, with and without offsets."""
+    jvm = spark.sparkContext._jvm
+    assert jvm is not None
+    evens, few, runs = range(0, 10_000, 2), range(5, 50_000, 9_999), [(7, 5_000), (70_000, 300_000)]
+    chosen: list[tuple[list[int], list[tuple[int, int]]]] = [
+        ([*evens], []), ([*few], []), ([], runs), ([*few], runs), ([number + (1 << 21) for number in evens], runs),
+        ([], [(0, 65_536)]), ([number << 16 for number in range(6)], []),
+    ]  # fmt: skip
+    for numbers, ranges in chosen:
+        bitmap = jvm.org.roaringbitmap.longlong.Roaring64NavigableMap()
+        for number in numbers:
+            bitmap.addLong(number)
+        for start, end in ranges:
+            bitmap.addRange(start, end)
+        bitmap.runOptimize()
+        output = jvm.java.io.ByteArrayOutputStream()
+        bitmap.serializePortable(jvm.java.io.DataOutputStream(output))
+        places = np.array(sorted({*numbers, *(number for each in ranges for number in range(*each))}))
+        text = positions_text(places)
+        assert base64.b64decode(text) == bytes(output.toByteArray())
+        found = positions_in(Block(BlockKind.DELETE, {BlockHeader.RECORD_POSITIONS: text}, b""), len(places))
+        assert found is not None and np.array_equal(found, places)

@@ -1,8 +1,9 @@
 """Log files as lakelock writes them: what one commit changes in one file group, as bytes, and as its commit tells of it.
 
-Rows become a Parquet file, sorted by key, and deletes a list of keys; nothing of that knows of names and blocks. `log_bytes`
-puts the envelope of table versions 8 and 9 around both: Hudi's log blocks. A Parquet block takes a third of the bytes of an
-Avro block, Java's default, and a small part of its CPU; every reader of Hudi reads both.
+Rows become a Parquet file and deletes a list of keys, both in the order of their positions in the base file, which blocks name;
+or of their keys, where a row has no position. Nothing of that knows of names and blocks. `log_bytes` puts the envelope of table
+versions 8 and 9 around both: Hudi's log blocks. A Parquet block takes a third of the bytes of an Avro block, Java's default,
+and a small part of its CPU; every reader of Hudi reads both.
 
 Readers merge log files in the order of their instants, and go by the instant in a file's name, that in its blocks, and that in
 its rows, each for something else. So all three come from one `LogStamp`, and one file says of a key one thing only.

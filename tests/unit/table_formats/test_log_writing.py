@@ -16,7 +16,7 @@ from lakelock.markers.data_files import Marker, MarkerKind, parse_marker
 from lakelock.storage.local import LocalStorage
 from lakelock.table.archive import read_commit
 from lakelock.table.layout import FileGroupId
-from lakelock.table.log_files import Block, BlockHeader, BlockKind, LogFile, blocks_of, deletes_in
+from lakelock.table.log_files import Block, BlockHeader, BlockKind, LogFile, blocks_of, deletes_in, positions_in, positions_text
 from lakelock.table.log_rows import add_block
 from lakelock.table.log_writing import LogChanges, LogStamp, log_bytes, log_stat, rows_bytes
 from lakelock.table.properties import TableProperties
@@ -89,6 +89,18 @@ def test_of_rows_that_were_all_written_again_only_the_keys_are_read() -> None:
         versions.add_rows(WrittenRows(keyed.column(0), load))
     versions.add_deletes([("x", None)])
     assert pa.concat_tables(versions.rest()).column("v").to_pylist() == [6, 6, 6] and loaded == ["second"]
+
+
+def test_positions_are_written_byte_by_byte_as_java_writes_them() -> None:
+    found = []
+    for name in ("java12_mor_events", "java12_mor_deletes", "java12_mor_compaction"):
+        for log in golden_table(name).rglob(".*.log.*"):
+            if log.suffix != ".crc":
+                found += [block for block in blocks(log.read_bytes()) if BlockHeader.RECORD_POSITIONS in block.header]
+    assert {block.kind for block in found} == {BlockKind.AVRO, BlockKind.DELETE}
+    for block in found:
+        positions = positions_in(block, 1000)
+        assert positions is not None and positions_text(positions) == block.header[BlockHeader.RECORD_POSITIONS]
 
 
 @pytest.mark.parametrize(("keys", "deleted"), [((), ()), (("a", "a"), ()), (("a",), ("a",)), ((), ("b", "b"))])
