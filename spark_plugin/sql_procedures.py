@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin.sql_words import Unclear, Words
@@ -21,6 +23,7 @@ PROCEDURES: Mapping[str, tuple[str, ...]] = {
     "rollback_to_savepoint": ("instant_time",),
 }
 """The procedures, and the arguments of each beside `table` and `path`."""
+_NUMBERS = ("limit", "hours_retained")
 _ELSEWHERE = {
     "rollback_to_instant": "table.restore(as_of) makes the table what it was; show_commits lists the instants",
     "show_clustering": "show_commits: a clustering is a commit with the operation CLUSTER",
@@ -74,7 +77,7 @@ def procedure_of(words: Words) -> Procedure | None:
         if named not in known:
             guess = did_you_mean(named, known) if named else ""
             raise InputError(f"{name} has no argument {named or value!r}{guess}", hint=_form(name))
-    given = dict(found)
+    given = {named: _fitting(name, named, value) for named, value in found}
     if not set(given) & set(_TABLE):
         raise InputError(f"{name} was called without a table", hint=_form(name))
     return Procedure(name, given)
@@ -88,6 +91,19 @@ def _argument(words: Words, first: int, last: int) -> tuple[str, str | float]:
     if value[:1] in ("'", '"') and value[-1:] == value[:1] and len(value) > 1:
         return name, value[1:-1]
     return name, float(value)
+
+
+def _fitting(call: str, name: str, value: str | float) -> str | float:
+    """The value of an argument; `InputError` for one of another kind, and for an empty text."""
+    if name not in _NUMBERS:
+        if isinstance(value, str) and value.strip():
+            return value
+        raise InputError(f"{call} takes a text in quotes as {name}, not {value!r}", hint=_form(call))
+    with suppress(ValueError):
+        number = float(value)
+        if 0 <= number < inf and (name != "limit" or number.is_integer()):
+            return number
+    raise InputError(f"{call} takes a number as {name}, not {value!r}", hint=_form(call))
 
 
 def _form(name: str) -> str:

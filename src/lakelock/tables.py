@@ -528,6 +528,7 @@ def exists(
     return table_exists(StorageLocation.of(path, found.storage).open())
 
 
+@checked
 def transaction(
     *tables: Table, tag: str = "", txn_app_id: str | None = None, txn_version: int | None = None
 ) -> TablesTransaction:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from datetime import date
+from functools import partial
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from tests.api import ArrowEngine, MemoryStorage
 from tests.behaviour.tables import SCHEMA, new_table, writer
 
+import lakelock
 from lakelock.errors import InputError, LakelockError
 
 
@@ -68,6 +72,53 @@ def test_every_parameter_refuses_a_falsy_value_of_another_kind_before_any_work(e
     assert wrong == [], "\n".join(wrong)
     assert all(hints)
     assert engine.coordinator.table.timeline().instants == before
+
+
+FRONT_DOOR = {
+    "rows": [{"id": "b", "v": 2, "month": "1"}], "what": "id = 'x'", "set": {"v": "0"}, "where": "id = 'x'",
+    "function": lambda tx: None, "schema": "id int, v int", "key": "id",
+}  # fmt: skip
+EMPTY_IS_TAKEN: dict[str, tuple[object, ...]] = {
+    "rows": ([],), "what": ([],), "tag": ("",), "application": ("",), "settings": ({},), "listeners": ([],),
+    "partition_by": ([],), "since": (0,), "until": (0,), "limit": (0,), "if_not_exists": (False,), "hive_style": (False,),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("table_type", ["cow", "mor"])
+def test_the_front_door_refuses_a_falsy_value_of_another_kind_before_any_work(table_type: str, tmp_path: Path) -> None:
+    with lakelock.create(tmp_path / "t", schema=SCHEMA, key="id", partition_by="month", table_type=table_type) as table:
+        table.insert(rows(("a", 1, "1")))
+        block = table.transaction()
+        tx = block.__enter__()
+        calls: list[tuple[Callable[..., object], dict[str, object]]] = [
+            *((getattr(table, name), {}) for name in dir(table) if name[0] != "_" and inspect.ismethod(getattr(table, name))),
+            *((getattr(tx, name), {}) for name in ("read", "insert", "upsert", "delete", "update")),
+            (lakelock.create, {"path": tmp_path / "new"}), (lakelock.open, {"path": tmp_path / "t"}),
+            (lakelock.exists, {"path": tmp_path / "t"}), (partial(lakelock.transaction, table), {}),
+        ]  # fmt: skip
+        wrong, tried = [], 0
+        for call, given in calls:
+            parameters = inspect.signature(call).parameters
+            needed = {name: FRONT_DOOR[name] for name in parameters if name in FRONT_DOOR and name not in given}
+            for parameter in parameters.values():
+                free = (*EMPTY_IS_TAKEN.get(parameter.name, ()), parameter.default)
+                for value in VALUES:
+                    if any(value == each and type(value) is type(each) for each in free):
+                        continue
+                    tried += 1
+                    try:
+                        if parameter.kind is parameter.VAR_POSITIONAL:
+                            call(value)
+                        else:
+                            call(**{**given, **needed, parameter.name: value})
+                        wrong.append(f"{call}({parameter.name}={value!r}) is taken")
+                    except LakelockError as error:
+                        if not error.hint:
+                            wrong.append(f"{call}({parameter.name}={value!r}) has no hint")
+        block.__exit__(ZeroDivisionError, ZeroDivisionError(), None)
+        assert wrong == [], "\n".join(wrong)
+        assert tried > 250
+        assert len(table.history()) == 1 and not lakelock.exists(tmp_path / "new")
 
 
 @pytest.mark.parametrize("text", ["yesterday", "2026-13-01", "20261399000000000"])

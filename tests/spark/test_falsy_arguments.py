@@ -43,7 +43,7 @@ def needed(table: LakeTable, spark: SparkSession, folder: str) -> dict[str, obje
         "spark": spark, "path": f"{folder}/new", "schema": COLUMNS, "folder": f"{folder}/parquet", "df": frame, "source": frame,
         "set": {"v": "0"}, "on": "id", "as_of": table.history().head()[0], "since": 0, "statement": "DELETE FROM `table`",
         "function": lambda tx: None, "operation": "INSERT", "mine": "DELETE", "other": "UPSERT", "batch_id": 1, "name": "a",
-        "columns": ["v"] , "what": "id = 1", "condition": "id = 1",
+        "columns": ["v"] , "what": "id = 1", "condition": "id = 1", "values": {"id": "0"},
     }  # fmt: skip
 
 
@@ -78,6 +78,25 @@ def calls(table: LakeTable) -> Iterator[tuple[str, Callable[..., object]]]:
         if not name.startswith("_") and name not in ALIASES and (inspect.isfunction(found) or isinstance(found, classmethod)):
             yield name, getattr(table, name)
     yield "sql of the session", sql
+    for group in (table.columns, table.upkeep, table.locks):
+        yield from methods(type(group).__name__, lambda group=group: group)  # type: ignore[misc]
+    yield from methods("optimize", table.optimize)
+    yield from methods("merge", lambda: table.merge(table.read(), "id"))
+
+
+def methods(label: str, made: Callable[[], object]) -> Iterator[tuple[str, Callable[..., object]]]:
+    """The methods of what is made, each on one that is new."""
+    first = made()
+    for name in dir(type(first)):
+        found = inspect.getattr_static(type(first), name)
+        if name.startswith("_") or not inspect.isfunction(found) or not inspect.signature(found).parameters.keys() - {"self"}:
+            continue
+
+        def call(*args: object, _name: str = name, **kwargs: object) -> object:
+            return getattr(made(), _name)(*args, **kwargs)
+
+        call.__signature__ = inspect.signature(getattr(first, name))  # type: ignore[attr-defined]
+        yield f"{label}.{name}", call
 
 
 def test_every_parameter_refuses_a_falsy_value_of_another_kind_before_any_work(
@@ -87,14 +106,15 @@ def test_every_parameter_refuses_a_falsy_value_of_another_kind_before_any_work(
     tried = 0
     for name, call in calls(table):
         parameters = inspect.signature(call).parameters
-        required = {each: given[each] for each, found in parameters.items() if found.default is found.empty}
+        required = {each: given[each] for each, found in parameters.items() if found.default is found.empty and each in given}
         for parameter in parameters.values():
             for value in VALUES:
                 if means_something(name, parameter, value):
                     continue
                 tried += 1
                 try:
-                    run_to_the_end(call(**{**required, parameter.name: value}))
+                    every = parameter.kind is parameter.VAR_POSITIONAL
+                    run_to_the_end(call(value) if every else call(**{**required, parameter.name: value}))
                     wrong.append(f"{name}({parameter.name}={value!r}) is taken")
                 except LakelockError as error:
                     if not error.hint:

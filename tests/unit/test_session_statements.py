@@ -25,6 +25,7 @@ from lakelock.spark_plugin.sql_operations import (
     Unreadable,
     Vacuum,
 )
+from lakelock.spark_plugin.sql_procedures import PROCEDURES
 
 P = "lakelock.`/lake/goods`"
 NOON = Moment(By.TIME, "'2026-11-20 12:00'")
@@ -135,6 +136,15 @@ REFUSED = [
     (f"RESTORE TABLE {P}", "VERSION AS OF 'instant'"),
     (f"SELECT * FROM {P} TIMESTAMP AS OF current_timestamp() - interval 1 day", "parentheses"),
     ("VACUUM", "the name of a table"),
+    *(
+        (f"CALL {name}(table => 'goods', {argument} => {value})", f"as {argument}, not")
+        for name, arguments in PROCEDURES.items()
+        for argument in ("table", *arguments)
+        for value in ("''", "'  '", *(("'x'", "-1", "1e999") if argument in ("limit", "hours_retained") else ("0", "7.5")))
+    ),
+    ("CALL show_commits(table => 'goods', limit => 2.5)", "as limit, not 2.5"),
+    ("CALL run_compaction(table => 'goods', op => false)", "cannot read this call"),
+    ("CALL run_clean(table => 'goods', hours_retained => date'2026-11-20')", "cannot read this call"),
 ]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tests.api import ArrowEngine, MemoryStorage, Storage, StorageLocation
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
 
+import lakelock
 from lakelock.conflict import ConflictRule
 from lakelock.errors import ConflictError
 from lakelock.settings import ConcurrencySettings
@@ -335,3 +337,44 @@ def test_a_redo_copies_the_log_files_of_groups_that_nobody_has_changed() -> None
     logs = [log for slice_ in engine.coordinator.shown().logged for log in slice_.logs]
     blocks = [block for log in logs for block in blocks_of(storage.open_input(log.key), log.size_bytes, log.key)]
     assert len(blocks) == 4 and all(positions_in(block, ROWS) is not None for block in blocks)
+
+
+NAN = float("nan")
+FLOATS = pa.schema([("id", pa.string()), ("v", pa.float64()), ("s", pa.struct([("x", pa.float64())]))])
+
+
+@pytest.mark.parametrize(
+    ("condition", "value", "collide"),
+    [
+        ("{} = 0", -0.0, True),
+        ("{} in (-0.0, 7)", 0.0, True),
+        ("{} >= 0 and {} <= 0", -0.0, True),
+        ("{} > 5000000000", NAN, True),
+        ("{} < 5", NAN, False),
+        ("{} is null", NAN, False),
+        ("{} is null", None, True),
+    ],
+)
+@pytest.mark.parametrize("column", ["v", "s.x"])
+@pytest.mark.parametrize("changed", ["before", "after"])
+def test_a_changed_row_matches_what_another_reads_by_sparks_rule_for_numbers(
+    condition: str, value: float | None, collide: bool, column: str, changed: str, tmp_path: Path
+) -> None:
+    """Whether the row matched before the change or matches after it."""
+
+    def row(value: float | None) -> dict[str, object]:
+        return {"id": "a", "v": value, "s": {"x": value}}
+
+    first, then = (value, 50.0) if changed == "before" else (50.0, value)
+    settings = {"write.append_below": 1.0}
+    with (
+        lakelock.create(tmp_path / "t", schema=FLOATS, key="id", table_type="mor", settings=settings) as table,
+        lakelock.open(tmp_path / "t", settings=settings) as other,
+    ):
+        table.insert([row(first), {"id": "b", "v": 20.0, "s": {"x": 20.0}}])
+        expected = pytest.raises(ConflictError) if collide else nullcontext()
+        with expected, table.transaction() as tx:
+            assert tx.read(condition.replace("{}", column)).num_rows == (collide and changed == "before")
+            other.upsert([row(then)])
+            tx.upsert([{"id": "b", "v": 30.0, "s": {"x": 30.0}}])
+        assert len(list((tmp_path / "t").glob(".*.log.*"))) == 1 + (not collide)
