@@ -135,10 +135,12 @@ class Optimized:
         self.reasons.append(error.message.splitlines()[0])
 
     def __repr__(self) -> str:
-        left = f"; {self.yielded} left to other writers" if self.yielded else ""
-        compacted = f"; {counted(self.compacted, 'file group')} compacted" if self.compacted else ""
-        joined = f"{counted(self.files_before, 'file')} became {self.files_after:,}"
-        return f"OPTIMIZE: {joined} ({size_text(self.size_bytes)}){compacted}{left}"
+        joined = f"{counted(self.files_before, 'file')} became {self.files_after:,}" if self.files_before else ""
+        compacted = f"log files of {counted(self.compacted, 'file group')} compacted" if self.compacted else ""
+        done = ", ".join(filter(None, (joined, compacted)))
+        left = f"{counted(self.yielded, 'file group')} left to other writers" if self.yielded else ""
+        told = "; ".join(filter(None, (f"{done} ({size_text(self.size_bytes)})" if done else "", left)))
+        return f"OPTIMIZE: {told or 'nothing to do'}"
 
 
 _EVERYWHERE: Callable[[str], bool] = lambda partition: True  # noqa: E731

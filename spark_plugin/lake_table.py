@@ -105,8 +105,8 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
         identifies a row in the whole table, so an upsert looks into every partition, and moves a row to the one that its new
         version names. The index never changes.
         `table_version=8` is for tables that Hudi 1.0 reads and writes, too, as EMR 7 and Glue 5.1 have it.
-        `table_type="MERGE_ON_READ"` is for tables to which Java Hudi appends log files; it goes with neither `order_by` nor
-        `index="global"`.
+        `table_type="MERGE_ON_READ"` is for small changes of many large files, which then get log files; it goes with neither
+        `order_by` nor `index="global"`.
         `if_not_exists`: an existing table is opened, if its definition is the same and it has these columns.
         """
         require_classic(spark)

@@ -292,9 +292,10 @@ def _values(
     if clause.values is None:
         missing = names.missing_in(source.columns)
         if missing and not any(set(missing).isdisjoint(columns.names) for columns in known()):
+            has = [name for name in source.columns if name != HERE]
             raise SchemaError(
                 f"{clause.name}: the source has no column {missing[0]!r}",
-                hint=f"{column_hint(missing[0], source.columns)} Or name the columns to set",
+                hint=f"{column_hint(missing[0], has)}; or name the columns to set",
                 column=missing[0],
             )
         there = [name for name in schema.names if name not in missing]

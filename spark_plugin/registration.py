@@ -144,6 +144,8 @@ FORMAT = "lakelock"
 _BY_PATH = re.compile(r"\blakelock\s*\.\s*`[^`]*/", re.IGNORECASE)
 _TO_CHECK = re.compile(r"\bOVERWRITE\b|\bTABLE\b.*\blakelock\b", re.IGNORECASE | re.DOTALL)
 _MAKE_A_NAME = ("CreateTable", "ReplaceTable")
+_SAYS_NOTHING = re.compile(r"\s*SHOW\s+TBLPROPERTIES\b", re.IGNORECASE)
+"""What Spark answers for a view without a word that it has none."""
 _VIEW = (
     ".save(path), and then LakeTable.for_path(spark, path).read().createOrReplaceTempView({name!r}), or in SQL "
     "CREATE TEMPORARY VIEW {name} USING lakelock OPTIONS (path '...')"
@@ -201,12 +203,12 @@ def _sql(
 ) -> Any:
     """Spark's own; what names a lake table by its path, and what Spark refuses and is about one, goes to lakelock's `sql`."""
     ours = isinstance(sqlQuery, str) and not kwargs and (args is None or isinstance(args, Mapping))
-    if ours and _BY_PATH.search(sqlQuery):
+    if ours and (_BY_PATH.search(sqlQuery) or (_SAYS_NOTHING.match(sqlQuery) and concerns(session, sqlQuery))):
         return sql(session, sqlQuery, args)
     _refuse_by_plan(session, sqlQuery)
     try:
         return spark(session, sqlQuery, args, **kwargs)
-    except PySparkException:
+    except (PySparkException, Py4JError):  # Spark 4.3 has no error of its own for `ADD CONSTRAINT` of a view
         if ours and concerns(session, sqlQuery):
             return sql(session, sqlQuery, args)
         raise

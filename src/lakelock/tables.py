@@ -469,9 +469,10 @@ def create(
     `partition_by`: columns, or `years(c)`, `months(c)`, `days(c)`, `hours(c)`, `bucket(n, c)`, `truncate(n, c)`.
     `order_by`: of two versions of a row the one with the greater value wins; without it the later write does.
     `index="bucket:16"`: the rows of each partition lie in 16 buckets by their keys' hash.
-    `table_type="MERGE_ON_READ"` is for tables to which Java Hudi appends log files.
+    `table_type="MERGE_ON_READ"` is for small changes of many large files, which then get log files instead of being rewritten.
     `if_not_exists`: an existing table is opened, if its definition is the same and it has these columns.
-    The others as for `open`; what each means in full is in `LakeTable.create`, which makes the same tables.
+
+    The others are as for `open`; what each means in full is in `LakeTable.create`, which makes the same tables.
     """
     found = Settings.resolve(settings or {}, file=config).settings
     location = StorageLocation.of(path, found.storage)

@@ -69,6 +69,7 @@ def test_a_dry_run_says_what_would_change_and_changes_nothing(table: Path) -> No
     ):
         assert text in told.out
     assert all(option in told.out for option in java_options(read_properties(LocalStorage(str(table))), Settings()))
+    assert "Java Hudi has no such lock on a local disk; next: lakelock locks migrate file://" in told.out
     assert files(table) == before and (table / ".hoodie/hoodie.properties").read_bytes() == properties
     assert (table / ".hoodie/metadata").exists()
 

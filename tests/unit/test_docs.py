@@ -12,6 +12,9 @@ from typing import Any, NamedTuple
 import pytest
 from typer.main import get_command
 
+import lakelock
+import lakelock.metrics
+import lakelock.providers
 from lakelock.cli.main import app
 from lakelock.occ.crash_points import Step
 from lakelock.settings import SECTIONS, settings_reference
@@ -26,6 +29,15 @@ LINK = re.compile(r"(?<!!)\[[^\]\n]*\]\(([^)\s]+)\)")
 HEADING = re.compile(r"^#+ (.+)$", re.MULTILINE)
 DOCSTRING = re.compile(r"^::: (\S+)$", re.MULTILINE)
 SETTING = re.compile(rf"`((?:{'|'.join(section.section for section in SECTIONS)})\.[a-z_]+)`")
+TOLD_ELSEWHERE = {
+    "__version__",
+    "LeaseLoss",  # the errors page has the reasons
+    "Settings",  # the settings page
+    "open_provider",  # for those who test a provider
+    "provider_name",
+    "provider_names",
+    "renewing",
+}
 INLINE = re.compile(r"`([^`\n]+)`")
 
 
@@ -145,6 +157,15 @@ def test_the_concepts_tell_what_follows_from_a_crash_after_every_step() -> None:
 @pytest.mark.parametrize("page", sorted((ROOT / "docs").glob("howto-*.md")), ids=lambda page: page.name)
 def test_a_how_to_is_short_enough_to_be_read_before_it_is_done(page: Path) -> None:
     assert len(page.read_text().split()) <= 800  # with its code, which is read, too
+
+
+def test_the_reference_has_every_public_name_that_is_no_error() -> None:
+    page = (ROOT / "docs" / "reference-api.md").read_text()
+    shown = {name.rpartition(".")[2] for name in DOCSTRING.findall(page)}
+    for module in (lakelock, lakelock.metrics, lakelock.providers):
+        values = {name: getattr(module, name) for name in module.__all__}
+        errors = {name for name, value in values.items() if isinstance(value, type) and issubclass(value, BaseException)}
+        assert values.keys() - errors - shown - TOLD_ELSEWHERE == set(), module.__name__
 
 
 def test_there_are_few_how_tos_and_each_is_in_the_menu() -> None:

@@ -27,7 +27,7 @@ from lakelock.occ.request import resources_of
 from lakelock.providers import Holder, LockProvider, LockState, open_provider, provider_name
 from lakelock.providers.registry import WITHOUT_OPTIONS, as_settings
 from lakelock.settings import Settings
-from lakelock.texts import counted
+from lakelock.texts import command, counted
 
 ReasonOption = Annotated[str, typer.Option("--reason", help="Why, for the audit record.", show_default=False)]
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
@@ -204,7 +204,7 @@ def migrate_lock(
         java = java_options(coordinator.properties, changed)
         values = {**asdict(done), "dry_run": dry_run, "java_options": java}
         out.show(values, lambda o: _print_migration(o, done, dry_run=dry_run))
-        tell_java(out, java, done.to, java_properties)
+        tell_java(out, java, done.to, java_properties, table.storage.uri)
         if dry_run and done.needed and done.live:
             raise LockError(
                 f"the table is still used by {counted(len(done.live), 'writer')}",
@@ -221,10 +221,10 @@ def _print_migration(out: Output, done: Migration, *, dry_run: bool) -> None:
     for name in done.live:
         out.line(f"in the way: {name}")
     if done.done:
-        out.line("now set lock.provider in every writer")
+        out.line("now set lock.provider in every writer to what you gave as --to")
 
 
-def tell_java(out: Output, java: Sequence[str], lock: str, file: Path | None) -> None:
+def tell_java(out: Output, java: Sequence[str], lock: str, file: Path | None, uri: str) -> None:
     """Print the properties for Java's writers, ready to paste, or write them to a file."""
     has_lock = any(line.startswith("hoodie.write.lock.provider=") for line in java)
     if file is not None and has_lock:
@@ -240,6 +240,9 @@ def tell_java(out: Output, java: Sequence[str], lock: str, file: Path | None) ->
     out.line(f"Java writers need these properties{f', which are in {file} now' if file is not None else ''}:")
     for line in java:
         out.line(line)
+    if lock.startswith("storage:") and uri.startswith("file:"):
+        moves = command("locks", "migrate", uri, "--to", "zookeeper://host:2181/base/key")
+        out.line(f"Java Hudi has no such lock on a local disk; next: {moves}")
 
 
 def commit_lock(coordinator: Coordinator) -> LockProvider:

@@ -72,7 +72,7 @@ def adopt_table(
         done = plan if dry_run or not plan.needed else adopt(coordinator, wishes, reason=reason)
         values = {**asdict(done), "dry_run": dry_run, "java_options": java, "lock": lock}
         out.show(values, lambda o: _print_adoption(o, Next(path, config, settings), done))
-        tell_java(out, java, lock, java_properties)
+        tell_java(out, java, lock, java_properties, coordinator.table.storage.uri)
         if dry_run and done.needed:
             refuse_live(coordinator.table, done.live)
 

@@ -117,6 +117,16 @@ def test_rows_of_a_table_with_buckets_are_merged_in_their_buckets(spark: SparkSe
 
 
 @pytest.mark.usefixtures("untouched")
+def test_a_source_that_lacks_a_column_is_an_error_that_names_those_of_the_source_and_no_others(
+    spark: SparkSession, table: LakeTable
+) -> None:
+    lacking = rows(spark, (9, "a", 1, "x")).drop("v")
+    with pytest.raises(SchemaError, match="the source has no column 'v'") as refused:
+        table.merge(lacking, ON).when_not_matched_insert_all().execute()
+    assert refused.value.hint == f"columns: {', '.join(lacking.columns)}; or name the columns to set"
+
+
+@pytest.mark.usefixtures("untouched")
 def test_two_source_rows_that_would_change_one_row_are_an_error_that_names_its_key(
     spark: SparkSession, table: LakeTable
 ) -> None:

@@ -6,7 +6,7 @@ import pytest
 from tests.api import DataFile
 
 from lakelock.errors import SettingsError
-from lakelock.occ.optimize import first_commit, plan_joins, without
+from lakelock.occ.optimize import Optimized, first_commit, plan_joins, without
 from lakelock.settings import OptimizeSettings
 
 SIZES = OptimizeSettings(small_file_bytes=60, target_file_bytes=100, commit_bytes=250)
@@ -51,3 +51,20 @@ def test_what_others_have_at_hand_is_left_out_and_with_it_a_join_of_which_one_fi
 def test_a_target_below_the_size_of_small_files_is_refused() -> None:
     with pytest.raises(SettingsError, match="still count as small"):
         OptimizeSettings(small_file_bytes=100, target_file_bytes=99)
+
+
+@pytest.mark.parametrize(
+    ("done", "told"),
+    [
+        (Optimized(), "OPTIMIZE: nothing to do"),
+        (Optimized(files_before=3, files_after=1, size_bytes=2048), "OPTIMIZE: 3 files became 1 (2.0 KiB)"),
+        (Optimized(compacted=4, size_bytes=2048), "OPTIMIZE: log files of 4 file groups compacted (2.0 KiB)"),
+        (
+            Optimized(files_before=2, files_after=1, compacted=1, size_bytes=10, yielded=1),
+            "OPTIMIZE: 2 files became 1, log files of 1 file group compacted (10 B); 1 file group left to other writers",
+        ),
+        (Optimized(yielded=2), "OPTIMIZE: 2 file groups left to other writers"),
+    ],
+)
+def test_the_result_tells_what_was_done_and_nothing_that_was_not(done: Optimized, told: str) -> None:
+    assert repr(done) == told
