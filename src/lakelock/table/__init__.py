@@ -1,1 +1,1 @@
-"""Hudi tables, version 9, copy-on-write: their files as values, and thin edges that read them from a `Storage`."""
+"""Hudi tables, copy-on-write and merge-on-read: their files as values, and thin edges that read them from a `Storage`."""
