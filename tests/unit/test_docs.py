@@ -143,8 +143,10 @@ def test_the_help_of_the_command_line_says_of_each_command_what_the_command_says
     line: Any = get_command(app)
     context = line.make_context("lakelock", ["doctor"])
     for name, home in line.homes.items():
-        said = " ".join((line.get_command(context, name).help or "").split("\n\n")[0].split())
-        assert said == home.help, name
+        command = line.get_command(context, name)
+        assert (command.help or "").split("\n\n")[0] == home.help, name
+        for each in (command, *getattr(command, "commands", {}).values()):
+            assert all("\n" not in part for part in each.help.split("\n\n")), "the terminal breaks the lines"
 
 
 def test_the_concepts_tell_what_follows_from_a_crash_after_every_step() -> None:

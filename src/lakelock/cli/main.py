@@ -54,7 +54,10 @@ class Home:
         else:
             parent.command(name)(found)
         group: Any = get_command(parent)
-        return group.commands[name]
+        command = group.commands[name]
+        for each in (command, *getattr(command, "commands", {}).values()):
+            each.help = "\n\n".join(" ".join(part.split()) for part in (each.help or "").split("\n\n"))
+        return command
 
 
 class Commands(TyperGroup):

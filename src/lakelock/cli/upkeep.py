@@ -132,7 +132,7 @@ def _print_upkept(out: Output, done: Upkept) -> None:
     verb = "would finish" if done.dry_run else "finished"
     out.line(f"{verb} {counted(len(done.reaped), 'dead writer')}")
     if done.compacted:
-        out.line(f"{'would compact' if done.dry_run else 'compacted'} {counted(done.compacted, 'file group')}")
+        out.line(f"{'would compact' if done.dry_run else 'compacted'} log files of {counted(done.compacted, 'file group')}")
     _print_cleaned(out, done.cleaned, dry_run=done.dry_run)
     _print_archived(out, done.archived, dry_run=done.dry_run)
     if done.metadata.compacted:
@@ -169,7 +169,7 @@ def _print_archived(out: Output, done: Archived, *, dry_run: bool) -> None:
     span = f", {done.first} to {done.last}" if done.instants else ""
     out.line(f"{verb} {counted(done.instants, 'instant')}{span}")
     if done.held_by:
-        out.line(f"more stays on the timeline for {done.held_by}")
+        out.line(f"other instants stay on the timeline because of {done.held_by}")
 
 
 savepoints_app = typer.Typer(no_args_is_help=True, help="Keep the table as of one commit, whatever is cleaned.")
@@ -263,8 +263,10 @@ def optimize_table(
             logged = [f for f in logged_files(coordinator.table) if f.group not in joined]
             compacted = sum(not targets or within(file.partition, targets) for file in logged)
             values = {"table": coordinator.table.storage.uri, "files_before": count, "files_after": new, "compacted": compacted}
-            more = f", {counted(compacted, 'file group')} would be compacted" if compacted else ""
-            out.show(values, lambda o: o.line(f"{counted(count, 'file')} would become {new:,}{more}; nothing was changed"))
+            joining = f"{counted(count, 'file')} would become {new:,}" if count else ""
+            compacting = f"log files of {counted(compacted, 'file group')} would be compacted" if compacted else ""
+            told = ", ".join(filter(None, (joining, compacting))) or "nothing to do"
+            out.show(values, lambda o: o.line(f"{told}; nothing was changed"))
             return
         done = ArrowEngine(coordinator).optimize(partition=partition, tag=tag)
         values = {
