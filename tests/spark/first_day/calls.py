@@ -128,7 +128,7 @@ def _stream_from(day: Day) -> int:
     return sum(counts)
 
 
-def _view(day: Day, sql: str) -> object:
+def by_view(day: Day, sql: str) -> object:
     day.spark.sql(f"create or replace temporary view first_day using lakelock options (path '{day.path}')")
     try:
         return day.spark.sql(sql).head()[0]
@@ -323,11 +323,11 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         lambda d: d.spark.sql(f"create table first_day_u using lakelock location '{d.path}'"),
         "CREATE TEMPORARY VIEW t USING lakelock",
     ),
-    Works(11, "temporary view USING lakelock, SELECT", lambda d: _view(d, "select sum(v) from first_day"), 6, writes=False),
+    Works(11, "temporary view USING lakelock, SELECT", lambda d: by_view(d, "select sum(v) from first_day"), 6, writes=False),
     Told(
         12,
         "SELECT ... TIMESTAMP AS OF, no register(spark)",
-        lambda d: _view(d, "select * from first_day timestamp as of '2026-11-20'"),
+        lambda d: by_view(d, "select * from first_day timestamp as of '2026-11-20'"),
         SQL,
         sparks=True,
         registers=False,
@@ -335,7 +335,7 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
     Works(
         12,
         "SELECT ... TIMESTAMP AS OF",
-        lambda d: _view(d, f"select sum(v) from first_day timestamp as of '{soon()}'"),
+        lambda d: by_view(d, f"select sum(v) from first_day timestamp as of '{soon()}'"),
         6,
         writes=False,
     ),
@@ -502,11 +502,11 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
     Told(31, 'df.writeStream.toTable("t")', lambda d: _stream(d).toTable("first_day_t"), r"\.start\(path\), and then"),
     Works(32, "foreachBatch(table.upsert_batch)", _foreach_batch, 4),
     *(
-        Told(33, f"{text}, no register(spark)", lambda d, text=text: _view(d, text), SQL, sparks=True, registers=False)
+        Told(33, f"{text}, no register(spark)", lambda d, text=text: by_view(d, text), SQL, sparks=True, registers=False)
         for text in ("update first_day set v = 1", "delete from first_day")
     ),
-    Works(33, 'spark.sql("UPDATE a view ...")', lambda d: _view(d, "update first_day set v = 1"), "UPDATE"),
-    Works(33, 'spark.sql("DELETE FROM a view")', lambda d: _view(d, "delete from first_day where v = 1"), "DELETE"),
+    Works(33, 'spark.sql("UPDATE a view ...")', lambda d: by_view(d, "update first_day set v = 1"), "UPDATE"),
+    Works(33, 'spark.sql("DELETE FROM a view")', lambda d: by_view(d, "delete from first_day where v = 1"), "DELETE"),
     Works(33, 'table.sql("DELETE FROM table")', lambda d: _sum(d, lambda t: t.sql("DELETE FROM table WHERE v = 3")), 3),
     Works(
         33,
@@ -528,11 +528,11 @@ CALLS: tuple[Works | Told | Elsewhere, ...] = (
         "test_a_moment_is_read_and_restored",
     ),
     *(
-        Told(34, f"{text}, no register(spark)", lambda d, text=text: _view(d, text), SQL, sparks=True, registers=False)
+        Told(34, f"{text}, no register(spark)", lambda d, text=text: by_view(d, text), SQL, sparks=True, registers=False)
         for text in ("VACUUM first_day", "CALL run_clean(table => 'first_day')", "DESCRIBE HISTORY first_day")
     ),
     *(
-        Works(34, f"spark.sql({text!r})", lambda d, text=text: _view(d, text), result, writes=False)
+        Works(34, f"spark.sql({text!r})", lambda d, text=text: by_view(d, text), result, writes=False)
         for text, result in (
             ("VACUUM first_day DRY RUN", "VACUUM"),
             ("CALL run_clean(table => 'first_day')", "run_clean"),

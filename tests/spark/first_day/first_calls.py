@@ -13,7 +13,7 @@ from io import StringIO
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
-from tests.spark.first_day.calls import HUDI, OURS, Day, Elsewhere, Told, Works, _view, soon
+from tests.spark.first_day.calls import HUDI, OURS, Day, Elsewhere, Told, Works, by_view, soon
 from typer.testing import CliRunner
 
 from lakelock.cli.main import app
@@ -365,9 +365,12 @@ FIRST_CALLS: tuple[Works | Told | Elsewhere, ...] = (
         )
     ),
     Told(
-        29, "spark.sql(ADD CONSTRAINT)", lambda d: _view(d, "ALTER TABLE first_day ADD CONSTRAINT a CHECK (v > 0)"), "the write"
+        29,
+        "spark.sql(ADD CONSTRAINT)",
+        lambda d: by_view(d, "ALTER TABLE first_day ADD CONSTRAINT a CHECK (v > 0)"),
+        "the write",
     ),
-    Told(30, "spark.sql(SHOW TBLPROPERTIES)", lambda d: _view(d, "SHOW TBLPROPERTIES first_day"), "DESCRIBE DETAIL"),
+    Told(30, "spark.sql(SHOW TBLPROPERTIES)", lambda d: by_view(d, "SHOW TBLPROPERTIES first_day"), "DESCRIBE DETAIL"),
     Told(
         33,
         "sql(spark, VERSION AS OF 1)",
