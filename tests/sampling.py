@@ -1,8 +1,9 @@
 """Which repetitions of a promise a build runs: some with each commit, all of them over a number of commits.
 
-A test with the markers `in_ci` and `sampled` shows on one more service, store or step what another test shows in each run. A
-build runs one in `ONE_IN` of them, which its commit chooses, and in any case one of each promise that no other test of the run
-shows, and one in each place. `FULL=1` runs all of them. `LAKELOCK_SAMPLE` in place of the commit repeats a build's choice.
+A test with the markers `in_ci` and `sampled` shows on one more service, store or step what another test shows in each run, or
+in another way what others show that name the same promise: `sampled(promise="...")`. A build runs one in `ONE_IN` of them,
+which its commit chooses, and in any case one of each promise that no other test of the run shows, and one in each place.
+`FULL=1` runs all of them. `LAKELOCK_SAMPLE` in place of the commit repeats a build's choice.
 
 Whether a test belongs to a sample depends on its own name alone, so a part of the tests, or one that runs again, is chosen
 from as the whole is.
@@ -74,8 +75,10 @@ def _case(item: pytest.Item) -> Case:
     """The function that a suite's classes share is one promise, wherever they are."""
     function = getattr(item, "function", None)
     promise = f"{function.__module__}:{function.__qualname__}" if function else item.nodeid
-    marker = item.get_closest_marker("sampled") if item.get_closest_marker("in_ci") else None
-    return Case(item.nodeid, promise, marker.kwargs.get("one_in", ONE_IN) if marker else 1)
+    marker = item.get_closest_marker("sampled")
+    told = marker.kwargs if marker else {}
+    one_in = told.get("one_in", ONE_IN) if marker and item.get_closest_marker("in_ci") else 1
+    return Case(item.nodeid, told.get("promise", promise), one_in)
 
 
 def _commit() -> str:

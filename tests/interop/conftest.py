@@ -24,7 +24,6 @@ from tests.servers.locks.zookeeper import zookeeper_server
 
 from lakelock.testing.service import Service
 
-CI = bool(os.environ.get("CI"))
 FULL = bool(os.environ.get("FULL"))
 """Whether the long variants run, too: `make interop FULL=1`."""
 

@@ -23,6 +23,8 @@ FILES_ONLY = "hoodie.metadata.index.column.stats.enable=false"
 
 SWEEPING = {"clean.policy": "KEEP_LATEST_COMMITS", "clean.keep_commits": 1, "clean.readers_s": 0}
 SWEEPING |= {"archive.min_commits": 3, "archive.max_commits": 4, "archive.min_age_s": 0}
+TIDYING = "both clean and archive a merge-on-read table"
+"""With statistics and without: a build shows one of the two."""
 
 
 def of(version: int = 9) -> Layout:
@@ -125,6 +127,7 @@ def test_java_goes_on_with_what_lakelock_has_compacted(share: Share, version: in
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=TIDYING)
 def test_both_clean_and_archive_what_the_other_has_left(share: Share) -> None:
     table, choose = share(of()), Random(7)
     ours(table, *((key, 0, "eu") for key in "abcdef"))
@@ -140,4 +143,5 @@ def test_both_clean_and_archive_what_the_other_has_left(share: Share) -> None:
         with table.coordinator(**SWEEPING) as upkeep:
             upkeep.clean()
             upkeep.archive()
-        table.agree()
+        if step % 3 == 0 or step > 9:
+            table.agree()

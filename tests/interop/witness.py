@@ -7,7 +7,7 @@ import os
 import queue
 import subprocess
 import threading
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
@@ -128,10 +128,10 @@ class Witness:
         rows: list[dict[str, Any]] = self.send("sql", text=text).result()["rows"]
         return rows
 
-    def listing(self, path: str, *, metadata: bool, but: Collection[str] = ()) -> dict[str, int]:
-        """The data files and their lengths, by Hudi's metadata table or by listing folders; without those of some instants."""
-        files: dict[str, int] = self.send("listing", path=path, metadata=metadata).result()["files"]
-        return {name: size for name, size in files.items() if not any(f"_{i}." in name for i in but)}
+    def listing(self, path: str) -> dict[str, int]:
+        """The files of the table and their lengths, by Hudi's metadata table."""
+        files: dict[str, int] = self.send("listing", path=path).result()["files"]
+        return files
 
     def close(self) -> None:
         if self.process.stdin is not None and self.process.poll() is None:

@@ -48,6 +48,7 @@ def test_rows_are_added_after_others_overwrote_their_partition() -> None:
     assert first_meeting("insert after overwrite", range(70, 220)) is not None
 
 
+@pytest.mark.in_ci
 def test_rows_are_counted_beside_a_clustering_of_their_partition() -> None:
     wanted = (s for s in range(80, 800) if any(isinstance(o, ForeignClustering) for o in scenario_of(s).operations.values()))
     assert first_meeting("count beside clustering", wanted) is not None

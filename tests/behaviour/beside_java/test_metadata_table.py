@@ -18,6 +18,7 @@ from tests.behaviour.cli.command_line import run
 from tests.behaviour.foreign import Peer
 from tests.golden_tables import unpack
 from tests.over_engines import transaction
+from tests.sizes import in_ci
 
 from lakelock.engine.group_commit import fingerprint
 from lakelock.errors import TableError
@@ -37,7 +38,7 @@ class Killed(BaseException):
     """The process is gone: nothing that it would do on its way out happens."""
 
 
-@pytest.fixture(params=["java12_metadata", "java10_metadata", "java12_mor_metadata", "java10_mor_metadata"])
+@pytest.fixture(params=["java12_metadata", *in_ci("java10_metadata"), "java12_mor_metadata", *in_ci("java10_mor_metadata")])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A table of Java Hudi 1.2 in version 9, and of 1.0.2 in version 8; copy-on-write, and merge-on-read with log files."""
     return kept(request.param, tmp_path)

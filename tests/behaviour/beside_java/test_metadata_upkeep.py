@@ -14,6 +14,7 @@ from tests.api import CommitMetadata, SystemRuntime, read_timeline
 from tests.behaviour.beside_java.test_metadata_table import SEVERAL, changed, engine, is_true, kept, killed_at, values
 from tests.behaviour.cli.command_line import run
 from tests.behaviour.foreign import Peer
+from tests.sizes import in_ci
 
 from lakelock.occ.crash_points import Step, at_each_step
 from lakelock.occ.metadata_table import KeptMetadata
@@ -28,7 +29,7 @@ READY = {"clean.readers_s": "0", "archive.min_age_s": "0", "archive.min_commits"
 BY_ITSELF = {**SEVERAL, **READY, "upkeep.auto": "true"}
 
 
-@pytest.fixture(params=["java12_metadata", "java10_metadata"])
+@pytest.fixture(params=["java12_metadata", *in_ci("java10_metadata")])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A table of Java Hudi 1.2 in version 9, and of 1.0.2 in version 8."""
     return kept(request.param, tmp_path)

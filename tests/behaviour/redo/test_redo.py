@@ -64,7 +64,7 @@ class Watched(ArrowKernels):
         return super().example(*args)
 
 
-@pytest.fixture(params=but(["memory", "local", "merge-on-read"], {"memory", "merge-on-read"}))
+@pytest.fixture(params=but(["memory", "local", "merge-on-read"], {"memory"}, {"merge-on-read"}))
 def storage(request, tmp_path):
     made = LocalStorage(str(tmp_path / "t")) if request.param == "local" else MemoryStorage()
     new_table(made, table_type=MERGE_ON_READ if request.param == "merge-on-read" else COPY_ON_WRITE)

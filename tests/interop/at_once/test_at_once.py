@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pytest
-from tests.interop.conftest import CI, FULL
+from tests.interop.conftest import FULL
 from tests.interop.lakelock_writer import COUNTER
 from tests.interop.processes import Writer, ending
 from tests.interop.shared import Row, Shared
@@ -27,7 +27,7 @@ from lakelock.occ.foreign import audit
 
 Share = Callable[..., Shared]
 
-FEW, SOME, MANY = (2, 2, 3), (3, 2, 5), (4, 50, 50)
+FEW, MANY = (2, 2, 3), (4, 50, 50)
 """Writers of each side, commits of each Java writer, commits of each lakelock writer."""
 
 WITHIN_S = 7200 if FULL else 300
@@ -86,7 +86,7 @@ JDK = pytest.mark.skipif(shutil.which("javac") is None, reason="needs a JDK: apt
     "lock", ["zookeeper", *long("hive_metastore"), pytest.param("dynamodb", marks=[JDK, pytest.mark.long])]
 )
 def test_java_and_lakelock_at_once_under_one_lock_lose_no_update_and_every_loser_can_say_why(share: Share, lock: str) -> None:
-    each, java_commits, commits = MANY if FULL else SOME if CI else FEW
+    each, java_commits, commits = MANY if FULL else FEW
     table = share(lock=lock)
     homes = {f"{side}{n}": "eu" if n < each - 1 else f"{side}{n}" for side in ("java", "lake") for n in range(each)}
     ours = [name for name in homes if name.startswith("lake")]

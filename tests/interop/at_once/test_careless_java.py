@@ -41,7 +41,7 @@ def test_a_metadata_table_that_java_switches_on_and_off_is_kept_as_long_as_it_is
         engine.upsert_in(tx, table.rows(("c", 3, "us")))
     table.put(("c", 3, "us"))
     table.agree()
-    assert table.java.listing(table.path, metadata=True) == table.java.listing(table.path, metadata=False)
+    table.is_listed()
     table.java_write("upsert", ("a", 3, "eu"), hoodie__metadata__enable="false")  # it removes the metadata table
     table.put(("a", 3, "eu"))
     engine.insert(table.rows(("d", 4, "us")))

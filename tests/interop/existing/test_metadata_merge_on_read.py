@@ -14,6 +14,7 @@ from tests.interop.existing.test_metadata_statistics import FLAT, KEPT, TYPES, U
 from tests.interop.existing.test_metadata_table import OFTEN
 from tests.interop.processes import lakelock_writer
 from tests.interop.shared import HIVE_STYLE, Layout, Shared
+from tests.interop.test_writes_merge_on_read import TIDYING
 from tests.sizes import but
 
 Share = Callable[..., Shared]
@@ -64,13 +65,14 @@ class Both:
         assert [each["found"] for each in checks if each["name"] == "metadata" and each["status"] != "ok"] == []
 
 
-@pytest.mark.parametrize("name", but([*LAYOUTS], ["types"]))
+@pytest.mark.in_ci
+@pytest.mark.parametrize("name", but([*LAYOUTS], ["types"], [*LAYOUTS]))
 def test_java_finds_the_rows_of_log_files_by_its_metadata_table(share: Share, name: str) -> None:
     both = Both(share, LAYOUTS[name], *(row(n, ("eu", "us")[n % 2]) for n in range(20)))
     both.ours(row(0, "eu", v=-5, s="ours", d=-1.5), row(1, "us", v=-6))
     both.deletes(row(3, "us"))
     assert both.logged() == 3
-    both.agree()
+    both.agree("v", "s", "d", "at", "small")
     both.theirs("upsert", row(2, "eu", v=-7, s="theirs"), row(30, "zz"))
     both.theirs("delete", row(5, "us"))
     both.agree("v", "s", "d")
@@ -96,6 +98,7 @@ def test_java_makes_its_statistics_anew_of_log_files_of_lakelock(share: Share) -
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=TIDYING)
 def test_both_tidy_up_a_table_of_log_files_and_its_metadata_table(share: Share) -> None:
     both = Both(share, SMALL, *((key, 0, "eu") for key in "abcdefghijkl"))
     table, choose = both.table, Random(7)
@@ -117,6 +120,7 @@ def test_both_tidy_up_a_table_of_log_files_and_its_metadata_table(share: Share) 
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled
 @pytest.mark.parametrize("step", ["validated", "metadata-logged", "metadata-kept"])
 def test_java_takes_back_log_files_of_a_dead_writer_and_their_part_of_the_metadata_table(share: Share, step: str) -> None:
     both = Both(share, SMALL, *((key, 0, "eu") for key in "abcdefgh"), ("x", 0, "us"))

@@ -16,6 +16,7 @@ import pytest
 from tests.behaviour.cli.command_line import run
 from tests.interop.conftest import FULL
 from tests.interop.shared import Layout, Shared, rows
+from tests.sizes import in_ci
 
 from lakelock.table.schema import Alteration
 
@@ -106,7 +107,9 @@ def partitions(table: Shared) -> set[str]:
     return found - {".hoodie"}
 
 
-@pytest.mark.parametrize("layout", [TYPES, FLAT, replace(TYPES, name="version_8", version=8)], ids=lambda layout: layout.name)
+@pytest.mark.parametrize(
+    "layout", [TYPES, *in_ci(FLAT, replace(TYPES, name="version_8", version=8))], ids=lambda layout: layout.name
+)
 def test_java_finds_rows_of_every_type_by_its_statistics(share: Share, layout: Layout) -> None:
     table = with_statistics(share, layout)
     table.java_write("bulk_insert", *(row(n, ("eu", "us")[n % 2]) for n in range(8)), **UTC)
@@ -159,16 +162,8 @@ def test_java_finds_the_rows_of_a_file_with_a_nan_also_after_it_has_written_itse
     table.engine().insert(
         table.rows(row(20, "eu", **nan), row(21, "eu", d=1.0, f=1.0), row(22, "zz", **nan), row(23, "zz", d=5.0))
     )
-    asked = [
-        "d = 1",
-        "d > 4",
-        "d = double('NaN')",
-        "isnan(d)",
-        "d in (1, 5)",
-        "f = 1 and id > 'k'",
-        "f < 2",
-        "d >= 5 and v > 0",
-    ]
+    # Not `d = double('NaN')`: to Java no bounds have a NaN in them, so with data skipping it finds none of these rows.
+    asked = ["d = 1", "d > 4", "isnan(d)", "d in (1, 5)", "f = 1 and id > 'k'", "f < 2", "d >= 5 and v > 0"]
     found = agrees(table, ["v"], asked)
     assert found["d = 1"] == ["k003", "k021"] and found["isnan(d)"] == ["k020", "k022"]
     # Java looks at the statistics of all files of the partition. In a file with a NaN of its own it finds nothing.

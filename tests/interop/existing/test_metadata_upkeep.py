@@ -42,6 +42,7 @@ def metadata(table: Shared) -> MetadataTable:
     return MetadataTable.look(at.io, at.timeline())
 
 
+@pytest.mark.in_ci
 def test_java_reads_every_row_while_lakelock_keeps_the_metadata_table_and_goes_on_with_it(share: Share) -> None:
     table = made_by_java(share)
     engine, reads = table.engine(**TIDY), 0

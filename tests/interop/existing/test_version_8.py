@@ -156,6 +156,7 @@ def test_both_write_a_merge_on_read_table_and_its_metadata_table(tables: Tables)
     both.agree("v", "s")
 
 
+@pytest.mark.in_ci
 def test_java_reads_what_lakelock_has_compacted_of_its_metadata_table_and_goes_on(tables: Tables) -> None:
     table = tables(create=False)
     table.statistics = {}

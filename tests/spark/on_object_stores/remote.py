@@ -13,6 +13,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).parents[3]
+EVERY_WRITE = "every write on a store is read by Spark's own client"
+DATA_SOURCE = "the data source works on a store"
+"""What more than one store shows: a build samples them."""
+
 SMALL = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.memory": "768m"}
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 from tests.servers.fetched.hadoop_jars import GCS_CONNECTOR
 from tests.servers.stores.gcs import BUCKET, gcs_server
-from tests.spark.on_object_stores.remote import SMALL, Remote, assert_every_write_is_read
+from tests.spark.on_object_stores.remote import EVERY_WRITE, SMALL, Remote, assert_every_write_is_read
 
 pytestmark = [pytest.mark.in_ci, pytest.mark.timeout(600)]
 
@@ -45,6 +45,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Remote]:
         driver.close()
 
 
+@pytest.mark.sampled(promise=EVERY_WRITE)
 def test_every_write_is_read_by_google_s_connector(driver: Remote) -> None:
     path = f"gs://{BUCKET}/t"
     assert driver.create(path=path) == path

@@ -11,7 +11,7 @@ from tests.api import ArrowEngine, Coordinator, StorageLocation
 from tests.integration.hdfs.secured import secured_cluster
 from tests.servers.stores.hdfs import Hdfs, hdfs_server
 from tests.spark.on_object_stores.driver import Driver
-from tests.spark.on_object_stores.remote import SMALL, Remote
+from tests.spark.on_object_stores.remote import DATA_SOURCE, EVERY_WRITE, SMALL, Remote
 from tests.spark.sparks import HAS_DATA_SOURCES, since_spark_4
 
 from lakelock.errors import SettingsError, TableError
@@ -44,6 +44,7 @@ def table(driver: Driver, hdfs: Hdfs, request: pytest.FixtureRequest) -> str:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=EVERY_WRITE)
 def test_every_write_of_a_table_is_read_by_sparks_own_client(driver: Driver, table: str) -> None:
     assert driver.read(path=table) == FIRST
     assert driver.write(path=table, how="upsert", rows=[["a", 10, "1"], ["d", 4, "3"]]) == [1, 1, 0]
@@ -60,6 +61,7 @@ def test_every_write_of_a_table_is_read_by_sparks_own_client(driver: Driver, tab
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=DATA_SOURCE)
 @since_spark_4
 def test_the_data_source_reads_appends_and_streams_with_the_session_s_settings(driver: Driver, table: str) -> None:
     driver.register()

@@ -15,7 +15,7 @@ from tests.api import ArrowEngine, Coordinator, StorageLocation
 from tests.servers.fetched.hadoop_jars import hadoop_aws
 from tests.servers.stores.s3 import AUTHORIZATION, S3_OPTIONS, s3_server
 from tests.sizes import long
-from tests.spark.on_object_stores.remote import SMALL, Remote
+from tests.spark.on_object_stores.remote import DATA_SOURCE, EVERY_WRITE, SMALL, Remote
 from tests.spark.processes import QUICK, named
 from tests.spark.sparks import since_spark_4
 
@@ -73,6 +73,7 @@ def options(endpoint: str) -> dict[str, str]:
     return {f"storage.{key}": value for key, value in {**S3_OPTIONS, "endpoint": endpoint}.items()}
 
 
+@pytest.mark.sampled(promise=EVERY_WRITE)
 def test_every_write_of_a_table_is_read_by_sparks_own_client(driver: Remote, table: str) -> None:
     assert driver.read(path=table) == FIRST
     assert driver.write(path=table, how="upsert", rows=[["a", 10, "1"], ["d", 4, "3"]]) == [1, 1, 0]
@@ -101,6 +102,7 @@ def test_changes_and_the_past_are_read_and_upkeep_runs(driver: Remote, table: st
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=DATA_SOURCE)
 @since_spark_4
 def test_the_data_source_reads_appends_overwrites_and_streams(driver: Remote, table: str) -> None:
     driver.register()

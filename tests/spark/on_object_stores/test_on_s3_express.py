@@ -15,7 +15,7 @@ pytest.importorskip("moto")
 from tests.directory_bucket import BUCKET, DirectoryBucket, directory_bucket
 from tests.servers.fetched.hadoop_jars import hadoop_aws
 from tests.servers.stores.s3 import S3_OPTIONS, s3_server
-from tests.spark.on_object_stores.remote import SMALL, Remote, assert_every_write_is_read
+from tests.spark.on_object_stores.remote import DATA_SOURCE, EVERY_WRITE, SMALL, Remote, assert_every_write_is_read
 from tests.spark.sparks import since_spark_4
 
 pytestmark = [pytest.mark.in_ci, pytest.mark.timeout(600)]
@@ -59,6 +59,7 @@ def driver(bucket: DirectoryBucket, tmp_path_factory: pytest.TempPathFactory) ->
     driver.close()
 
 
+@pytest.mark.sampled(promise=EVERY_WRITE)
 def test_every_write_is_read_by_sparks_own_client(driver: Remote, bucket: DirectoryBucket) -> None:
     path = f"s3a://{BUCKET}/t"
     assert driver.create(path=path) == f"s3://{BUCKET}/t"
@@ -67,6 +68,7 @@ def test_every_write_is_read_by_sparks_own_client(driver: Remote, bucket: Direct
     assert signed == {"s3", "s3express"}  # by obstore, and by the AWS SDK for Java
 
 
+@pytest.mark.sampled(promise=DATA_SOURCE)
 @since_spark_4
 def test_the_data_source_reads_and_appends(driver: Remote) -> None:
     path = f"s3://{BUCKET}/d"
