@@ -84,7 +84,7 @@ BUGS_OF_RESERVATIONS = (
         "if False:",
         within=100,
         among=RESERVING,
-        seed=696,
+        seed=1892,
     ),
     Planted(
         "claims after a reservation",

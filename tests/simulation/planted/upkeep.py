@@ -49,7 +49,7 @@ BUGS_OF_UPKEEP = (
         "base.content != file.content",
         "base.key != file.key",
         among=COMPACTED & RESTORED,
-        seed=651,
+        seed=883,
     ),
     Planted(
         "stray rows made permanent",
@@ -58,7 +58,7 @@ BUGS_OF_UPKEEP = (
         "if file.key in named or not file.token or commits[file.instant] is None]",
         "if True]",
         among=OPTIMIZED & STRAGGLERS & WITHOUT_INDEX,
-        seed=3138,
+        seed=6869,
     ),
     Planted(
         "a restore that has read nothing",
@@ -76,7 +76,7 @@ BUGS_OF_UPKEEP = (
         "min(began, key=lambda each: each[0], default=None)",
         "None",
         among=CLEANED,
-        seed=260,
+        seed=548,
     ),
     Planted(
         "a cleaner that forgets readers",
@@ -85,7 +85,7 @@ BUGS_OF_UPKEEP = (
         "if shown_ms > readers_since_ms:",
         "if False:",
         among=CLEANED,
-        seed=132,
+        seed=260,
     ),
     Planted(
         "a cleaner that looks at the age of files",
@@ -122,7 +122,7 @@ BUGS_OF_UPKEEP = (
         "    return made is not None",
         "    if made is None:\n        storage.delete([manifest_key(version)])\n    return made is not None",
         among=CLEANED,
-        seed=132,
+        seed=164,
     ),
     Planted(
         "archived without the history",
@@ -131,7 +131,7 @@ BUGS_OF_UPKEEP = (
         "if not extend(table.storage, history, {file: data}, without=()):",
         "if False:",
         among=CLEANED,
-        seed=20,
+        seed=260,
     ),
     Planted(
         "archived by the archiver's own clock",
