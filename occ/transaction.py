@@ -209,9 +209,10 @@ class Work:
     @property
     def asks_record_index(self) -> bool:
         """Whether `by_record_index` may answer: for a table with a record index whose keys are in one place each, at the first
-        write."""
-        base = self.baseline.properties
-        return RECORD_INDEX in base.metadata_partitions and isinstance(base.index, GlobalIndex) and not self.own.stats
+        write. Never for a delete: it removes a row that an insert has stored a second time, too, which the index lacks."""
+        base, deletes = self.baseline.properties, self.operation == "DELETE"
+        is_kept = RECORD_INDEX in base.metadata_partitions and isinstance(base.index, GlobalIndex)
+        return is_kept and not deletes and not self.own.stats
 
     def by_record_index(
         self, keys: Mapping[str, Sequence[str]], possible: Mapping[str, Sequence[DataFile]]

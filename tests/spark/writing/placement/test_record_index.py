@@ -67,6 +67,15 @@ def test_rows_are_updated_moved_inserted_and_deleted_by_the_index(indexed: Index
     assert indexed.alerts == []
 
 
+def test_a_delete_by_key_removes_a_row_that_is_there_a_second_time_which_the_index_does_not_know(indexed: Indexed) -> None:
+    table, before = indexed.table, indexed.rows()
+    table.insert(indexed.changed("k2", region="elsewhere"))  # an insert looks up no key
+    assert table.read().where("id = 'k2'").count() == 2
+    table.delete(indexed.changed("k2").select("id").distinct())
+    del before["k2"]
+    assert indexed.rows() == before
+
+
 def wrong(places: Mapping[str, FileGroupId]) -> Mapping[str, FileGroupId]:
     groups = sorted(set(places.values()))
     return {key: groups[(groups.index(place) + 1) % len(groups)] for key, place in places.items()}
