@@ -150,7 +150,8 @@ class GroupCommit:
     def run(self) -> Committed | None:
         """The committed write; None if it is to be done without others, and nothing of it is there.
 
-        `LockTimeout` after `lock.wait_s`; `CommitOutcomeUnknown` if storage does not say what became of it.
+        `ConflictError` where `retry.attempts` allows no further attempt; `LockTimeout` after `lock.wait_s`;
+        `CommitOutcomeUnknown` if storage does not say what became of it.
         """
         refuse_nested(self._write.operation, self._table.storage.uri)
         self._coordinator.ensure_same_provider()
@@ -248,7 +249,10 @@ class GroupCommit:
         return [each for each in there if each.operation == self._write.operation]
 
     def _lead(self, offer: Offer) -> Decision | None:
-        """Commit all that wait, as one transaction. None if that was in vain: the log tells how to go on."""
+        """Commit all that wait, as one transaction. None if that was in vain: the log tells how to go on.
+
+        `ConflictError` where `retry.attempts` allows no further attempt.
+        """
         table = self._table
         try:
             with self._coordinator.begin(WriteRequest(self._write.operation, tag=self._write.tag)) as tx:
@@ -259,6 +263,8 @@ class GroupCommit:
             return None
         except ConflictError as error:
             self._in_vain += 1
+            if self._in_vain >= table.settings.retry.attempts:
+                raise
             if error.conflict.early:
                 wait_for(table, error.conflict.other)
             table.runtime.sleep(_SHORTEST_PAUSE_S)
