@@ -51,7 +51,8 @@ IN_A_TRANSACTION = (
 
 IN_A_TRANSACTION_OF_FRAMES = (
     "change the rows with table.update, table.merge or table.delete; or read them in a transaction, which watches what it "
-    "reads: with table.transaction() as tx: rows = tx.read(); tx.delete(); tx.insert(rows.…)"
+    "reads: with table.transaction() as tx: rows = tx.read(); tx.delete(); tx.insert(rows.…). To go back to an earlier state: "
+    "table.restore(as_of)"
 )
 
 
