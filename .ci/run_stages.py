@@ -71,7 +71,7 @@ def stages(jobs: int, coverage: bool) -> list[Stage]:
     measured, fewer = [*(["--cov", "--cov-report="] if coverage else []), "--durations=20"], min(2, jobs)
     return [
         Stage("simulation", ["tests/simulation", *workers(fewer), "--durations=20"]),
-        Stage("interop", ["tests/interop", *measured]),
+        Stage("interop", ["tests/interop", *workers(fewer), "--dist", "loadfile", *measured]),
         Stage("lock-matrix", [LOCK_MATRIX, *measured]),
         Stage("without-spark", ["tests", *waiting, *measured]),
         Stage("spark", [*with_spark(), "-m", "spark", *workers(fewer), "--dist", "loadfile", *measured]),
