@@ -119,7 +119,13 @@ def _compact(table: OpenTable, kept: Sequence[str], every: int) -> MetadataUpkep
     reached(Step.METADATA_PLANNED)
     planned, text = look.pieces(instant), schemas_of(look.table)
     due = [piece for piece in planned if piece.is_due]
-    stats = table.io.gather([partial(_base_file, table, look, piece, instant, text[0]) for piece in due])
+    try:
+        stats = table.io.gather([partial(_base_file, table, look, piece, instant, text[0]) for piece in due])
+    except CorruptTableError:
+        compaction = _look(table, kept).compaction
+        if compaction is None or compaction.requested != instant:
+            return MetadataUpkept()  # others have ended it, and cleaned what it was to read
+        raise
     reached(Step.METADATA_COMPACTED)
     with table.locked(operation="METADATA"):
         look = _look(table, kept)
