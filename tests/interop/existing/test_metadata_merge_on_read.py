@@ -52,7 +52,9 @@ class Both:
         return sum(len(each.logs) for each in self.table.coordinator().shown().logged)
 
     def compact(self) -> None:
-        options = "options => 'hoodie.compact.inline.max.delta.commits=1'"
+        # Without its version Java upgrades the metadata table of a table of version 8.
+        version = f"hoodie.write.table.version={self.table.layout.version},hoodie.write.auto.upgrade=false"
+        options = f"options => 'hoodie.compact.inline.max.delta.commits=1,{version}'"
         self.table.java.sql(f"CALL run_compaction(op => 'run', path => '{self.table.path}', {options})")
 
     def agree(self, *columns: str) -> None:
@@ -66,7 +68,7 @@ class Both:
 
 
 @pytest.mark.in_ci
-@pytest.mark.parametrize("name", but([*LAYOUTS], ["types"], [*LAYOUTS]))
+@pytest.mark.parametrize("name", but([*LAYOUTS], ["types"]))
 def test_java_finds_the_rows_of_log_files_by_its_metadata_table(share: Share, name: str) -> None:
     both = Both(share, LAYOUTS[name], *(row(n, ("eu", "us")[n % 2]) for n in range(20)))
     both.ours(row(0, "eu", v=-5, s="ours", d=-1.5), row(1, "us", v=-6))
