@@ -20,7 +20,7 @@ from lakelock.data_locks import Resource
 from lakelock.engine.batch import AttemptCache, Batch, chosen_partitions, compacts, write_copies, write_joins
 from lakelock.engine.group_commit import GroupCommit, Hurried, NotAlone, SmallWrite
 from lakelock.engine.reads import RowsRead
-from lakelock.engine.small_writes import SmallWrites, deleted, upserted
+from lakelock.engine.small_writes import SmallWrites, deleted, require_partitions_apart, upserted
 from lakelock.engine.updating import checked_values, new_values
 from lakelock.errors import InputError, LakelockError, LockTimeout, StorageError
 from lakelock.events import shown
@@ -241,7 +241,7 @@ class ArrowEngine:
 
         `end` is told what was written in place of `tx.commit`, for another write to follow.
         """
-        _require_partitions_apart(tx, "an upsert")
+        require_partitions_apart(tx.baseline.properties, "an upsert")
         settings = self._coordinator.table.settings.write
         rows = with_generated(rows, tx.baseline.properties)
         missing = missing_columns or settings.missing_columns
@@ -313,7 +313,7 @@ class ArrowEngine:
         self, tx: Transaction, keys: pa.Table, memory: AttemptCache | None = None, end: End | None = None
     ) -> Committed:
         """Delete the rows with these keys as the only write of a transaction that may have read before; `end` as before."""
-        _require_partitions_apart(tx, "a delete by keys")
+        require_partitions_apart(tx.baseline.properties, "a delete by keys")
         properties = tx.baseline.properties
         fitted = self._kernels.fitted_keys(with_generated(keys, properties), tx.current_schema, properties)
         batch = self._batch_of(tx, tx.current_schema, fitted, memory)
@@ -546,17 +546,6 @@ class ArrowEngine:
         self, tx: Transaction, schema: TableSchema, rows: pa.Table | None, memory: AttemptCache | None = None
     ) -> Batch:
         return Batch(self._coordinator, self._kernels, tx, schema, rows, memory or AttemptCache())
-
-
-def _require_partitions_apart(tx: Transaction, what: str) -> None:
-    """`InputError` unless rows have keys that are looked up in their own partition."""
-    properties = tx.baseline.properties
-    require_key(properties, what)
-    if properties.keys_span_partitions:
-        raise InputError(
-            f"{what} without Spark looks a key up in its own partition only, and {properties.name} has index=global",
-            hint="use LakeTable, which looks into every partition and moves rows",
-        )
 
 
 def _needed(schema: TableSchema, columns: Sequence[str], where: Condition | None, keys: Sequence[str]) -> TableSchema:

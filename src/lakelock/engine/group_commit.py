@@ -85,7 +85,6 @@ class SmallWrite:
     """
 
     operation: str
-    rows: Any
     tag: str
     columns: Callable[[TableSchema, TableProperties], TableSchema]
     fitted: Callable[[TableSchema, TableProperties], Any]

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 from lakelock.engine.batch import Batch, Place
 from lakelock.engine.group_commit import NotTogether, SmallWrite, may_group
 from lakelock.engine.reads import KeysRead
+from lakelock.errors import InputError
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import BucketsRead
@@ -25,8 +26,9 @@ from lakelock.settings import MissingColumns
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.partitions import with_generated
 from lakelock.table.properties import TableProperties
+from lakelock.table.record_keys import require_key
 from lakelock.table.rewriting import Condition, Kernels, KeyedRows
-from lakelock.table.schema import TableSchema
+from lakelock.table.schema import TableSchema, columns_of_keys
 from lakelock.table.spark_conditions import values_named
 
 BatchOf = Callable[[Transaction, TableSchema, Any], Batch]
@@ -75,7 +77,7 @@ class SmallWrites:
         fills = (missing_columns or settings.missing_columns) == "null"
 
         def fitted(schema: TableSchema, properties: TableProperties) -> Any:
-            _ensure_keys_looked_up(properties)
+            require_partitions_apart(properties, "an upsert")
             given = with_generated(rows, properties)
             found = self._kernels.fitted_upserts(given, schema, properties, merge=False, missing="null" if fills else "keep")[1]
             return self._one_for_each_key(found, properties, take_any=settings.duplicates == "any")
@@ -84,11 +86,11 @@ class SmallWrites:
 
     def delete(self, keys: Any, tag: str) -> SmallWrite | None:
         def fitted(schema: TableSchema, properties: TableProperties) -> Any:
-            _ensure_keys_looked_up(properties)
+            require_partitions_apart(properties, "a delete by keys")
             found = self._kernels.fitted_keys(with_generated(keys, properties), schema, properties)
             return self._one_for_each_key(found, properties, take_any=True)
 
-        return self._small("DELETE", keys, tag, fitted, self._commit_deletes, columns=_columns_of_keys)
+        return self._small("DELETE", keys, tag, fitted, self._commit_deletes, columns=columns_of_keys)
 
     def keys_of(self, condition: Condition) -> pa.Table | None:
         """The keys and partitions that a condition names, if it says nothing else: then it is a delete by key."""
@@ -113,7 +115,7 @@ class SmallWrites:
         columns: Callable[[TableSchema, TableProperties], TableSchema] = lambda schema, _: schema,
     ) -> SmallWrite | None:
         small = may_group(self._coordinator, rows)
-        return SmallWrite(operation, rows, tag, columns, fitted, commit) if small else None
+        return SmallWrite(operation, tag, columns, fitted, commit) if small else None
 
     def _one_for_each_key(self, rows: Any, properties: TableProperties, *, take_any: bool) -> Any:
         parts = self._kernels.by_partition(rows, properties).values()
@@ -136,7 +138,7 @@ class SmallWrites:
         place, stats = upserted(batch, keyed)
         if sum(stat.num_update_writes or 0 for stat in stats) != sum(len(found) for _, found in place.known):
             raise NotTogether  # a stored row is newer, or stands twice
-        new = [self._missing(mine, place) for mine in fresh]
+        new = self._missing(fresh, place)
         tx.offers = [
             _told(each, inserted=count, updated=each.member.rows - count) for each, count in zip(offers, new, strict=True)
         ]
@@ -147,8 +149,11 @@ class SmallWrites:
         place, stats = deleted(batch, keyed)
         if sum(stat.num_deletes or 0 for stat in stats) != sum(len(found) for _, found in place.known):
             raise NotTogether  # a row stands twice
-        found = [sum(map(len, mine.values())) - self._missing(mine, place) for mine in fresh]
-        tx.offers = [_told(offer, deleted=n) for offer, n in zip(offers, found, strict=True)]
+        missing = self._missing(fresh, place)
+        tx.offers = [
+            _told(offer, deleted=sum(map(len, mine.values())) - count)
+            for offer, mine, count in zip(offers, fresh, missing, strict=True)
+        ]
         return tx.commit(stats)
 
     def _grouped(
@@ -173,24 +178,24 @@ class SmallWrites:
                 before[partition].append(found)
         return batch, keyed, fresh
 
-    def _missing(self, rows: Mapping[str, KeyedRows], place: Place) -> int:
-        """How many of these rows no file group held."""
+    def _missing(self, members: Sequence[Mapping[str, KeyedRows]], place: Place) -> list[int]:
+        """How many of the rows of each member no file group held."""
         held: dict[str, list[KeyedRows]] = defaultdict(list)
         for file, found in place.known:
             held[file.partition].append(found)
-        return sum(len(self._kernels.without(mine, held[partition])) for partition, mine in rows.items())
+        without = self._kernels.without
+        return [sum(len(without(rows, held[partition])) for partition, rows in mine.items()) for mine in members]
 
 
 def _told(offer: Offer, *, inserted: int = 0, updated: int = 0, deleted: int = 0) -> Offer:
     return replace(offer, member=replace(offer.member, inserted=inserted, updated=updated, deleted=deleted))
 
 
-def _columns_of_keys(schema: TableSchema, properties: TableProperties) -> TableSchema:
-    names = {*properties.record_keys, *properties.partition_fields}
-    return TableSchema(pa.schema([field for field in schema.arrow if field.name in names]))
-
-
-def _ensure_keys_looked_up(properties: TableProperties) -> None:
-    """`NotTogether` unless rows have keys that are looked up in their own partition."""
-    if not properties.record_keys or properties.keys_span_partitions:
-        raise NotTogether
+def require_partitions_apart(properties: TableProperties, what: str) -> None:
+    """`InputError` unless rows have keys that are looked up in their own partition."""
+    require_key(properties, what)
+    if properties.keys_span_partitions:
+        raise InputError(
+            f"{what} without Spark looks a key up in its own partition only, and {properties.name} has index=global",
+            hint="use LakeTable, which looks into every partition and moves rows",
+        )

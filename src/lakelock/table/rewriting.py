@@ -33,7 +33,7 @@ from lakelock.table.pruning import StatisticsOf, files_of_expression
 from lakelock.table.record_keys import Keyed, dedupe
 from lakelock.table.restamp import restamp
 from lakelock.table.rows import conform, rows_within, spelled, take_rows, updated
-from lakelock.table.schema import RECORD_KEY, TableSchema, check_write, columns_of_upserts, require_columns
+from lakelock.table.schema import RECORD_KEY, TableSchema, check_write, columns_of_keys, columns_of_upserts, require_columns
 from lakelock.table.snapshot import DataFile
 from lakelock.table.spark_conditions import as_in_spark
 
@@ -455,8 +455,7 @@ class ArrowKernels:
         require_columns(rows.column_names, needed)
         names = dict.fromkeys(name for name, _ in needed)
         chosen = rows.select([spelled(name, rows.column_names) for name in names]).rename_columns([*names])
-        columns = TableSchema(pa.schema([field for field in schema.arrow if field.name in names]))
-        return self.fitted(chosen, columns, merge=False)[1]
+        return self.fitted(chosen, columns_of_keys(schema, properties), merge=False)[1]
 
     def keyed(self, rows: pa.Table, properties: TableProperties) -> Keyed:
         return Keyed.of(rows, properties)

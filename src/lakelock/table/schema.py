@@ -186,6 +186,12 @@ def grown_by(table: TableSchema, given: pa.Schema) -> TableSchema:
     return TableSchema(pa.schema([*(after.pop(field.name, field) for field in table.arrow), *after.values()]))
 
 
+def columns_of_keys(schema: TableSchema, properties: TableProperties) -> TableSchema:
+    """The key and partition columns of a table."""
+    names = {*properties.record_keys, *properties.partition_fields}
+    return TableSchema(pa.schema([field for field in schema.arrow if field.name in names]))
+
+
 def columns_of_upserts(after: TableSchema, incoming: pa.Schema, missing: MissingColumns) -> TableSchema:
     """The columns that an upsert handles, for rows that passed `check_write`: those that they have, if missing ones are kept,
     else all that the table has `after` the write."""
