@@ -172,6 +172,14 @@ class Shared:
     def engine(self, **options: object) -> ArrowEngine:
         return ArrowEngine(self.coordinator(**options))  # type: ignore[arg-type]
 
+    def java_changes(self, operation: str, *rows: Row, **options: str) -> None:
+        """Let Java write or delete these rows, and the model, too."""
+        self.java_write(operation, *rows, **options)
+        if operation == "delete":
+            self.drop(*map(self.key, rows))
+        else:
+            self.put(*rows)
+
     def java_write(self, operation: str, *values: Row, **more: str) -> None:
         self.java.write(self.path, self.rows(*values), self.java_options(operation, **more))
 

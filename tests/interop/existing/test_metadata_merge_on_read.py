@@ -36,8 +36,7 @@ class Both:
         self.theirs("bulk_insert", *first, **UTC)
 
     def theirs(self, operation: str, *rows: tuple[Any, ...], **more: str) -> None:
-        self.table.java_write(operation, *rows, **{**LOGS, **more})
-        self.table.put(*rows) if operation != "delete" else self.table.drop(*map(self.table.key, rows))
+        self.table.java_changes(operation, *rows, **{**LOGS, **more})
 
     def ours(self, *rows: tuple[Any, ...]) -> None:
         self.table.engine().upsert(self.table.rows(*rows))

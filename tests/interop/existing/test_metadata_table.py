@@ -31,11 +31,7 @@ class Kept:
         self.java("bulk_insert", *((f"k{n}", n, ("eu", "us")[n % 2]) for n in range(6)), **UTC)
 
     def java(self, operation: str, *rows: tuple[object, ...], **options: str) -> None:
-        self.table.java_write(operation, *rows, **{**ON, **options})
-        if operation == "delete":
-            self.table.drop(*map(self.table.key, rows))
-        else:
-            self.table.put(*rows)
+        self.table.java_changes(operation, *rows, **{**ON, **options})
 
     def agrees(self) -> None:
         """All readers see the model's rows, with and without the metadata table and by filters."""

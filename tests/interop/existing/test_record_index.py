@@ -41,11 +41,7 @@ class Indexed:
         return (self.path / ".hoodie/metadata/record_index").exists()
 
     def java(self, operation: str, *rows: tuple[object, ...], **options: str) -> None:
-        self.table.java_write(operation, *rows, **{**ENABLED, **options})
-        if operation == "delete":
-            self.table.drop(*map(self.table.key, rows))
-        else:
-            self.table.put(*rows)
+        self.table.java_changes(operation, *rows, **{**ENABLED, **options})
 
     def agrees(self) -> None:
         """All readers see the model's rows; Java finds each by the index, which has each key where its row is."""
