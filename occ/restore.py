@@ -42,7 +42,7 @@ from lakelock.table.log_files import LogFile
 from lakelock.table.merged_slices import slice_of
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import is_readable_as
-from lakelock.table.snapshot import CompletedLog, DataFile, Snapshot, read_snapshot
+from lakelock.table.snapshot import CompletedLog, DataFile, Snapshot, read_replaced, read_snapshot
 from lakelock.table.timeline import Timeline
 
 RESTORE = "RESTORE"
@@ -67,13 +67,13 @@ class RestorePlan:
     """The changes that restore the table. `removed`: groups to replace by nothing."""
 
     copies: tuple[Copy, ...]
-    removed: tuple[DataFile, ...]
+    removed: tuple[FileGroupId, ...]
 
     @property
     def touched(self) -> tuple[FileGroupId, ...]:
         """The existing file groups that are rewritten or replaced."""
         changed = [copy.base.group for copy in self.copies if copy.base is not None]
-        return (*changed, *(file.group for file in self.removed))
+        return (*changed, *self.removed)
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def plan_restore(now: Snapshot, then: Snapshot, expected: Expected, as_of: str) 
         base = now.group(file.group)
         if expected.counts(file) and (base is None or base.content != file.content):
             copies.append(Copy(file, base))
-    return RestorePlan(tuple(copies), tuple(removed))
+    return RestorePlan(tuple(copies), tuple(file.group for file in removed))
 
 
 def _lacks_base(then: DataFile, now: DataFile | None) -> bool:
@@ -211,8 +211,8 @@ def _restored(coordinator: Coordinator, as_of: str, write: Copying, tx: Transact
     new = [copy.source.group for copy in plan.copies if copy.base is None and tx.baseline.properties.bucket_index is not None]
     tx.claim(plan.touched, map(bucket_of_group, new))
     replaced: dict[str, list[str]] = {}
-    for file in plan.removed:
-        replaced.setdefault(file.partition, []).append(file.file_id)
+    for group in plan.removed:
+        replaced.setdefault(group.partition, []).append(group.file_id)
     tx.extra.update({keys.OPERATION: RESTORE, keys.RESTORED: as_of})
     return tx.commit(write(tx, plan.copies, tx.check_alive), replaced=replaced)
 
@@ -316,12 +316,12 @@ def repair(coordinator: Coordinator, write: Copying, *, tag: str = "") -> Repair
         ]
         tx.claim(plan.touched, map(bucket_of_group, new))
         replaced: dict[str, list[str]] = {}
-        for file in plan.removed:
-            replaced.setdefault(file.partition, []).append(file.file_id)
+        for group in plan.removed:
+            replaced.setdefault(group.partition, []).append(group.file_id)
         tx.extra.update({keys.OPERATION: REPAIR, keys.REPAIRED: ",".join(each.instant for each in undone)})
         committed = tx.commit(write(tx, plan.copies, tx.check_alive), replaced=replaced)
         again = tuple(copy.source.group for copy in plan.copies)
-        done[:] = [Repaired(tuple(undone), committed, again, tuple(file.group for file in plan.removed))]
+        done[:] = [Repaired(tuple(undone), committed, again, plan.removed)]
         return committed
 
     committed = with_retries(coordinator, WriteRequest(_REPAIR_IN_HUDI, tag=tag), work)
@@ -335,8 +335,7 @@ def preview_repair(coordinator: Coordinator) -> Repaired:
     undone = _to_take_out(coordinator.table, timeline)
     plan = plan_repair(coordinator.table, timeline, now, undone)
     again = tuple(copy.source.group for copy in plan.copies)
-    dropped = tuple(file.group for file in plan.removed)
-    return Repaired(tuple(undone), None, again, dropped, left_plans(coordinator.table, timeline))
+    return Repaired(tuple(undone), None, again, plan.removed, left_plans(coordinator.table, timeline))
 
 
 def _to_take_out(table: OpenTable, timeline: Timeline) -> list[Undone]:
@@ -372,14 +371,26 @@ def plan_repair(table: OpenTable, timeline: Timeline, now: Snapshot, undone: Seq
     out = {each.instant for each in undone}
     without = replace(timeline, instants=tuple(i for i in timeline.instants if i.requested not in out))
     then = with_committed_logs(table, read_snapshot(table.io, without), without)
-    touched = {file.group for file in now.files if out.intersection((file.instant, *(log.instant for log in file.logs)))}
-    touched |= _replaced_by(table, timeline, out)
-    copies = [Copy(file, now.group(group)) for group in sorted(touched) if (file := then.group(group)) is not None]
-    removed = [file for file in now.files if file.group in touched and then.group(file.group) is None]
+    touched, replaced = _touched_by(table, timeline, out), read_replaced(table.io, without)
+    copies, removed = [], []
+    for group in sorted(touched.keys() - replaced.keys()):
+        older = then.group(group)
+        if older is None:
+            removed.append(group)
+        elif older.instant <= touched[group]:  # else a later commit has written all of the group again
+            copies.append(Copy(older, now.group(group)))
     return RestorePlan(tuple(copies), tuple(removed))
 
 
-def _replaced_by(table: OpenTable, timeline: Timeline, instants: set[str]) -> frozenset[FileGroupId]:
-    """The file groups that these commits replaced: they are not shown any more, whatever became of the new files."""
-    commits = [i for i in timeline.commits if i.requested in instants]
-    return frozenset(group for i in commits for group in read_commit(table.storage, i).replaced_groups)
+def _touched_by(table: OpenTable, timeline: Timeline, instants: set[str]) -> dict[FileGroupId, str]:
+    """The file groups that these commits wrote or replaced, each with the last of them.
+
+    What is seen of them does not tell: a listing lacks the files that are gone, and a reader that goes by the commits, as a
+    checkpoint and Hudi's metadata table do, shows them.
+    """
+    last: dict[FileGroupId, str] = {}
+    for instant in (i for i in timeline.commits if i.requested in instants):
+        metadata = read_commit(table.storage, instant)
+        for group in metadata.replaced_groups.union(stat.group for stat in metadata.stats if stat.path):
+            last[group] = max(last.get(group, ""), instant.requested)
+    return last

@@ -123,6 +123,13 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
             _beside(undone_commits.test_upkeep_looks_for_late_files_of_an_undone_commit_only_as_long_as_a_task_may_write_them),
         ),
         (
+            careless.REPAIRED_BY_A_LISTING,
+            _beside(
+                undone_commits.test_a_repair_by_a_process_that_lists_the_files_is_one_for_processes_that_go_by_the_commits,
+                "insert",
+            ),
+        ),
+        (
             careless.UNDONE_IN_THE_ARCHIVE,
             _beside(undone_commits.test_an_undone_commit_is_still_committed_once_it_is_archived),
         ),

@@ -409,6 +409,20 @@ def test_a_repair_shows_the_rows_from_before_the_undone_write_and_keeps_later_on
     assert content(opened(storage).read()) != [*OLD, ("z", 1, "2")]
 
 
+@pytest.mark.parametrize("write", ["insert", "upsert"])
+def test_a_repair_by_a_process_that_lists_the_files_is_one_for_processes_that_go_by_the_commits(storage, peer, write) -> None:
+    """A listing does not show the files that are gone, so a repair that goes by it alone would leave them to a checkpoint."""
+    storage.before(publishes, lambda: peer.roll_back(pending(storage.inner)))
+    lists = opened(storage, settings=replace(QUICK, checkpoint=CheckpointSettings(every_commits=0)))
+    with pytest.raises(CommitUndone):
+        getattr(lists, write)(rows(NEW) if write == "insert" else rows(("a", 10, "1"), NEW))
+    lists.repair()
+    goes_by_commits = opened(storage)
+    goes_by_commits.coordinator.table.checkpoint(at_once=True)
+    for engine in (lists, goes_by_commits, opened(storage)):
+        assert content(engine.read()) == OLD
+
+
 def test_a_commit_of_two_files_of_which_one_is_left_is_taken_out_as_a_whole(storage, peer) -> None:
     def roll_back_half() -> None:
         rollback, plan = peer.plan_rollback(pending(storage.inner))

@@ -142,3 +142,10 @@ UNDONE_IN_THE_ARCHIVE = Planted(
     "gone = is_rolled_back(table, timeline, instant) or archived_write(table.storage, instant) is None\n"
     "    return InstantFate.GONE if gone else InstantFate.COMMITTED",
 )
+REPAIRED_BY_A_LISTING = Planted(
+    "repaired by what is seen",
+    "a repair takes out the file groups that a listing shows, and leaves those to a checkpoint whose files are gone",
+    "occ.restore:plan_repair",
+    "    for group in sorted(touched.keys() - replaced.keys()):\n",
+    "    for group in sorted(touched.keys() & {file.group for file in now.files}):\n",
+)

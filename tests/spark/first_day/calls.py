@@ -136,8 +136,15 @@ def by_view(day: Day, sql: str) -> object:
         day.spark.catalog.dropTempView("first_day")
 
 
+def _made_by_another_session(day: Day, statement: str) -> None:
+    """A name in the catalog that lakelock would refuse: made where `register` was not called."""
+    day.spark._jsparkSession.sql(statement)
+
+
 def _in_catalog(day: Day, sql: str) -> object:
-    day.spark.sql(f"create table first_day_t (id long, month string, v long) using lakelock location '{day.path}'")
+    _made_by_another_session(
+        day, f"create table first_day_t (id long, month string, v long) using lakelock location '{day.path}'"
+    )
     try:
         return day.spark.sql(sql).collect()
     finally:
@@ -145,7 +152,7 @@ def _in_catalog(day: Day, sql: str) -> object:
 
 
 def _written_to(day: Day) -> int:
-    day.spark.sql("create table first_day_w (id long, month string, v long) using lakelock")
+    _made_by_another_session(day, "create table first_day_w (id long, month string, v long) using lakelock")
     try:
         day.one.writeTo("first_day_w").option("path", day.path).append()
     finally:
