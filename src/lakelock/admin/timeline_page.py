@@ -133,19 +133,20 @@ font-size:11px;color:var(--dim);white-space:nowrap;transform:translateX(-50%)}.t
 .tick.last span{transform:translateX(-100%)}
 .fold{position:absolute;top:0;bottom:0;background:repeating-linear-gradient(135deg,var(--line) 0 1px,transparent 1px 7px)}
 .fold span{position:absolute;bottom:-1.5em;font-size:11px;color:var(--dim);
-white-space:nowrap}.folded{margin-bottom:1.4em}.label s{text-decoration:none}
+white-space:nowrap}.folded{margin-bottom:1.4em}.label abbr{display:none}
 .writer{position:absolute;left:0;right:0;height:20px;font-size:12px;color:var(--dim);overflow:hidden;text-overflow:ellipsis;
 white-space:nowrap}.writer b{color:var(--text)}
 .bar{position:absolute;height:18px;border-radius:3px;overflow:hidden;display:block}.bar i{position:absolute;top:0;bottom:0}
 .committed{background:var(--committed)}.rejected{background:var(--rejected)}.pending{background:var(--pending)}
 .waited{background:var(--waited)}.locked{background:var(--locked)}a.bar:hover{outline:2px solid var(--text)}
+.label b{font-weight:inherit}
 .label{position:absolute;height:18px;font-size:11px;line-height:18px;padding:0 4px;overflow:hidden;text-overflow:ellipsis;
 white-space:nowrap;pointer-events:none}.label.on{color:#fff}
 svg{position:absolute;inset:0;width:100%;height:100%;pointer-events:none}.arrow{stroke:var(--arrow);stroke-width:1.5;fill:none;
 vector-effect:non-scaling-stroke}.hit{position:absolute;width:8px;height:8px;border-radius:50%;background:var(--arrow);
 transform:translate(-50%,-50%);pointer-events:none}
-@media(max-width:600px){.between span{display:none}.label{font-size:10px;padding:0 2px}.label s{display:none}
-section{padding:.5em}}
+@media(max-width:600px){.between span{display:none}.label{font-size:9px;padding:0 2px}.label b{display:none}
+.label abbr{display:inline}section{padding:.5em}}
 .why{display:none;border:1px solid var(--rejected);border-radius:6px;margin-top:.8em;padding:.6em .8em;background:var(--page)}
 .why:target{display:block;scroll-margin-top:60vh}.why a{float:right;color:var(--pending)}.why dl{margin:0;display:grid;
 gap:.2em 1em;grid-template-columns:max-content 1fr}
@@ -347,13 +348,21 @@ def _label(bar: Bar, left: float, wide: float, top: int) -> str:
         place, kind = f"left:{round(left + wide, 2)}%;width:{LABEL}%", "label"
     else:
         place, kind = f"right:{round(100 - left, 2)}%;width:{LABEL}%;text-align:right", "label"
-    return f'<span class="{kind}" style="{place};top:{top}px">{_short(bar.label)}</span>'
+    return f'<span class="{kind}" style="{place};top:{top}px">{_short(bar)}</span>'
 
 
-def _short(label: str) -> str:
-    """A label whose first word is cut on a telephone."""
-    word, space, rest = label.partition(" ")
-    return f"{escape(word[:3])}<s>{escape(word[3:])}</s>{space}{escape(rest)}"
+def _short(bar: Bar) -> str:
+    """What stands on the bar, and what does on a telephone: such as `OVERWRITE 2,985,984` and `OVE 3M`."""
+    word = bar.operation.removeprefix("INSERT_")[:3]
+    return f"<b>{escape(bar.label)}</b><abbr>{escape(word)}{'' if bar.rows is None else f' {_about(bar.rows)}'}</abbr>"
+
+
+def _about(rows: int) -> str:
+    """A number in at most four characters."""
+    for unit, size in (("", 1), ("k", 1_000), ("M", 1_000_000)):
+        if rows < 999.5 * size:
+            return f"{rows / size:.0f}{unit}"
+    return f"{rows / 1_000_000_000:.0f}G"
 
 
 def _lock_of(bar: Bar) -> tuple[tuple[str, int, int], ...]:

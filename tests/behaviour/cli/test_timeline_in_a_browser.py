@@ -19,7 +19,7 @@ HOSTILE = 'Ann </title><script>document.title = "taken"</script>&amp; Bob'
 ASKED = """(() => {
     const box = each => {
         const {left, right, top, bottom} = each.getBoundingClientRect()
-        return {kind: each.className, text: each.textContent, left, right, top, bottom,
+        return {kind: each.className, text: each.innerText, left, right, top, bottom,
                 colour: getComputedStyle(each).backgroundColor}
     }
     const all = what => [...document.querySelectorAll(what)].map(box)
@@ -32,7 +32,7 @@ ASKED = """(() => {
         page: getComputedStyle(document.body).backgroundColor,
         arrows: [...document.querySelectorAll("path.arrow")].map(each => each.getAttribute("d")),
         width: document.documentElement.scrollWidth, window: window.innerWidth, opened: [before, shown()],
-        why: why?.textContent ?? "", title: document.title, scripts: document.querySelectorAll("script").length,
+        why: why?.innerText ?? "", title: document.title, scripts: document.querySelectorAll("script").length,
         asked_for: performance.getEntriesByType("resource").length,
     }
 })()"""
