@@ -143,11 +143,12 @@ _OFF = ("0", "false", "no", "off")
 
 @dataclass(frozen=True)
 class Tasks:
-    """The newest stage that is running: its number, and how many of its tasks are done."""
+    """The newest stage that is running: its number, how many of its tasks are done, and what a task is."""
 
     stage: int
     done: int
     total: int
+    each: str = "task"
 
 
 @dataclass(frozen=True)
@@ -166,7 +167,7 @@ class Doing:
         if self.waits:
             told.append(f"{now_s - self.since_s:.0f} s")
         if self.tasks is not None and self.tasks.total:
-            told.append(f"{self.tasks.done} of {counted(self.tasks.total, 'task')}")
+            told.append(f"{self.tasks.done} of {counted(self.tasks.total, self.tasks.each)}")
         if self.rows:
             told.append(counted(self.rows, "row"))
         if self.tasks is not None and self.tasks.done:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import select
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import redirect_stderr
 from pathlib import Path
@@ -17,7 +17,7 @@ from tests.terminal import BOUND_S, seen_until, terminal
 from tests.waiting import eventually
 
 import lakelock
-from lakelock.events import Doing, Event, EventKind, Events, Notebook, Tasks, current, shown, text_of
+from lakelock.events import Doing, Event, EventKind, Events, Notebook, Progress, Tasks, current, shown, text_of
 
 pytestmark = pytest.mark.waits
 
@@ -119,3 +119,30 @@ def test_events_say_what_a_write_does() -> None:
     assert text_of(held) == "waiting for the lock of job orders-backfill"
     assert text_of(again) == "trying again after attempt 1 of 5: both rewrite month=1"
     assert text_of(Event(EventKind.CHECKPOINTED, "t")) is None
+
+
+def test_without_spark_a_write_says_what_it_looks_for_and_how_many_file_groups_are_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    said: list[str] = []
+
+    def note(self: Progress, *_: object) -> None:
+        line = self._doing.line(self._operation, 0, self._doing.since_s)
+        said.append(line.removeprefix("lakelock: UPSERT 0 s: ").partition(", about")[0])
+
+    for method in (Progress.step, Progress.tasks):
+        monkeypatch.setattr(Progress, method.__name__, _then(method, note))
+    table = lakelock.create(str(tmp_path / "t"), schema="id bigint, part string, v int", key="id", partition_by="part")
+    table.insert([{"id": number, "part": str(number), "v": 0} for number in range(3)])
+    with terminal():
+        table.upsert([{"id": number, "part": str(number), "v": 1} for number in range(3)])
+    assert said[0] == "looking up keys, 3 rows"
+    assert list(dict.fromkeys(said))[-4:] == [f"writing, {done} of 3 file groups, 3 rows" for done in range(4)]
+
+
+def _then(method: Callable[..., None], note: Callable[[Progress], None]) -> Callable[..., None]:
+    def call(self: Progress, *arguments: object) -> None:
+        method(self, *arguments)
+        note(self)
+
+    return call

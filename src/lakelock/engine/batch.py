@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 from lakelock.clock import Runtime
 from lakelock.engine.file_tasks import EarlierFiles, copy_file, move_rows, rewrite_group, write_new_files
 from lakelock.errors import InputError
+from lakelock.events import Tasks, current
 from lakelock.markers.data_files import TaskToken
 from lakelock.occ.begin import WriteContext
 from lakelock.occ.committed import Phase
@@ -108,6 +109,8 @@ class Batch:
     rows: pa.Table | None
     memory: AttemptCache
     context: WriteContext = field(init=False)
+    _claimed: int = field(init=False, default=0)
+    _written: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
         self.context = self.tx.write_context(self.schema)
@@ -152,12 +155,23 @@ class Batch:
         self.tx.writes_to(new_in)
         self.tx.claim_changed(files, new_buckets, always=collided)
         self.context = replace(self.context, to_rewrite=self.tx.to_rewrite)
+        self._claimed, self._written = len(files), 0
+        self._show("writing")
+
+    def _show(self, step: str = "") -> None:
+        """What begins now, or how many of the claimed file groups are written, for the progress of the write."""
+        progress = current()
+        if progress is not None:
+            if step:
+                progress.step(step, 0 if self.rows is None else self.rows.num_rows)
+            progress.tasks(Tasks(0, self._written, self._claimed, "file group"))
 
     def tagged(self, keyed: Mapping[str, KeyedRows]) -> Place:
         """For each file group the rows whose keys it holds, and by partition the rows whose keys no group holds.
 
         A key is looked up in all files of its partition, or in that of its bucket.
         """
+        self._show("looking up keys")
         with self.tx.phases.during(Phase.LOOK_UP):
             return self._tagged(keyed)
 
@@ -226,6 +240,8 @@ class Batch:
         with self.tx.phases.during(Phase.WRITE):
             copies = self._copied([before] if before is not None else [])
             stat = copies[0] if copies else self.rewrite(file, upserts=upserts, delete_mask=delete_mask, added=added)
+        self._written += 1
+        self._show()
         if stat is None:
             return []
         self._mine.rewritten[file.content] = stat
