@@ -142,7 +142,8 @@ def _newest(df: DataFrame, properties: TableProperties, table: LakeTable) -> Dat
 
 FORMAT = "lakelock"
 _BY_PATH = re.compile(r"\blakelock\s*\.\s*`[^`]*/", re.IGNORECASE)
-_TO_CHECK = re.compile(r"\bOVERWRITE\b|\bTABLE\b.*\blakelock\b", re.IGNORECASE | re.DOTALL)
+_TO_CHECK = re.compile(r"\bOVERWRITE\b|\b(?:CREATE|REPLACE)\b.*\bTABLE\b", re.IGNORECASE | re.DOTALL)
+_HIVE_BY_DEFAULT = "spark.sql.legacy.createHiveTableByDefault"
 _MAKE_A_NAME = ("CreateTable", "ReplaceTable")
 _SAYS_NOTHING = re.compile(r"\s*SHOW\s+TBLPROPERTIES\b", re.IGNORECASE)
 """What Spark answers for a view without a word that it has none."""
@@ -226,7 +227,7 @@ def _refuse_by_plan(session: SparkSession, sqlQuery: object) -> None:  # noqa: N
     except (AttributeError, Py4JError, PySparkException):
         return  # Spark says what is wrong with it
     nodes = list(nodes_of(plan))
-    if any(node.nodeName().startswith(_MAKE_A_NAME) and _provider_of(node) == FORMAT for node in nodes):
+    if any(node.nodeName().startswith(_MAKE_A_NAME) and _provider_of(session, node) == FORMAT for node in nodes):
         make = "LakeTable.create(spark, path, schema=..., key=...) makes a table; for a name, df.write.format('lakelock')"
         raise _no_catalog("", make + _VIEW)
     targets = [node.table() for node in nodes if node.nodeName() == "InsertIntoStatement" and node.overwrite()]
@@ -238,14 +239,21 @@ def _refuse_by_plan(session: SparkSession, sqlQuery: object) -> None:  # noqa: N
                     require_foreign(session.table(quoted(_parts(node.multipartIdentifier()))), uri)
 
 
-def _provider_of(node: Any) -> str:
-    """The format that a statement names for a table in Spark's catalog; empty for none."""
+def _provider_of(session: SparkSession, node: Any) -> str:
+    """The format of a table that a statement makes in Spark's catalog: what it names, or the session's; empty for Hive's."""
     for holder in ("tableSpec", "provider"):
         with suppress(AttributeError, TypeError, Py4JError):
-            found = getattr(node, holder)()
-            found = found.provider() if holder == "tableSpec" else found
-            return str(found.get()).lower() if found.isDefined() else ""
+            told = getattr(node, holder)()
+            named = told.provider() if holder == "tableSpec" else told
+            if named.isDefined():
+                return str(named.get()).lower()
+            if holder == "tableSpec" and not told.serde().isDefined() and session.conf.get(_HIVE_BY_DEFAULT) != "true":
+                return _default_format(session)
     return ""
+
+
+def _default_format(session: SparkSession) -> str:
+    return str(session.conf.get("spark.sql.sources.default")).lower()
 
 
 def _uri_of_view(session: SparkSession, name: Any) -> str | None:
@@ -314,9 +322,17 @@ def _create_table(
     *args: Any,
     **more: Any,
 ) -> Any:
-    if str(source).lower() == FORMAT:
+    if str(source or _default_format(catalog._sparkSession)).lower() == FORMAT:
         raise _no_catalog(tableName, "df.write.format('lakelock')" + _VIEW)
     return spark(catalog, tableName, path, source, *args, **more)
+
+
+def _create(spark: Callable[..., Any], writer: Any) -> Any:
+    """Spark's own, but where no format was given and the session's is lakelock."""
+    named = _private_field(writer._jwriter, "provider")
+    if named is not None and not named.isDefined() and _default_format(writer._spark) == FORMAT:
+        _using(spark, writer, FORMAT)
+    return spark(writer)
 
 
 def _using(spark: Callable[..., Any], writer: Any, provider: str) -> Any:
@@ -359,6 +375,9 @@ _PATCHED: tuple[tuple[type, str, Callable[..., Any], int | None], ...] = (
     (DataFrameWriter, "saveAsTable", _save_as_table, 1),
     (DataFrameWriter, "insertInto", _insert_into, None),
     (DataFrameWriterV2, "using", _using, 0),
+    (DataFrameWriterV2, "create", _create, None),
+    (DataFrameWriterV2, "createOrReplace", _create, None),
+    (DataFrameWriterV2, "replace", _create, None),
     (Catalog, "createTable", _create_table, None),
     (Catalog, "createExternalTable", _create_table, None),
     (DataStreamWriter, "start", _start, 1),

@@ -165,6 +165,35 @@ def test_no_call_that_gives_a_table_a_name_in_sparks_catalog_leaves_one_that_nob
     assert not Path(path).exists()
 
 
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda spark: spark.sql("CREATE TABLE goods (id long)"),
+        lambda spark: spark.sql("create or replace table goods (id long)"),
+        lambda spark: spark.sql("CREATE TABLE goods AS SELECT 1 AS id"),
+        lambda spark: spark.catalog.createTable("goods", schema=spark.range(1).schema),
+        lambda spark: spark.range(1).write.saveAsTable("goods"),
+        lambda spark: spark.range(1).writeTo("goods").create(),
+    ],
+    ids=["CREATE", "REPLACE", "AS SELECT", "catalog", "saveAsTable", "writeTo"],
+)
+def test_no_name_is_made_where_the_session_s_own_format_is_lakelock(
+    spark: SparkSession, make: Callable[[SparkSession], object]
+) -> None:
+    confs = {"spark.sql.sources.default": "lakelock", "spark.sql.legacy.createHiveTableByDefault": "false"}
+    for name, value in confs.items():
+        spark.conf.set(name, value)
+    register(spark)
+    try:
+        with pytest.raises(InputError, match="keeps no path for a table"):
+            make(spark)
+    finally:
+        unregister(spark)
+        for name in confs:
+            spark.conf.unset(name)
+    assert [table.name for table in spark.catalog.listTables() if not table.isTemporary] == []
+
+
 def test_an_overwrite_by_a_frame_that_reads_its_own_table_is_refused(spark: SparkSession, table: LakeTable) -> None:
     def frame(*values: tuple[object, ...]) -> DataFrame:
         return spark.createDataFrame(list(values), COLUMNS).coalesce(1)
