@@ -199,7 +199,7 @@ def check_definition(
         raise TableError(
             f"{uri} is a table already, and not the one that was to be made:\n  " + "\n  ".join(differences),
             hint="open it as it is with LakeTable.for_path(spark, path), or choose another path; "
-            "table.add_columns or a write with merge_schema=True adds a column",
+            "table.columns.add or a write with merge_schema=True adds a column",
         )
 
 

@@ -133,7 +133,7 @@ _AS_IT_IS = "an older state cannot be changed: leave that out, or see table.rest
 _BY_METHODS = {
     **dict.fromkeys(("SELECT", "VALUES", "FROM", "TABLE", "("), READ),
     "CREATE": "make a table with LakeTable.create(spark, path, schema=..., key=...)",
-    "ALTER": "table.add_columns({...}) and table.widen_columns({...}); otherwise table.overwrite(df, overwrite_schema=True)",
+    "ALTER": "table.columns.add({...}) and table.columns.widen({...}); otherwise table.overwrite(df, overwrite_schema=True)",
     "OPTIMIZE": "table.optimize().execute()",
     "VACUUM": "table.vacuum()",
     "RESTORE": "table.restore(as_of)",

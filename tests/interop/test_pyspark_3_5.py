@@ -69,10 +69,10 @@ with LakeTable.for_path(spark, path, config=properties) as table:
     table.update("id = 'd'", {"v": "v + 1"})
     mine = sorted(tuple(row) for row in table.read().select("id", "v", "region").collect())
     assert by_hudi() == mine == [("a", 10, "eu"), ("c", 30, "us"), ("d", 5, "us")], (by_hudi(), mine)
-    table.add_columns({"place": "struct<zip: string, floor: int>"})
+    table.columns.add({"place": "struct<zip: string, floor: int>"})
     table.update({"place": "named_struct('zip', region, 'floor', 1)"}, "id <> 'd'")
-    table.rename_columns({"v": "amount", "place.zip": "code"})
-    table.drop_columns("place.floor")
+    table.columns.rename({"v": "amount", "place.zip": "code"})
+    table.columns.drop("place.floor")
     columns = "id string, amount long, region string, place struct<code: string>"
     new = spark.createDataFrame([("c", 31, "us", ("x",)), ("e", 6, "eu", None)], columns)
     new.write.format("hudi").options(**options).mode("append").save(path)

@@ -44,7 +44,7 @@ def test_a_read_shows_what_java_shows(table: LakeTable) -> None:
     assert values(table.read()) == javas(NAME, "snapshot")
     assert values(table.read(query_type="read_optimized")) == javas(NAME, "read_optimized")
     assert values(table.read(options={"hoodie.datasource.query.type": "READ_OPTIMIZED"})) == javas(NAME, "read_optimized")
-    with table.reading(partition="region=eu") as frame:
+    with table.locks.reading(partition="region=eu") as frame:
         assert values(frame) == [row for row in javas(NAME, "snapshot") if row[2] == "eu"]
 
 

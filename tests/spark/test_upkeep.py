@@ -146,13 +146,13 @@ def test_vacuum_keeps_what_it_is_asked_to_keep_and_refuses_what_somebody_needs(s
     table = LakeTable.for_path(spark, path, options={"clean.readers_s": "0", "upkeep.auto": "false"})
     for _ in range(3):
         table.upsert(rows(spark, 0))
-    before, saved = stored(table), table.savepoint("kept", as_of=table.history(2).collect()[1]["instant"])
+    before, saved = stored(table), table.upkeep.savepoint("kept", as_of=table.history(2).collect()[1]["instant"])
     assert table.vacuum().files == 0
     with pytest.raises(InputError, match=f"the savepoint 'kept' of {saved.instant}") as refused:
         table.vacuum(keep_versions=1)
     assert "lakelock savepoint rm" in refused.value.hint
     assert table.read(as_of=saved.instant).count() == 20
-    table.delete_savepoint("kept")
+    table.upkeep.delete_savepoint("kept")
     done = table.vacuum(keep_versions=1)
     assert done.files == 8 and stored(table) == before
     with pytest.raises(InputError, match="exclude each other"):
@@ -171,7 +171,7 @@ def test_a_commit_that_another_engine_has_undone_is_named_by_reads_and_taken_out
     assert "lakelock repair" in caught.value.hint and "hoodie.clean.failed.writes.policy=LAZY" in caught.value.hint
     with pytest.raises(Exception, match="was undone by rollback"):
         spark.read.format("lakelock").load(path).collect()
-    mended = table.repair()
+    mended = table.upkeep.repair()
     assert [each.instant for each in mended.undone] == [done.instant] and mended.committed is not None
     assert stored(table) == before
     table.upsert(rows(spark, 10, 60))

@@ -36,9 +36,9 @@ def open_and_write(spark: SparkSession, df: DataFrame, schema: StructType) -> No
     assert_type(table.overwrite_partitions(df), WriteResult)
     assert_type(table.overwrite(df, where="month = 1"), WriteResult)
     assert_type(table.overwrite(df, overwrite_schema=True), WriteResult)
-    assert_type(table.add_columns({"note": "string", "place.zip": StringType()}), WriteResult)
-    assert_type(table.widen_columns({"delay": "bigint"}), WriteResult)
-    assert_type(table.relax_columns(["delay"]), WriteResult)
+    assert_type(table.columns.add({"note": "string", "place.zip": StringType()}), WriteResult)
+    assert_type(table.columns.widen({"delay": "bigint"}), WriteResult)
+    assert_type(table.columns.relax(["delay"]), WriteResult)
     assert_type(table.columns.add({"note": "string"}), WriteResult)
     assert_type(table.columns.rename({"note": "remark"}), WriteResult)
     assert_type(table.upkeep.restore("2026-11-20"), WriteResult)
@@ -60,10 +60,10 @@ def read_back(table: LakeTable, result: WriteResult) -> None:
     assert_type(table.to_df(), DataFrame)
     assert_type(table.read("v > 1", partition="month=1", options={"as_of": "2026-11-20"}), DataFrame)
     assert_type(result.rows_updated, int)
-    with table.reading(partition="month=1") as df:
+    with table.locks.reading(partition="month=1") as df:
         assert_type(df, DataFrame)
     assert_type(table.locks(), DataFrame)
-    assert_type(table.explain_locks("DROP PARTITION", partition="month=1"), DataFrame)
+    assert_type(table.locks.explain("DROP PARTITION", partition="month=1"), DataFrame)
     with table.transaction() as tx:
         assert_type(tx.read("month = 1"), DataFrame)
         tx.upsert(tx.read())

@@ -222,7 +222,7 @@ def _dump(record: dict[str, Any]) -> str:
 
 
 OTHERWISE = (
-    "rename_columns and drop_columns write the table again; for other types: "
+    "table.columns.rename and table.columns.drop write the table again; for other types: "
     "table.overwrite(table.read().select(...), overwrite_schema=True)"
 )
 
@@ -361,7 +361,9 @@ def _inside(found: pa.Field, path: Sequence[str], whole: str, change: _Change) -
 def _adding(arrow: pa.DataType) -> _Change:
     def change(found: pa.Field | None, whole: str) -> pa.Field:
         if found is not None:
-            raise SchemaError(f"{whole} is there already, as {found.type}", hint="widen_columns widens a column", column=whole)
+            raise SchemaError(
+                f"{whole} is there already, as {found.type}", hint="table.columns.widen makes a column wider", column=whole
+            )
         return new_column(pa.field(whole.rpartition(".")[2], arrow))
 
     return change

@@ -76,7 +76,7 @@ def test_a_read_with_locks_keeps_writers_of_its_partitions_waiting_and_shows_who
     other = LakeTable.for_path(spark, table.path, options=PESSIMISTIC, application="writer")
     hasty = LakeTable.for_path(spark, table.path, options=AT_ONCE)
     with ThreadPoolExecutor(1) as pool:
-        with table.reading(partition="month=1") as found:
+        with table.locks.reading(partition="month=1") as found:
             hasty.insert(rows(spark, (7, "2", 1)), partition="month=2")
             with pytest.raises(LockTimeout):
                 hasty.insert(rows(spark, (8, "1", 1)), partition="month=1")
@@ -90,7 +90,7 @@ def test_a_read_with_locks_keeps_writers_of_its_partitions_waiting_and_shows_who
             assert table.locks(extended=True).where("partition = ''").count() == 2
             assert [row.id for row in found.collect()] == [1]
         waiting.result(timeout=120)
-    with table.reading() as everything:
+    with table.locks.reading() as everything:
         assert everything.count() == 4
 
 
@@ -105,18 +105,18 @@ def test_h4_an_insert_from_another_table_takes_the_locks_of_both_tables_at_once(
         assert shown == [("", "SHARED"), ("month=1", "SHARED"), ("", "SHARED"), ("month=2", "EXCLUSIVE")]
         with pytest.raises(LockTimeout, match="lakelock-tests"):
             pool.submit(hasty.upsert, one, partition="month=1").result(timeout=120)
-        with table.reading(partition="month=1") as found:
+        with table.locks.reading(partition="month=1") as found:
             target.insert(found.withColumn("month", F.lit("2")), partition="month=2")
     assert [tuple(row) for row in target.read().collect()] == [(1, "2", 10)]
     assert table.locks().count() == target.locks().count() == 0
 
 
 def test_the_locks_of_an_operation_are_explained_without_taking_them(table: LakeTable) -> None:
-    explained = table.explain_locks("INSERT OVERWRITE PARTITION (month=7)").collect()
+    explained = table.locks.explain("INSERT OVERWRITE PARTITION (month=7)").collect()
     assert [(row.partition, row.type) for row in explained] == [("", "SHARED"), ("month=7", "EXCLUSIVE")]
-    assert [row.partition for row in table.explain_locks("read").collect()] == ["", "month=1", "month=2"]
+    assert [row.partition for row in table.locks.explain("read").collect()] == ["", "month=1", "month=2"]
     with pytest.raises(InputError, match="did you mean"):
-        table.explain_locks("inert")
+        table.locks.explain("inert")
     assert table.locks().count() == 0
 
 
@@ -126,7 +126,7 @@ def test_a_data_source_write_keeps_to_its_partition_and_takes_part_in_a_block_th
 ) -> None:
     register_without_confs(spark)
     write = rows(spark, (5, "1", 1)).write.format("lakelock").mode("append")
-    with table.locked("INSERT", partition="month=1"):
+    with table.locks.locked("INSERT", partition="month=1"):
         assert table.locks().count() == 1
         write.option("concurrency.mode", "OPTIMISTIC").option("partition", "month=1").save(table.path)
     with pytest.raises(Exception, match="is for month=2, but has rows for month=1"):

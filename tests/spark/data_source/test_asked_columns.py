@@ -70,7 +70,7 @@ def test_a_stream_that_names_a_type_which_the_table_has_widened_is_told_to_name_
 ) -> None:
     told: list[Row] = []
     run_stream(spark, table, "n int", tmp_path / "checkpoint", told)
-    table.widen_columns({"n": "bigint"})
+    table.columns.widen({"n": "bigint"})
     table.insert(spark.createDataFrame([(2, 4_000_000_000)], "id long, n long"))
     with pytest.raises(StreamingQueryException, match="n: the table has bigint, and the read asks for int") as error:
         run_stream(spark, table, "n int", tmp_path / "checkpoint", told)

@@ -92,7 +92,7 @@ def test_a_write_waits_for_a_reader_holds_its_locks_while_it_runs_and_gives_them
     table = made(spark, path, options)
     hasty = LakeTable.for_path(spark, path, options={**options, "data_locks.attempts": "1"})
     with ThreadPoolExecutor(1) as pool:
-        with table.reading(partition="month=1"):
+        with table.locks.reading(partition="month=1"):
             job = pool.submit(save, spark, path, [["c", 30, "1"]], {**options, "partition": "month=1"}, gated=gated)
             eventually(
                 lambda: going_on(job) and [row.state for row in shown(path, options)] == ["ACQUIRED", "WAITING"], BOUND_S
@@ -114,7 +114,7 @@ def test_a_write_waits_for_a_reader_holds_its_locks_while_it_runs_and_gives_them
 def test_a_write_that_cannot_have_its_locks_or_fails_leaves_neither_locks_nor_rows(
     spark: SparkSession, table: LakeTable, path: str
 ) -> None:
-    with table.reading(partition="month=1"), pytest.raises(Exception, match="X on the table.* are blocked by driver"):
+    with table.locks.reading(partition="month=1"), pytest.raises(Exception, match="X on the table.* are blocked by driver"):
         save(spark, path, [["c", 30, "2"]], AT_ONCE, mode="overwrite")
     with pytest.raises(Exception, match="key column id is null"):
         save(spark, path, [["c", 30, "1"], [None, 30, "1"]], PESSIMISTIC)
@@ -157,7 +157,7 @@ def test_each_micro_batch_of_a_stream_holds_the_locks_of_its_write(
         frame(spark, [[name, 30, "1"]]).coalesce(1).write.mode("append").parquet(str(tmp_path / "source"))
     source = spark.readStream.schema(COLUMNS).option("maxFilesPerTrigger", 1).parquet(str(tmp_path / "source"))
     stream = source.writeStream.format("lakelock").option("checkpointLocation", str(tmp_path / "checkpoint"))
-    with table.reading(partition="month=2"):
+    with table.locks.reading(partition="month=2"):
         query = stream.options(**AT_ONCE).trigger(availableNow=True).start(path)
         with pytest.raises(Exception, match="are blocked by driver"):
             query.awaitTermination(BOUND_S)

@@ -136,7 +136,7 @@ def grown(spark: SparkSession, path: str) -> LakeTable:
     table.insert(
         spark.createDataFrame([(1, ("A",), [(1,)], {"x": (1,)}, ((1,),)), (2, None, None, None, None)], OLD).coalesce(1)
     )
-    table.add_columns({"place.zip": "string", "l.element.b": "int", "m.value.b": "int", "s.i.b": "int"})
+    table.columns.add({"place.zip": "string", "l.element.b": "int", "m.value.b": "int", "s.i.b": "int"})
     row = [(4, ("S", "Z"), [(1, 2)], {"x": (1, 2)}, ((1, 2),))]
     table.insert(spark.createDataFrame(row, table.schema).coalesce(1))
     return table

@@ -224,7 +224,7 @@ def test_a_merge_that_has_lost_to_whoever_added_a_column_runs_again_with_it(
     spark: SparkSession, table: LakeTable, overtaken: Callable[..., list[MergePlan]]
 ) -> None:
     def add() -> None:
-        table.add_columns({"note": "string"})
+        table.columns.add({"note": "string"})
         table.insert(rows(spark, (9, "a", 50)).withColumn("note", F.lit("mine")))
 
     plans = overtaken(add)

@@ -53,8 +53,8 @@ def shown(frame: DataFrame) -> dict[int, Row]:
 @since_spark_4
 def test_every_read_shows_old_files_in_wider_types(spark: SparkSession, table: LakeTable) -> None:
     first = table.history(1).collect()[0]["instant"]
-    result = table.widen_columns(WIDER)
-    table.add_columns({"note": "string", "place.zip": "string"})
+    result = table.columns.widen(WIDER)
+    table.columns.add({"note": "string", "place.zip": "string"})
     assert (result.operation, result.files) == ("ALTER_SCHEMA", 0)
     source = spark.read.format("lakelock").load(table.detail().collect()[0]["location"])
     assert source.schema == table.schema == table.read().schema
@@ -70,7 +70,7 @@ def test_every_read_shows_old_files_in_wider_types(spark: SparkSession, table: L
 
 @pytest.mark.in_ci
 def test_every_write_joins_old_files_and_wider_rows(spark: SparkSession, table: LakeTable) -> None:
-    table.widen_columns(WIDER)
+    table.columns.widen(WIDER)
     table.update({"N": "n + 10000000000", "m": "m / 4"}, "ID = 1")
     table.upsert(table.read().where("id = 2").withColumn("price", F.lit(Decimal("12345678.1234"))))
     table.merge(old(spark, 3).withColumnRenamed("n", "N"), "target.id = source.id and target.p = source.p").when_matched_update(
@@ -135,19 +135,19 @@ def test_an_overwrite_of_the_table_may_replace_its_columns(spark: SparkSession, 
 
 def test_columns_are_renamed_dropped_and_reordered_and_nobodys_commit_is_lost(spark: SparkSession, table: LakeTable) -> None:
     first, other = table.history(1).head()["instant"], LakeTable.for_path(spark, table.path, application="other")
-    assert table.reorder_columns(["P", "ratio"]).files == 0
+    assert table.columns.reorder(["P", "ratio"]).files == 0
     assert table.read().columns == ["p", "ratio", "id", "n", "m", "price", "place", "stops", "by_day"]
     table.update({"n": "n + 100"})
     with pytest.raises(ConflictError) as late, other.transaction() as tx:  # noqa: PT012 - a transaction is a block
         tx.read("id = 1")
-        table.rename_columns({"N": "m", "m": "n"}, tag="swapped")
+        table.columns.rename({"N": "m", "m": "n"}, tag="swapped")
         tx.update({"n": 70}, "id = 1")
     assert late.value.conflict.rule is ConflictRule.FILE_GROUP
-    table.drop_columns(["stops", "by_day", "place"])
+    table.columns.drop(["stops", "by_day", "place"])
     assert table.read().columns == ["p", "ratio", "id", "m", "n", "price"]
     assert shown(table.read())[2] == Row(p="a", ratio=0.5, id=2, m=102, n=2, price=Decimal("1.25"))
     assert "place" in table.read(as_of=first).columns
-    table.add_columns({"place": "string"})
+    table.columns.add({"place": "string"})
     assert {row["place"] for row in table.read().collect()} == {None}
     batches = HudiTableBuilder.from_base_uri(table.path).build().read()
     theirs = pa.Table.from_batches([pa.record_batch(batch) for batch in batches])
@@ -159,14 +159,14 @@ def test_fields_inside_columns_are_renamed_and_dropped_and_what_is_null_stays_nu
     spark: SparkSession, table: LakeTable
 ) -> None:
     table.insert(spark.createDataFrame([(4, 4, 4, 0.5, None, None, None, {"tue": None}, "a")], OLD))
-    assert table.reorder_columns(["place.FLOOR", "stops.element.floor", "p"]).files == 0
+    assert table.columns.reorder(["place.FLOOR", "stops.element.floor", "p"]).files == 0
     assert table.schema.names[0] == "p" and table.schema["place"].dataType.names == ["floor", "street"]
     assert table.schema["stops"].dataType.elementType.names == ["floor", "street"]
     assert shown(table.read())[1]["place"] == Row(floor=7, street="s") and shown(table.read())[1]["stops"][0].street == "s"
     first = table.history(1).head()["instant"]
     names = {"Place.street": "road", "place": "spot", "stops.element.floor": "level", "by_day.value.street": "road"}
-    assert table.rename_columns(names).rows_inserted == 4
-    table.drop_columns(["spot.FLOOR", "stops.element.street"])
+    assert table.columns.rename(names).rows_inserted == 4
+    table.columns.drop(["spot.FLOOR", "stops.element.street"])
     found = shown(table.read())
     assert found[1]["spot"] == Row(road="s") and found[1]["stops"] == [Row(level=7), None]
     assert found[1]["by_day"] == {"mon": Row(road="s", floor=7)}
@@ -180,22 +180,22 @@ def test_fields_inside_columns_are_renamed_and_dropped_and_what_is_null_stays_nu
 @pytest.mark.parametrize(
     ("change", "problem"),
     [
-        (lambda table: table.rename_columns({"id": "key"}), "id is the table's key column, and stays"),
-        (lambda table: table.drop_columns(["n", "P"]), "p is the table's partition column"),
-        (lambda table: table.rename_columns({"n": "M"}), "M.*m|m.*M"),
-        (lambda table: table.rename_columns({"place.street": "Floor"}), "place.Floor.*place.floor"),
-        (lambda table: table.rename_columns({"place.street": "place.road"}), "name the field alone"),
-        (lambda table: table.rename_columns({"stops.element": "stop"}), "stops.element is what stops holds"),
-        (lambda table: table.rename_columns({"n": "a", "N": "b"}), "n is named twice"),
-        (lambda table: table.drop_columns("nn"), "no column 'nn'"),
-        (lambda table: table.drop_columns("place.flor"), "place has no column 'flor'.*did you mean 'floor'"),
-        (lambda table: table.drop_columns("n.x"), "n has no column 'x'"),
-        (lambda table: table.drop_columns(["by_day.value.street", "by_day.value.floor"]), "by_day.value would have no fields"),
-        (lambda table: table.drop_columns(["place", "place.floor"]), "place.floor is part of place, which is dropped"),
-        (lambda table: table.reorder_columns(["n", "N"]), "n is named twice"),
-        (lambda table: table.reorder_columns("place.flor"), "no column 'place.flor'.*did you mean 'floor'"),
-        (lambda table: table.reorder_columns("n.x"), "n is int32, whose parts have no order"),
-        (lambda table: table.rename_columns({"n": 1}), "not a mapping from old to new names"),
+        (lambda table: table.columns.rename({"id": "key"}), "id is the table's key column, and stays"),
+        (lambda table: table.columns.drop(["n", "P"]), "p is the table's partition column"),
+        (lambda table: table.columns.rename({"n": "M"}), "M.*m|m.*M"),
+        (lambda table: table.columns.rename({"place.street": "Floor"}), "place.Floor.*place.floor"),
+        (lambda table: table.columns.rename({"place.street": "place.road"}), "name the field alone"),
+        (lambda table: table.columns.rename({"stops.element": "stop"}), "stops.element is what stops holds"),
+        (lambda table: table.columns.rename({"n": "a", "N": "b"}), "n is named twice"),
+        (lambda table: table.columns.drop("nn"), "no column 'nn'"),
+        (lambda table: table.columns.drop("place.flor"), "place has no column 'flor'.*did you mean 'floor'"),
+        (lambda table: table.columns.drop("n.x"), "n has no column 'x'"),
+        (lambda table: table.columns.drop(["by_day.value.street", "by_day.value.floor"]), "by_day.value would have no fields"),
+        (lambda table: table.columns.drop(["place", "place.floor"]), "place.floor is part of place, which is dropped"),
+        (lambda table: table.columns.reorder(["n", "N"]), "n is named twice"),
+        (lambda table: table.columns.reorder("place.flor"), "no column 'place.flor'.*did you mean 'floor'"),
+        (lambda table: table.columns.reorder("n.x"), "n is int32, whose parts have no order"),
+        (lambda table: table.columns.rename({"n": 1}), "not a mapping from old to new names"),
     ],
 )
 def test_a_change_of_names_that_a_table_cannot_have_is_refused_before_any_work(
@@ -207,12 +207,12 @@ def test_a_change_of_names_that_a_table_cannot_have_is_refused_before_any_work(
 
 def test_types_are_named_as_in_sql_and_columns_by_a_mapping(table: LakeTable) -> None:
     with pytest.raises(InputError, match="columns is 'note string', of the type str"):
-        table.add_columns("note string")  # type: ignore[arg-type]
+        table.columns.add("note string")  # type: ignore[arg-type]
     with pytest.raises(SchemaError, match="cannot become string") as refused:
-        table.widen_columns({"n": "string"})
+        table.columns.widen({"n": "string"})
     assert "overwrite_schema=True" in refused.value.hint
     with pytest.raises(SchemaError, match="m may be null already"):
-        table.relax_columns("m")
+        table.columns.relax("m")
 
 
 def test_a_table_says_when_it_is_made_which_columns_it_stores_as_int(spark: SparkSession, path: str) -> None:
@@ -252,7 +252,7 @@ def test_a_rename_that_others_would_undo_begins_again(
 
     monkeypatch.setattr(Transaction, "commit", second)
     mine = LakeTable.for_path(spark, table.path, options={"concurrency.profile": profile})
-    result = mine.rename_columns({"n": "count"})
+    result = mine.columns.rename({"n": "count"})
     assert result.attempts == 2 and lost in str(result.conflicts[0])
     assert "n" not in table.read().columns
     assert {row["id"]: row["count"] for row in table.read().collect()} == {

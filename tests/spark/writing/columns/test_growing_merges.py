@@ -67,7 +67,7 @@ def test_an_update_adds_the_fields_of_its_values(table: LakeTable, growing: Lake
 def test_running_upserts_go_on_when_another_adds_a_column(spark: SparkSession, table: LakeTable) -> None:
     batch = spark.createDataFrame([(1, (7,)), (2, (2,))], OLD).coalesce(1)
     owner = LakeTable.for_path(spark, table.path)
-    owner.add_columns({"extra": "int"})
+    owner.columns.add({"extra": "int"})
     owner.update({"extra": "9"}, "id = 1")
     table.upsert(batch)
     table.upsert(batch)
@@ -79,7 +79,7 @@ def test_running_upserts_go_on_when_another_adds_a_column(spark: SparkSession, t
 def test_running_merges_go_on_when_another_adds_a_column(spark: SparkSession, table: LakeTable) -> None:
     batch = spark.createDataFrame([(1, (7,)), (2, (2,))], OLD).coalesce(1)
     owner = LakeTable.for_path(spark, table.path)
-    owner.add_columns({"extra": "int"})
+    owner.columns.add({"extra": "int"})
     owner.update({"extra": "9"}, "id = 1")
     table.merge(batch, "id").when_matched_update_all().when_not_matched_insert_all().execute()
     assert rows(table) == [(1, 7, 9), (2, 2, None), (3, 3, None)]
@@ -97,7 +97,7 @@ def test_a_stream_of_upserts_goes_on_when_another_adds_a_column(spark: SparkSess
 
     def upsert(batch: DataFrame, number: int) -> None:
         if number == 1:
-            owner.add_columns({"extra": "int"})
+            owner.columns.add({"extra": "int"})
             owner.update({"extra": "9"}, "true")
         batches.append(table.upsert_batch(batch, number))
 

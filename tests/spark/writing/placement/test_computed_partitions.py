@@ -114,7 +114,7 @@ def test_the_column_that_the_partition_is_computed_of_stays_as_it_is(table: Lake
         with pytest.raises(SchemaError, match=r"at is the column of days\(at\), a partition, whose stored values cannot"):
             table.update({"at": "at + interval 1 day"})
         with pytest.raises(SchemaError, match=r"at is the table's source of days\(at\), a partition column"):
-            table.rename_columns({"at": "moment"})
+            table.columns.rename({"at": "moment"})
 
 
 def test_a_table_is_opened_again_by_the_same_partitions_and_says_them(spark: SparkSession, table: LakeTable, path: str) -> None:
