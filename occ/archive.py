@@ -31,11 +31,10 @@ from itertools import pairwise
 from types import MappingProxyType
 
 from lakelock.errors import CorruptTableError, StorageError
-from lakelock.events import EventKind
+from lakelock.events import EventKind, Step, reached
 from lakelock.markers.leftovers import is_data_file_of
 from lakelock.markers.liveness import CLOCK_GRAIN_MS, StorageClock
 from lakelock.occ import commit_keys as keys
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.foreign import unrepaired
 from lakelock.occ.live_logs import bases_below
 from lakelock.occ.open_table import OpenTable

@@ -19,12 +19,11 @@ from functools import partial
 
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, LakelockError, TableError, TransactionError
-from lakelock.events import EventKind
+from lakelock.events import EventKind, Step, reached
 from lakelock.identity import WriterIdentity
 from lakelock.markers.data_files import Announced, MarkerKind, announcements, first_file
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.occ.commit_keys import AppTransaction
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.create import current_properties
 from lakelock.occ.log import DecisionKind, LogView, Reservation
 from lakelock.occ.open_table import OpenTable

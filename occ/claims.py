@@ -22,7 +22,7 @@ from functools import partial
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.data_locks import Resource
 from lakelock.errors import LakelockError, StorageUnavailable, TransactionStateError
-from lakelock.events import EventKind
+from lakelock.events import EventKind, Step, reached
 from lakelock.markers import data_files
 from lakelock.markers.claims import (
     Claim,
@@ -39,7 +39,6 @@ from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.liveness import LivenessState, StorageClock, is_too_old, judge_all
 from lakelock.occ.begin import Baseline
 from lakelock.occ.commit_keys import AppTransaction
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.footprint import SERVICES, CommitSummary, Footprint, Isolation, Level, Read
 from lakelock.occ.foreign import planned_rewrites
 from lakelock.occ.history import commits_since

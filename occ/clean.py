@@ -23,9 +23,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
 from lakelock.errors import RESTORE_FILE, CorruptTableError, InputError, StorageError, StorageUnavailable, TransactionError
-from lakelock.events import EventKind
+from lakelock.events import EventKind, Step, reached
 from lakelock.markers.liveness import StorageClock
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.live_logs import bases_below
 from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import OpenTable

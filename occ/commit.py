@@ -25,12 +25,11 @@ from lakelock.errors import (
     StorageUnavailable,
     TransactionError,
 )
-from lakelock.events import EventKind
+from lakelock.events import EventKind, Step, reached
 from lakelock.occ import commit_keys as keys
 from lakelock.occ.begin import Baseline, check_unchanged
 from lakelock.occ.claims import OthersReservations
 from lakelock.occ.committed import LockUse, Phase, Phases, counting
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.create import current_properties
 from lakelock.occ.ending import News, OwnDecision, outcome_unknown, rolled_back
 from lakelock.occ.footprint import CommitCost, CommitSummary, Footprint, Isolation

@@ -1,4 +1,4 @@
-"""What a committed transaction did, and what that cost: its time in parts, and its use of the commit lock.
+"""What a committed transaction did, for people and programs, and what it cost: its time in parts, its use of the commit lock.
 
 `LockUse` is how long a commit held the lock, and how many requests it sent to storage meanwhile. The calls inside a block of
 `counting` count, including those that `Runtime.gather` runs for them in other threads. Requests that other threads of the
@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
-from typing import IO, Any
+from dataclasses import dataclass, field, fields
+from typing import IO, Any, Generic, TypeVar
 
 from lakelock.clock import Runtime
 from lakelock.conflict import Conflict
@@ -19,7 +19,7 @@ from lakelock.occ.log import Decision
 from lakelock.occ.open_table import HeldLock, OpenTable
 from lakelock.storage.base import Changes, Listed, Storage, Stored, changed
 from lakelock.table.commit_metadata import WriteStat
-from lakelock.texts import StrEnum
+from lakelock.texts import StrEnum, counted, size_text
 
 PAGE_KEYS = 1000
 """How many keys one answer of an object store lists, and one request deletes."""
@@ -209,33 +209,77 @@ class LockUse:
         return self.tally.requests
 
 
-@dataclass(frozen=True)
-class Committed:
-    """What a committed transaction did. Counts are rows unless named otherwise; `attempts` counts begun transactions."""
+RESTORE = "RESTORE"
+"""The name for people; Hudi has no such commit operation, so the commit carries another name."""
+Returned = TypeVar("Returned")
 
+
+@dataclass(frozen=True, repr=False)
+class WriteResult:
+    """A committed write. `instant` names it in `table.read(as_of=...)` and `table.changes(since=...)`.
+
+    Counts are rows. `rows_inserted` are new rows, `rows_updated` replaced ones; rows that were merely copied into a new
+    file are not counted. `redone` counts the attempts lost to conflicts, `conflicts` says with whom. `files_kept` of the files
+    were taken over from such an attempt. `phases` are the seconds of the last attempt by phase, as far as
+    they can be told apart: `look-up`, `shuffle`, `write` (merge and encode), `lock-wait`, `validate`, `publish`.
+    """
+
+    operation: str
     instant: str
     completion: str
-    decision: int
-    operation: str
-    rows_written: int = 0
     rows_inserted: int = 0
     rows_updated: int = 0
     rows_deleted: int = 0
     files: int = 0
     size_bytes: int = 0
+    files_kept: int = 0
     lock_wait_s: float = 0.0
     lock_held_s: float = 0.0
     lock_requests: int = 0
     """What was asked of the table's storage under the lock. A listing counts as one request for each 1,000 keys."""
     took_s: float = 0.0
-    files_kept: int = 0
-    """How many of the `files` are copies of those of an attempt that a conflict rejected: the others were made again."""
     attempts: int = 1
-    conflicts: tuple[Conflict, ...] = field(default_factory=tuple)
+    conflicts: tuple[Conflict, ...] = ()
     phases: Mapping[str, float] = field(default_factory=dict)
-    """Seconds by phase, as `lakelock.occ.committed` names them. What no phase covers is the difference to `took_s`."""
     already_applied: bool = False
-    """True when the application transaction had been committed before: this call changed nothing."""
+
+    @property
+    def redone(self) -> int:
+        """The attempts that were lost to conflicts."""
+        return self.attempts - 1
+
+    def as_dict(self) -> dict[str, object]:
+        """Plain values, for logs and JSON."""
+        values: dict[str, object] = {each.name: getattr(self, each.name) for each in fields(WriteResult)}
+        return {**values, "conflicts": [conflict.as_dict() for conflict in self.conflicts], "phases": {**self.phases}}
+
+    def __repr__(self) -> str:
+        if self.already_applied:
+            return f"{self.operation} {self.instant}: applied before, nothing changed"
+        changes = [
+            f"{count:,} {what}"
+            for count, what in (
+                (self.rows_inserted, "inserted"),
+                (self.rows_updated, "updated"),
+                (self.rows_deleted, "deleted"),
+            )
+            if count
+        ]
+        rows = ", ".join(changes) or ("restored" if self.operation == RESTORE else "no rows changed")
+        waited = f", waited {self.lock_wait_s:.1f} s for the lock" if self.lock_wait_s >= 0.05 else ""
+        again = f", attempt {self.attempts}" if self.attempts > 1 else ""
+        if self.files_kept:
+            again += f", which redid {self.files - self.files_kept} of {counted(self.files, 'file')}"
+        files = f"{counted(self.files, 'file')}, {size_text(self.size_bytes)}"
+        return f"{self.operation} {self.instant}: {rows} ({files}) in {self.took_s:.1f} s{waited}{again}"
+
+
+@dataclass(frozen=True, repr=False)
+class Committed(WriteResult):
+    """The same with what only lakelock asks for."""
+
+    decision: int = 0
+    rows_written: int = 0
 
     @classmethod
     def of(
@@ -278,3 +322,17 @@ _IN_EVENT = (
     "files", "rows_inserted", "rows_updated", "rows_deleted", "size_bytes", "took_s", "lock_wait_s", "lock_held_s",
     "lock_requests", "phases",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, repr=False)
+class RunResult(WriteResult, Generic[Returned]):
+    """What `LakeTable.run` committed. `value` is what the function returned in the attempt that was committed.
+
+    None if that was `already_applied`: then the function was not called, or all that it wrote was withdrawn.
+    """
+
+    value: Returned | None = None
+
+    @classmethod
+    def of_run(cls, done: Committed, value: Returned | None) -> RunResult[Returned]:
+        return cls(**{each.name: getattr(done, each.name) for each in fields(WriteResult)}, value=value)

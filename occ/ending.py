@@ -34,9 +34,8 @@ from enum import Enum
 
 from lakelock.conflict import Party
 from lakelock.errors import CommitOutcomeUnknown, ConflictError, LakelockError, RolledBackError
-from lakelock.events import EventKind
+from lakelock.events import EventKind, Step, reached
 from lakelock.markers.data_files import MarkerSet, markers_of
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.footprint import SERVICES
 from lakelock.occ.log import Decision
 from lakelock.occ.open_table import OpenTable

@@ -70,7 +70,8 @@ def possibly_archived(storage: Storage, baseline: Baseline, timeline: Timeline) 
     """
     then = baseline.timeline
     pending_then = {i.requested for i in (*then.pending, *then.pending_services)} - {baseline.instant}
-    covered = covered_by_archive(storage, {i for i in pending_then if timeline.state_of(i) is None})
+    vanished = {i for i in pending_then if timeline.state_of(i) is None}
+    covered = covered_by_archive(storage, vanished) if vanished else set()
     return {instant for instant in covered if archived_write(storage, instant) is not None}
 
 

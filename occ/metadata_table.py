@@ -23,9 +23,8 @@ from functools import partial
 import pyarrow as pa
 
 from lakelock.errors import CorruptTableError, RolledBackError, StorageError, TableError
-from lakelock.events import EventKind
+from lakelock.events import EventKind, Step, reached
 from lakelock.occ import commit_keys as keys
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.open_table import OpenTable
 from lakelock.storage import Listed, Storage
 from lakelock.storage.base import is_missing

@@ -22,8 +22,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lakelock.errors import CorruptTableError, StorageError
+from lakelock.events import Step, reached
 from lakelock.occ.archive import extend, history_file, in_history, merge_levels, remove_archived, whole_batch
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.log import LogView
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import finish_head

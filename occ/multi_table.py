@@ -34,12 +34,11 @@ from lakelock.errors import (
     TransactionStateError,
     TransactionTorn,
 )
-from lakelock.events import EventKind
+from lakelock.events import EventKind, Step, reached
 from lakelock.occ import commit_keys as keys
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.data_locking import block_of, holding_together
 from lakelock.occ.ending import IllegalTransition, News, OwnDecision, TransactionState, outcome_unknown
 from lakelock.occ.log import (

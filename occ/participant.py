@@ -11,13 +11,12 @@ from dataclasses import replace
 from typing import TypeVar
 
 from lakelock.errors import ConflictError, RolledBackError, TableError
-from lakelock.events import EventKind
+from lakelock.events import EventKind, Step, reached
 from lakelock.occ import commit_keys as keys
 from lakelock.occ.begin import Baseline, give_up, inflight_key
 from lakelock.occ.commit import Commit, Deciding, PendingCommit
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.committed import Committed
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.ending import News, OwnDecision, TransactionState
 from lakelock.occ.footprint import CommitCost
 from lakelock.occ.foreign import alarm
@@ -135,7 +134,7 @@ class Participant(Transaction):
         reached(Step.DATA_WRITTEN)
         self._written = written, schema, replaced
         self.state = TransactionState.WRITTEN
-        return Committed(self.instant, "", 0, self.operation)
+        return Committed(self.operation, self.instant, "")
 
     def commit_alone(self) -> Committed:
         """Commit as a plain transaction: it turned out that no other table takes part."""

@@ -23,9 +23,8 @@ from enum import Enum
 from functools import partial
 
 from lakelock.errors import StorageUnavailable, TableError
-from lakelock.events import EventKind
+from lakelock.events import EventKind, Step, reached
 from lakelock.markers.liveness import LivenessState, judge_all
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.log import (
     Decision,
     DecisionKind,

@@ -9,13 +9,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, ProviderUnavailable
-from lakelock.events import EventKind
+from lakelock.events import EventKind, Step, reached
 from lakelock.identity import name_of
 from lakelock.markers.claims import all_claims
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, judge_all
 from lakelock.occ.begin import inflight_key, requested_key
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.log import LogView, OutcomeRecord, TableInstant, read_outcome
 from lakelock.occ.offers import oldest_needed, remove_old
 from lakelock.occ.open_table import OpenTable

@@ -21,7 +21,7 @@ from functools import partial
 from lakelock.errors import InputError, StorageError
 from lakelock.markers.liveness import LivenessState, judge_all
 from lakelock.occ import commit_keys as keys
-from lakelock.occ.committed import Committed
+from lakelock.occ.committed import RESTORE, Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import WholeTable
 from lakelock.occ.foreign import Undone, is_undoing, rolled_back_commits, unrepaired
@@ -45,8 +45,6 @@ from lakelock.table.schema import is_readable_as
 from lakelock.table.snapshot import CompletedLog, DataFile, Snapshot, read_replaced, read_snapshot
 from lakelock.table.timeline import Timeline
 
-RESTORE = "RESTORE"
-"""The name for people; Hudi has no such commit operation, so the commit carries the other name."""
 _RESTORE_IN_HUDI = "INSERT_OVERWRITE"
 
 

@@ -473,7 +473,7 @@ def applied_instead(
     other = coordinator.applied_by(application)
     if other is None:
         return None
-    return Committed(other.instant, other.completion or "", 0, operation, already_applied=True)
+    return Committed(operation, other.instant, other.completion or "", already_applied=True)
 
 
 def _ended(tx: Transaction, done: Committed) -> Committed:

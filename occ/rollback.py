@@ -19,14 +19,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 from lakelock.errors import StorageUnavailable, TransactionError
-from lakelock.events import EventKind
+from lakelock.events import EventKind, Step, reached
 from lakelock.markers.claims import OwnClaims
 from lakelock.markers.data_files import MarkerSet, markers_of
 from lakelock.markers.leftovers import Leftovers, find_leftovers, is_data_file_of
 from lakelock.markers.liveness import CLOCK_GRAIN_MS, LivenessState, StorageClock, judge_all, judge_missing
 from lakelock.occ import commit_keys as keys
 from lakelock.occ.begin import inflight_key, requested_key
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.footprint import SERVICES
 from lakelock.occ.foreign import SHOWN_BESIDE
 from lakelock.occ.log import Decision, DecisionKind, Resolution, decided_for, resolve

@@ -11,8 +11,8 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from lakelock.errors import InputError, SnapshotTooOld, TransactionError
+from lakelock.events import Step, reached
 from lakelock.occ.archive import put_once
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.live_logs import with_their_logs
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.retention import ensure_readable

@@ -26,7 +26,7 @@ from lakelock.errors import (
     TransactionStateError,
     WriteFailed,
 )
-from lakelock.events import EventKind
+from lakelock.events import EventKind, Step, reached
 from lakelock.markers import data_files
 from lakelock.markers.data_files import Announced, MarkerSet, files_to_delete
 from lakelock.markers.heartbeat import Heartbeat
@@ -36,7 +36,6 @@ from lakelock.occ.claims import AnnouncedGroups, OthersReservations, ReadWriteSe
 from lakelock.occ.commit import Commit, Deciding, PendingCommit, Staged
 from lakelock.occ.commit_keys import AppTransaction, members_text
 from lakelock.occ.committed import Committed, Phase, Phases
-from lakelock.occ.crash_points import Step, reached
 from lakelock.occ.ending import (
     IllegalTransition,
     News,

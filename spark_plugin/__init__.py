@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from lakelock.spark_plugin.supported import require_supported_pyspark
 
 if TYPE_CHECKING:
-    from lakelock.occ.results import RunResult, WriteResult
+    from lakelock.occ.committed import RunResult, WriteResult
     from lakelock.spark_plugin.lake_table import LakeTable
     from lakelock.spark_plugin.registration import register, unregister
     from lakelock.spark_plugin.session_sql import sql
@@ -35,8 +35,8 @@ __all__ = [
 _HOMES = {
     "LakeTable": "lakelock.spark_plugin.lake_table",
     "LakelockDataSource": "lakelock.spark_plugin.source_class",
-    "RunResult": "lakelock.occ.results",
-    "WriteResult": "lakelock.occ.results",
+    "RunResult": "lakelock.occ.committed",
+    "WriteResult": "lakelock.occ.committed",
     "locked_together": "lakelock.spark_plugin.table_info",
     "register": "lakelock.spark_plugin.registration",
     "snapshot": "lakelock.spark_plugin.several_tables",

@@ -73,12 +73,9 @@ def changed(
     if missing_columns not in (None, "error", "keep", "null"):
         hint = 'use missing_columns="error", missing_columns="keep" or missing_columns="null"'
         raise InputError(f"missing_columns is {missing_columns!r}", hint=hint)
-    return replace(
-        settings,
-        merge_schema=settings.merge_schema if merge_schema is None else merge_schema,
-        duplicates=duplicates or settings.duplicates,
-        missing_columns=missing_columns or settings.missing_columns,
-    )
+    asked = {"merge_schema": merge_schema, "duplicates": duplicates, "missing_columns": missing_columns}
+    changes: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
+    return replace(settings, **changes) if changes else settings
 
 
 def instant_of(moment: str | datetime, zone: str) -> str:

@@ -25,9 +25,8 @@ from lakelock.occ.request import within
 from lakelock.spark_plugin.bucketing import FITS, fitting, write_buckets
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.deleting import RowsRead, remove_rows, select_rows
-from lakelock.spark_plugin.spark_session import arrow_schema, rebalanced
+from lakelock.spark_plugin.spark_session import arrow_schema, rebalanced, with_generated
 from lakelock.spark_plugin.stage_rows import SparkRows, is_little
-from lakelock.spark_plugin.table_definition import with_generated
 from lakelock.spark_plugin.write_attempt import Attempt, KeptFiles, Redoing, Written, column, prepared
 from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, this_task, while_wanted
 from lakelock.table.commit_metadata import WriteStat

@@ -36,12 +36,12 @@ from lakelock.spark_plugin.source_options import ReadOptions, query_type_of
 from lakelock.spark_plugin.spark_session import (
     application_in_spark,
     arrow_schema,
+    columns_of,
     needs_spark,
     require_classic,
     spark_conf,
     spark_schema,
 )
-from lakelock.spark_plugin.table_definition import columns_of
 from lakelock.spark_plugin.table_info import TableFacts
 from lakelock.spark_plugin.table_upkeep import DeltasUpkeep
 from lakelock.spark_plugin.table_writes import TableWrites

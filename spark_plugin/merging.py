@@ -56,9 +56,8 @@ from lakelock.spark_plugin.merge_builder import (
     require_sensible,
     source_column,
 )
-from lakelock.spark_plugin.spark_session import FILE, ROW, local_frame, spark_schema
+from lakelock.spark_plugin.spark_session import FILE, ROW, computed, local_frame, spark_schema, with_generated
 from lakelock.spark_plugin.stage_rows import Rows, SparkRows, is_few_bytes, is_little
-from lakelock.spark_plugin.table_definition import computed, with_generated
 from lakelock.spark_plugin.write_attempt import Attempt, Written, column
 from lakelock.table.base_files import BaseFile
 from lakelock.table.column_types import OWN_PREFIX, refuse_own_name

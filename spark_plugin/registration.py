@@ -45,6 +45,7 @@ from lakelock.spark_plugin.spark_session import (
     java_class,
     scala_object,
     spark_conf,
+    with_generated,
 )
 from lakelock.spark_plugin.sql_operations import quoted
 from lakelock.spark_plugin.sql_planning import (
@@ -53,7 +54,6 @@ from lakelock.spark_plugin.sql_planning import (
     path_of_view,
     require_foreign,
 )
-from lakelock.spark_plugin.table_definition import with_generated
 from lakelock.spark_plugin.write_attempt import column
 from lakelock.storage.location import canonical_uri
 from lakelock.table.properties import TableProperties

@@ -23,7 +23,7 @@ from pyspark.sql.types import ArrayType, DataType, MapType, NullType, StructType
 
 from lakelock.checked_calls import checked
 from lakelock.errors import InputError
-from lakelock.occ.results import WriteResult
+from lakelock.occ.committed import WriteResult
 from lakelock.spark_plugin.lake_table import LakeTable
 from lakelock.spark_plugin.spark_session import condition_of, require_classic, sparks_own
 from lakelock.spark_plugin.sql_operations import (

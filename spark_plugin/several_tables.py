@@ -11,12 +11,12 @@ from pyspark.sql import Column, DataFrame
 
 from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError, TransactionStateError
+from lakelock.occ.committed import WriteResult
 from lakelock.occ.multi_table import MultiTableTransaction, locked_for_writes, timelines_of_one_moment, transaction_over
 from lakelock.occ.open_table import retry_if_overtaken
 from lakelock.occ.participant import Participant
 from lakelock.occ.reading import ReadView
 from lakelock.occ.request import WriteRequest
-from lakelock.occ.results import WriteResult
 from lakelock.occ.retry import run_over
 from lakelock.spark_plugin import spark_session
 from lakelock.spark_plugin.lake_table import LakeTable
@@ -78,7 +78,7 @@ class TablesTransaction:
             if error is None:
                 told.enter_context(self._told())
                 self._stage()
-                self.results = tuple(map(WriteResult.of, self._tx.commit()))
+                self.results = self._tx.commit()
             else:
                 self._close()
                 self._tx.abort(str(error) or type(error).__name__)

@@ -28,11 +28,11 @@ from lakelock.engine.file_tasks import move_rows, rewrite_group
 from lakelock.errors import InputError, WriteFailed
 from lakelock.occ.begin import WriteContext
 from lakelock.occ.clean import Cleaned, asked_retention
+from lakelock.occ.committed import WriteResult
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.optimize import Join, Optimized, optimize
 from lakelock.occ.request import Targets, names, resources_of, within
 from lakelock.occ.restore import Copy, Repaired, moment_of, repair, restore
-from lakelock.occ.results import WriteResult
 from lakelock.occ.savepoints import Savepoint
 from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep import Upkept
@@ -391,7 +391,7 @@ class Upkeep:
         require_running(self._spark)
         zone = self._coordinator.properties.timezone
         moment = moment_of(self._coordinator, as_of) if isinstance(as_of, str) else instant_of(as_of, zone)
-        return WriteResult.of(restore(self._coordinator, moment, self._write_copies, tag=tag))
+        return restore(self._coordinator, moment, self._write_copies, tag=tag)
 
     @needs_spark
     def repair(self, *, tag: str = "") -> Repaired:

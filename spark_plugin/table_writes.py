@@ -18,9 +18,9 @@ from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError
 from lakelock.occ.alter import alter
 from lakelock.occ.commit_keys import AppTransaction
+from lakelock.occ.committed import WriteResult
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.request import Every, Targets, WriteRequest, names, numbered
-from lakelock.occ.results import WriteResult
 from lakelock.settings import MissingColumns
 from lakelock.spark_plugin import changing, deleting, inserting, merging, spark_session
 from lakelock.spark_plugin import inserting as overwriting
@@ -376,7 +376,7 @@ class Columns:
         return self._write(WriteRequest("INSERT_OVERWRITE_TABLE", tag=tag), partial(rename_columns, rename=rename, drop=drop))
 
     def _altered(self, alteration: Alteration, tag: str) -> WriteResult:
-        return WriteResult.of(alter(self._coordinator, alteration, tag=tag))
+        return alter(self._coordinator, alteration, tag=tag)
 
     def _types(self, columns: Types) -> dict[str, pa.DataType]:
         if not isinstance(columns, Mapping):

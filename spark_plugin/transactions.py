@@ -16,12 +16,11 @@ from pyspark.sql import Column, DataFrame, SparkSession
 
 from lakelock.checked_calls import checked_calls
 from lakelock.errors import ConflictError, InputError, LakelockError, TransactionStateError
-from lakelock.occ.committed import Committed
+from lakelock.occ.committed import Committed, RunResult, WriteResult
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.data_locking import block_of
 from lakelock.occ.footprint import WholeTable
 from lakelock.occ.request import Every, Targets, WriteRequest, numbered, resources_of, target_of_condition
-from lakelock.occ.results import RunResult, WriteResult
 from lakelock.occ.retry import applied_instead, run, with_retries
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, WriteSettings
@@ -98,7 +97,7 @@ class LakeTransaction:
     @property
     def result(self) -> WriteResult | None:
         """What was committed; None before the end of the block."""
-        return None if self.committed is None else WriteResult.of(self.committed)
+        return self.committed
 
     def __enter__(self) -> LakeTransaction:
         if self._attempt is not None:
@@ -337,7 +336,7 @@ class TableTransactions:
             request = replace(request, likely=likely)
         with closing(Memory()) as memory:
             steps = _RepeatedWrite(self._attempt, write, settings or self._settings, memory)
-            return WriteResult.of(with_retries(coordinator, replace(request, redoes=True), steps.run))
+            return with_retries(coordinator, replace(request, redoes=True), steps.run)
 
     @property
     def _settings(self) -> WriteSettings:

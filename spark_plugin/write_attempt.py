@@ -36,9 +36,17 @@ from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.lookup_stages import FileKeys, KeysByPartition, rows_changed
 from lakelock.spark_plugin.reading import read_files
 from lakelock.spark_plugin.spark_jobs import job_group, readable
-from lakelock.spark_plugin.spark_session import FILE, ROW, KeptFrames, arrow_schema, file_place, parallelism, spark_schema
+from lakelock.spark_plugin.spark_session import (
+    FILE,
+    ROW,
+    KeptFrames,
+    arrow_schema,
+    file_place,
+    parallelism,
+    spark_schema,
+    with_generated,
+)
 from lakelock.spark_plugin.stage_rows import DriverRows, FewRows, Rows, SparkRows, few_rows, is_little
-from lakelock.spark_plugin.table_definition import with_generated
 from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, this_task, while_wanted
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
@@ -189,7 +197,10 @@ class Attempt:
         """What tasks need; with this write's own settings. Tasks in this process take the storage that is open here."""
         context = self.tx.write_context(schema or self.schema)
         here = _OpenHere(context.location.uri, context.location.options, storage=self.storage)
-        return replace(context, settings=replace(context.settings, write=self.settings), location=here)
+        settings = context.settings
+        if settings.write is not self.settings:
+            settings = replace(settings, write=self.settings)
+        return replace(context, settings=settings, location=here)
 
     @contextmanager
     def jobs(

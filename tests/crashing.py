@@ -11,7 +11,7 @@ import os
 import signal
 from collections import Counter
 
-from lakelock.occ.crash_points import Step, at_each_step
+from lakelock.events import Step, at_each_step
 
 _SIGNALS = {"LAKELOCK_CRASH_AT": signal.SIGKILL, "LAKELOCK_STOP_AT": signal.SIGSTOP}
 

@@ -54,8 +54,8 @@ if TYPE_CHECKING:
         UnsupportedSpark,
         WriteFailed,
     )
+    from lakelock.occ.committed import RunResult, WriteResult
     from lakelock.occ.history import HistoryEntry
-    from lakelock.occ.results import RunResult, WriteResult
     from lakelock.settings import Settings
     from lakelock.spark_plugin import LakeTable as LakeTable
     from lakelock.tables import Table, TablesTransaction, TableTransaction, create, exists, open, transaction  # noqa: A004
@@ -116,12 +116,12 @@ __all__ = [
 _HOMES = {
     "HistoryEntry": "lakelock.occ.history",
     "LakeTable": "lakelock.spark_plugin",
-    "RunResult": "lakelock.occ.results",
+    "RunResult": "lakelock.occ.committed",
     "Settings": "lakelock.settings",
     "Table": "lakelock.tables",
     "TableTransaction": "lakelock.tables",
     "TablesTransaction": "lakelock.tables",
-    "WriteResult": "lakelock.occ.results",
+    "WriteResult": "lakelock.occ.committed",
     "create": "lakelock.tables",
     "exists": "lakelock.tables",
     "open": "lakelock.tables",

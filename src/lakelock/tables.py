@@ -23,14 +23,13 @@ from lakelock.engine.sql_texts import parsed_condition, parsed_schema, parsed_va
 from lakelock.errors import InputError, SchemaError, TransactionStateError
 from lakelock.events import Listener
 from lakelock.occ.commit_keys import AppTransaction
-from lakelock.occ.committed import Committed
+from lakelock.occ.committed import Committed, RunResult, WriteResult
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.create import table_exists
 from lakelock.occ.definition import Definition
 from lakelock.occ.history import HistoryEntry
 from lakelock.occ.multi_table import MultiTableTransaction, transaction_over
 from lakelock.occ.request import Every, Targets, WriteRequest, key_of, names, numbered, resources_of
-from lakelock.occ.results import RunResult, WriteResult
 from lakelock.occ.retry import run
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, Settings
@@ -167,7 +166,7 @@ class Table(NamesElsewhere):
         `already_applied`.
         """
         application, found = numbered(txn_app_id, txn_version), self._rows(rows)
-        return WriteResult.of(self._engine.insert(found, application=application, tag=tag, partition=partition))
+        return self._engine.insert(found, application=application, tag=tag, partition=partition)
 
     def upsert(
         self,
@@ -186,10 +185,9 @@ class Table(NamesElsewhere):
         ones have null there) or `"null"` (all have null there).
         """
         application, found = numbered(txn_app_id, txn_version), self._rows(rows)
-        done = self._engine.upsert(
+        return self._engine.upsert(
             found, application=application, tag=tag, partition=partition, missing_columns=missing_columns
         )
-        return WriteResult.of(done)
 
     def delete(
         self,
@@ -205,7 +203,7 @@ class Table(NamesElsewhere):
         Only `table.delete()` deletes all rows; None is an `InputError`.
         """
         application, chosen = numbered(txn_app_id, txn_version), self._chosen(what)
-        return WriteResult.of(self._engine.delete(chosen, application=application, tag=tag, partition=partition))
+        return self._engine.delete(chosen, application=application, tag=tag, partition=partition)
 
     def update(
         self,
@@ -224,10 +222,9 @@ class Table(NamesElsewhere):
         """
         application, schema = numbered(txn_app_id, txn_version), self._coordinator.schema()
         condition = None if where is None else condition_of(where, schema)
-        done = self._engine.update(
+        return self._engine.update(
             values_of(set, schema), condition, application=application, tag=tag, partition=partition
         )  # fmt: skip
-        return WriteResult.of(done)
 
     def overwrite_partitions(
         self,
@@ -240,7 +237,7 @@ class Table(NamesElsewhere):
     ) -> WriteResult:
         """Replace the whole content of every partition that `rows` has rows for; the others stay as they are."""
         application, found = numbered(txn_app_id, txn_version), self._rows(rows)
-        return WriteResult.of(self._engine.overwrite_partitions(found, application=application, tag=tag, partition=partition))
+        return self._engine.overwrite_partitions(found, application=application, tag=tag, partition=partition)
 
     def run(
         self,
@@ -366,7 +363,7 @@ class TableTransaction:
     def _end(self, stats: Sequence[WriteStat], *, schema: TableSchema | None = None) -> Committed:
         self._tx.wrote(stats, schema)
         self._added_to, self._wrote = schema or self._added_to, True
-        return Committed(self._tx.instant, "", 0, self._tx.operation)
+        return Committed(self._tx.operation, self._tx.instant, "")
 
     def committed(self) -> Committed:
         """Commit what was written."""
@@ -406,7 +403,7 @@ class _Block:
             for block in self._blocks:
                 if block.wrote:
                     block.committed()
-            self.results = tuple(map(WriteResult.of, self._tx.commit()))
+            self.results = self._tx.commit()
 
 
 class OneTableTransaction(_Block):

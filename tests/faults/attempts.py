@@ -17,7 +17,7 @@ from pathlib import Path
 from pyspark import TaskContext
 
 from lakelock.engine import file_tasks
-from lakelock.occ.crash_points import Step
+from lakelock.events import Step
 
 LIMIT_S = 120
 BEGUN = "begun"

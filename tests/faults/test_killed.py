@@ -24,7 +24,7 @@ from tests.faults.world import (
 )  # fmt: skip
 from tests.sizes import but_in_ci, in_ci
 
-from lakelock.occ.crash_points import Step
+from lakelock.events import Step
 
 # step -> whether the commit was decided when the writer died
 COMMIT_STEPS = {

@@ -17,7 +17,7 @@ import lakelock
 import lakelock.metrics
 import lakelock.providers
 from lakelock.cli.main import app
-from lakelock.occ.crash_points import Step
+from lakelock.events import Step
 from lakelock.settings import SECTIONS, settings_reference
 
 ROOT = Path(__file__).parents[2]

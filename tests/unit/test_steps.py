@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-ALL_STEPS = "from lakelock.occ.crash_points import Step, reached; [reached(step) for step in Step]"
+ALL_STEPS = "from lakelock.events import Step, reached; [reached(step) for step in Step]"
 
 
 @pytest.mark.parametrize(

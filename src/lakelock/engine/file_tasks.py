@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import LakelockError, StorageError, TransactionStateError, WriteFailed
+from lakelock.events import Step, reached
 from lakelock.markers.data_files import Announced, MarkerKind, TaskToken, announce_partition, announcements, is_announced
 from lakelock.occ.begin import WriteContext
-from lakelock.occ.crash_points import Step, reached
 from lakelock.storage import Storage
 from lakelock.table.base_files import Stamp, Written
 from lakelock.table.commit_metadata import (

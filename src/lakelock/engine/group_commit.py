@@ -323,7 +323,7 @@ class GroupCommit:
             remove(table, [offer])
         metadata = CommitMetadata.from_bytes(decision.payload, decision.instant)
         files = [stat for stat in metadata.stats if (stat.partition_path or "") in member.partitions]
-        done = self._done or Committed(decision.instant, decision.completion, decision.number, self._write.operation)
+        done = self._done or Committed(self._write.operation, decision.instant, decision.completion, decision=decision.number)
         mine = next((each for each in members_of(metadata.extra) if each.id == member.id), member)
         done = replace(
             done,

@@ -151,8 +151,8 @@ def archive_files(storage: Storage, requested: str) -> list[str]:
 
 
 def covered_by_archive(storage: Storage, instants: set[str]) -> set[str]:
-    """The instants that may be in the archive, by the names of its files. One listing, none without instants."""
-    ranges = list(_ranges(storage)) if instants else []
+    """The instants that may be in the archive, by the names of its files. One listing."""
+    ranges = list(_ranges(storage))
     return {instant for instant in instants if any(first <= instant <= last for _, first, last in ranges)}
 
 

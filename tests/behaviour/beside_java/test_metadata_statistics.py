@@ -26,8 +26,8 @@ from tests.behaviour.beside_java.test_metadata_table import (
 )
 from tests.behaviour.cli.command_line import run
 
+from lakelock.events import Step, at_each_step
 from lakelock.occ import metadata_table as writing
-from lakelock.occ.crash_points import Step, at_each_step
 from lakelock.table import metadata_stats
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.metadata_records import COLUMN_STATS, PARTITION_STATS, Record

@@ -22,8 +22,8 @@ from tests.sizes import in_ci
 
 from lakelock.engine.group_commit import fingerprint
 from lakelock.errors import TableError
+from lakelock.events import Step, at_each_step
 from lakelock.occ.commit_keys import Member
-from lakelock.occ.crash_points import Step, at_each_step
 from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.offers import Offer, put_offer
 from lakelock.settings import Settings

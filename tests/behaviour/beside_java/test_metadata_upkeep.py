@@ -16,7 +16,7 @@ from tests.behaviour.cli.command_line import run
 from tests.behaviour.foreign import Peer
 from tests.sizes import in_ci
 
-from lakelock.occ.crash_points import Step, at_each_step
+from lakelock.events import Step, at_each_step
 from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.metadata_upkeep import keep_metadata
 from lakelock.occ.retention import Budget

@@ -29,8 +29,8 @@ from tests.golden_tables import unpack
 from tests.over_engines import transaction
 
 from lakelock.errors import CorruptTableError, TableError
+from lakelock.events import Step
 from lakelock.occ import metadata_table as writing
-from lakelock.occ.crash_points import Step
 from lakelock.occ.metadata_upkeep import keep_metadata
 from lakelock.occ.retention import Budget
 from lakelock.table import record_index

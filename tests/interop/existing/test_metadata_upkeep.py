@@ -10,7 +10,7 @@ from tests.interop.conftest import FULL
 from tests.interop.shared import Shared, as_rows
 from tests.sizes import in_ci
 
-from lakelock.occ.crash_points import Step, at_each_step
+from lakelock.events import Step, at_each_step
 from lakelock.table.instants import Action
 from lakelock.table.metadata_table import MetadataTable, read_metadata_timeline
 

@@ -149,6 +149,6 @@ def test_hives_switch_turns_data_locks_off(spark: SparkSession, table: LakeTable
     with pytest.raises(SettingsError, match="twice"):
         LakeTable.for_path(spark, table.path, options={**PESSIMISTIC, "hive.support.concurrency": "false"})
     with LakeTable.for_path(spark, table.path, options={"hive.support.concurrency": "false"}) as off:
-        with off.reading() as found:
+        with off.locks.reading() as found:
             assert found.count() == 2 and off.locks().count() == 0
         off.insert(rows(spark, (3, "3", 1)))

@@ -13,8 +13,7 @@ from pyspark.sql import DataFrame, Row, SparkSession
 from lakelock.errors import SchemaError
 from lakelock.spark_plugin import LakeTable, unregister
 from lakelock.spark_plugin.source_reader import check_asked
-from lakelock.spark_plugin.spark_session import arrow_schema
-from lakelock.spark_plugin.table_definition import columns_of
+from lakelock.spark_plugin.spark_session import arrow_schema, columns_of
 
 COLUMNS = "id long, f double, d decimal(20,4), n int, at timestamp, s struct<a: int, b: string>, l array<struct<x: int>>"
 ROW = (3_000_000_000, 1.1, Decimal("1234567890123.4567"), 7, dt.datetime(2026, 1, 1), (1, "x"), [(5,)])

@@ -14,8 +14,7 @@ from tests.spark.without_jobs import content
 
 from lakelock.errors import InputError, SchemaError, TableError
 from lakelock.spark_plugin import LakeTable
-from lakelock.spark_plugin.spark_session import arrow_schema
-from lakelock.spark_plugin.table_definition import computed
+from lakelock.spark_plugin.spark_session import arrow_schema, computed
 from lakelock.table.transforms import Transform, parsed_transform
 
 pytestmark = pytest.mark.in_ci
