@@ -43,7 +43,7 @@ from lakelock.spark_plugin.spark_session import (
     spark_schema,
 )
 from lakelock.spark_plugin.table_info import TableFacts
-from lakelock.spark_plugin.table_upkeep import DeltasUpkeep
+from lakelock.spark_plugin.table_upkeep import DeltasUpkeep, MovedNames
 from lakelock.spark_plugin.table_writes import TableWrites
 from lakelock.storage.location import StorageLocation
 from lakelock.table.partitions import PartitionValues
@@ -54,7 +54,7 @@ from lakelock.table.snapshot import Snapshot
 
 
 @checked_calls
-class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, NamesElsewhere):
+class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames, NamesElsewhere):
     """One table. Every write is a transaction of its own: it is in the table as a whole, or not at all.
 
     Writes that lose a conflict are run again (`retry.*`) where that is safe. Values of `options` and of the file `config`

@@ -1,4 +1,4 @@
-"""The upkeep of a `LakeTable`, and its groups of calls: `table.columns`, `table.upkeep`, `table.locks`, and Delta's names.
+"""The upkeep of a `LakeTable`, and its groups of calls: `table.columns`, `table.upkeep`, `table.locks`, and their old names.
 
 Upkeep cleans old files, joins small ones, makes savepoints, and undoes mistakes.
 
@@ -10,8 +10,8 @@ at a time.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -41,7 +41,7 @@ from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.spark_session import FILE, ROW, needs_spark, outcome_told, require_running, spark_schema
 from lakelock.spark_plugin.stage_rows import SparkRows
 from lakelock.spark_plugin.table_info import Locks
-from lakelock.spark_plugin.table_writes import Columns
+from lakelock.spark_plugin.table_writes import Columns, Types
 from lakelock.spark_plugin.transactions import TableTransactions
 from lakelock.spark_plugin.write_attempt import Attempt, column
 from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, this_task, values_for, while_wanted
@@ -502,3 +502,47 @@ class DeltasUpkeep(TableGroups):
     def restore(self, as_of: str | datetime, *, tag: str = "") -> WriteResult:
         """Restore the table as of a savepoint, an instant or a time; see `table.upkeep.restore`."""
         return self.upkeep.restore(as_of, tag=tag)
+
+
+@checked_calls
+class MovedNames(TableGroups):
+    """Names that calls had before they were in groups. They go with the release after the next."""
+
+    def add_columns(self, columns: Types, *, tag: str = "") -> WriteResult:
+        return self.columns.add(columns, tag=tag)
+
+    def widen_columns(self, columns: Types, *, tag: str = "") -> WriteResult:
+        return self.columns.widen(columns, tag=tag)
+
+    def relax_columns(self, columns: str | Sequence[str], *, tag: str = "") -> WriteResult:
+        return self.columns.relax(columns, tag=tag)
+
+    def reorder_columns(self, columns: str | Sequence[str], *, tag: str = "") -> WriteResult:
+        return self.columns.reorder(columns, tag=tag)
+
+    def rename_columns(self, columns: Mapping[str, str], *, tag: str = "") -> WriteResult:
+        return self.columns.rename(columns, tag=tag)
+
+    def drop_columns(self, columns: str | Sequence[str], *, tag: str = "") -> WriteResult:
+        return self.columns.drop(columns, tag=tag)
+
+    def savepoint(self, name: str, *, as_of: str | datetime | None = None) -> Savepoint:
+        return self.upkeep.savepoint(name, as_of=as_of)
+
+    def savepoints(self) -> list[Savepoint]:
+        return self.upkeep.savepoints()
+
+    def delete_savepoint(self, name: str) -> Savepoint:
+        return self.upkeep.delete_savepoint(name)
+
+    def repair(self, *, tag: str = "") -> Repaired:
+        return self.upkeep.repair(tag=tag)
+
+    def reading(self, *, partition: Targets = None, include_meta: bool = False) -> AbstractContextManager[DataFrame]:
+        return self.locks.reading(partition=partition, include_meta=include_meta)
+
+    def locked(self, operation: str = "INSERT", *, partition: Targets = None) -> AbstractContextManager[None]:
+        return self.locks.locked(operation, partition=partition)
+
+    def explain_locks(self, operation: str, *, partition: Targets = None) -> DataFrame:
+        return self.locks.explain(operation, partition=partition)

@@ -14,6 +14,7 @@ from lakelock.parsing import parse_java_properties
 from lakelock.settings.fields import LOCK_OPTIONS, FileSettings, Refused, SettingRow, parse, section_rows
 from lakelock.settings.hive import HIVE_KEYS, from_hive
 from lakelock.settings.hudi import from_hudi_properties
+from lakelock.settings.removed import REMOVED
 from lakelock.settings.secrets import MASK, masked
 from lakelock.settings.sections import (
     SECTIONS,
@@ -174,6 +175,9 @@ class _Sources:
             origin = origin if given in origin else f"{origin}, {given}"
         key = self.key_of(name)
         if key is None:
+            gone = _removed(name)
+            if gone is not None:
+                raise SettingsError(f"the setting {gone} ({origin}) is gone", hint=REMOVED[gone], key=gone)
             raise _unknown(given, origin, name, self.rows)
         if key == "lock.provider":
             self.schemes.setdefault(_source(origin), str(value).partition(":")[0])
@@ -207,6 +211,12 @@ class _Sources:
         return next((key for key in self.rows if key.replace(".", "_") == lowered), None)
 
 
+def _removed(name: str) -> str | None:
+    """The former setting that a name means, in any spelling."""
+    lowered = name.strip().lower()
+    return next((key for key in REMOVED if lowered in (key, key.replace(".", "_"))), None)
+
+
 def setting_of(name: str) -> str | None:
     """The setting that a name means, in any spelling; None if there is none."""
     return _Sources({row.key: row for row in settings_reference()}).key_of(name)
@@ -216,7 +226,7 @@ def shown_value(name: str, value: object) -> str:
     """What was given for a setting, in any spelling of it, as text that is safe to show."""
     key = setting_of(name)
     if key is None:
-        return MASK  # a misspelt name may be that of a secret
+        return MASK  # a name that is gone or misspelt may be that of a secret
     return masked(key, value, secret=any(row.secret for row in settings_reference() if row.key == key))
 
 

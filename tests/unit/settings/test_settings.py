@@ -244,6 +244,19 @@ def test_no_password_is_shown_whatever_characters_it_has(uri: str, shown: str) -
     assert masked_uri(uri) == shown
 
 
+def test_a_setting_that_is_gone_says_what_to_do_in_any_spelling() -> None:
+    for given, hint in {
+        "redis.password": "lock.options.password",
+        "redis_password": "lock.options.password",
+        "RETRY.RESERVE_AFTER": "constant",
+        "zookeeper.digest": "digest:user:password",
+        "dynamodb.billing_mode": "billed by request",
+    }.items():
+        with pytest.raises(SettingsError, match="is gone") as refused:
+            Settings.resolve({given: "x"})
+        assert hint in refused.value.hint
+
+
 def test_options_of_a_driver_are_kept_by_its_own_names_and_their_secrets_are_not_shown(toml: Path) -> None:
     lines = [
         "[lock]",
