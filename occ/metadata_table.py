@@ -25,6 +25,7 @@ import pyarrow as pa
 from lakelock.errors import CorruptTableError, RolledBackError, StorageError, TableError
 from lakelock.events import EventKind, Step, reached
 from lakelock.occ import commit_keys as keys
+from lakelock.occ.live_logs import slices_at, with_committed_logs
 from lakelock.occ.open_table import OpenTable
 from lakelock.storage import Listed, Storage
 from lakelock.storage.base import is_missing
@@ -116,7 +117,7 @@ class KeptMetadata:
         kept = properties.metadata_partitions
         if not kept:
             return None
-        others = unkept(kept, merge_on_read=properties.is_merge_on_read)
+        others = unkept(kept)
         if FILES not in kept or others:
             raise _unfit(table, f"its metadata table has {', '.join(others) or 'no files'}, which lakelock does not keep")
         storage, indexes = table.storage, [name for name in kept if name != FILES]
@@ -160,7 +161,7 @@ class KeptMetadata:
         """
         at = max((i.completion or "" for i in self.timeline.commits if i.requested == instant), default="")
         if not at:
-            self._list(instant, metadata, lambda: self.table.index.snapshot_at(data))
+            self._list(instant, metadata, partial(slices_at, self.table, data))
         elif any((i.completion or "") > at for i in self.timeline.commits if i.action == Action.DELTA_COMMIT):
             # A finisher was killed before, and another engine has written bounds of partitions without these files since.
             joined = {PARTITION_STATS: self._statistics(metadata).get(PARTITION_STATS, {})}
@@ -213,7 +214,7 @@ class KeptMetadata:
                 now = now._without_record_index(f"it lacked {commit.requested}, and others have committed since")
             metadata = read_commit(self.table.storage, commit)
             counted = keys.WRITE_ID in metadata.extra  # by lakelock
-            now = now._list(commit.requested, metadata, partial(read_snapshot, self.table.io, before), counted=counted)
+            now = now._list(commit.requested, metadata, partial(_slices_of, self.table, before), counted=counted)
             problem = f"the metadata table lacked {commit.requested}, so its readers missed rows; it has it now"
             self.table.emit(EventKind.ALERT, commit.requested, problem=problem)
         return now
@@ -338,7 +339,7 @@ def read_ahead(
         statistics = {stat.path or "": each for stat, each in found if each is not None}
     if RECORD_INDEX in kept:
         with suppress(_KeysUnknown):
-            before = partial(table.index.snapshot_at, data)
+            before = partial(slices_at, table, data)
             changes = dict(key_changes(table, instant, metadata, before, NOTHING_AHEAD, counted=True))
     return Ahead(statistics, changes)
 
@@ -366,29 +367,40 @@ def _places(
 def key_changes(
     table: OpenTable, instant: str, metadata: CommitMetadata, before: Callable[[], Snapshot], ahead: Ahead, *, counted: bool
 ) -> list[tuple[str, KeyChanges]]:
-    """How each base file of a commit, and each that it replaces, changes the keys of the table, by path.
+    """How each file of a commit, and each file slice that it replaces, changes the keys of the table, by path.
 
-    `_KeysUnknown` if a file is gone or damaged, or if there are too many keys.
+    `_KeysUnknown` if a file is gone or damaged, if there are too many keys, or if another engine wrote over log files.
     """
+    is_own, merges = counted, table.is_merge_on_read
     # A replacecommit may bring back rows of any time.
-    counted = counted and metadata.replaced is None
+    counted = is_own and metadata.replaced is None
     stats, storage = _data_files(metadata.stats), table.storage
+    if merges and not is_own and not all(stat.is_new_group and DataFile.parse(stat.path or "") for stat in stats):
+        # Log files lie over what it wrote, or under it: its files alone do not tell which keys there are now.
+        raise _KeysUnknown(f"{instant}, a commit of another engine, changed file groups of a merge-on-read table")
     groups = sorted(metadata.replaced_groups)
-    snapshot = before() if groups else Snapshot()
+    rewrites = merges and any(not (stat.is_new_group or stat.log_files or stat.path in ahead.keys) for stat in stats)
+    snapshot = before() if groups or rewrites else Snapshot()
     replaced = [file for file in map(snapshot.group, groups) if file is not None]
     most = sum(most_changed(stat, counted=counted) for stat in stats)
-    most += sum(snapshot.stats_of(file).rows or 0 for file in replaced)
+    most += sum(snapshot.stats_of(file._replace(logs=())).rows or 0 for file in replaced)
     if most > MOST_KEYS:
         raise _KeysUnknown(f"{instant} changes up to {most:,} keys, more than {MOST_KEYS:,}")
+
+    def below(stat: WriteStat) -> DataFile | None:
+        if merges:
+            return snapshot.group(stat.group)
+        return DataFile.parse(layout.in_partition(stat.partition_path or "", stat.prev_base_file or ""))
 
     def read(path: str, changes: Callable[[], KeyChanges]) -> tuple[str, KeyChanges]:
         known = ahead.keys.get(path)
         return path, changes() if known is None else known
 
     calls = [
-        partial(read, stat.path or "", partial(changed_keys, storage, stat, instant, counted=counted)) for stat in stats
-    ]  # fmt: skip
-    calls += [partial(read, file.key, partial(all_gone, storage, file.key)) for file in replaced]
+        partial(read, stat.path or "", partial(changed_keys, storage, stat, below(stat), instant, counted=counted))
+        for stat in stats
+    ]
+    calls += [partial(read, file.key, partial(all_gone, storage, file)) for file in replaced]
     try:
         return table.io.gather(calls)
     except CorruptTableError as error:
@@ -399,9 +411,14 @@ def key_changes(
         raise _KeysUnknown(error.message) from error
 
 
-def all_gone(storage: Storage, path: str) -> KeyChanges:
-    """What becomes of the keys of a file that nothing takes the place of."""
-    return KeyChanges([], keys_in(storage, path))
+def all_gone(storage: Storage, file: DataFile) -> KeyChanges:
+    """What becomes of the keys of a file slice that nothing takes the place of."""
+    return KeyChanges([], keys_in(storage, file))
+
+
+def _slices_of(table: OpenTable, timeline: Timeline) -> Snapshot:
+    """The file slices by a listing and the commits, for a timeline that never was."""
+    return with_committed_logs(table, read_snapshot(table.io, timeline), timeline)
 
 
 def _data_files(stats: Iterable[WriteStat]) -> list[WriteStat]:

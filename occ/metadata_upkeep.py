@@ -83,7 +83,7 @@ def keep_metadata(table: OpenTable, budget: Budget, *, dry_run: bool = False, ev
     `every`: how many delta commits make a compaction due.
     """
     kept = table.properties().metadata_partitions
-    if not kept or unkept(kept, merge_on_read=table.is_merge_on_read):
+    if not kept or unkept(kept):
         return MetadataUpkept()
     # The table's own timeline first: what it shows was listed before.
     found = MetadataTable.look(table.io, table.timeline())

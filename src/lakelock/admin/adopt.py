@@ -125,7 +125,7 @@ def _planned(table: OpenTable, live: tuple[str, ...], wishes: Wishes) -> Adoptio
     properties = stored_properties(table.storage)[0]
     changes: dict[str, str | None] = {}
     dropped: list[str] = []
-    others = unkept(properties.metadata_partitions, merge_on_read=properties.is_merge_on_read)
+    others = unkept(properties.metadata_partitions)
     if wishes.drop_metadata_table and properties.metadata_partitions:
         changes |= {METADATA_PARTITIONS: "", METADATA_INFLIGHT: ""}
     elif wishes.remove_indexes and others and FILES in properties.metadata_partitions:

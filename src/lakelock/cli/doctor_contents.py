@@ -143,7 +143,8 @@ def check_metadata_table(context: DoctorContext) -> Iterator[Check]:
     ]
     bases = read_snapshot(io, timeline)
     slices = with_logs(bases, logs_of(logging_commits(io, timeline))) if properties.is_merge_on_read else ()
-    current: list[DataFile | LogFile] = [*bases.files, *(log for slice_ in slices for log in slice_.logs)]
+    logged = {slice_.as_file.group: slice_.as_file for slice_ in slices}
+    current: list[DataFile | LogFile] = [*bases.files, *(log for file in logged.values() for log in file.logs)]
     shown = {file.key: file.size_bytes for file in current}
     told = {file.key: file.size_bytes for file in Snapshot.of(timeline, listed, read_replaced(io, timeline)).files}
     told |= {file.key: file.size_bytes for file in listed if LogFile.parse(file.key) and file.key in shown}
@@ -157,12 +158,14 @@ def check_metadata_table(context: DoctorContext) -> Iterator[Check]:
         yield Check("metadata", "warning", found, f"{context.next('upkeep')} compacts it")
     kept = properties.metadata_partitions
     missed = [] if problems else list(_missed(context, table, kept, current))
-    others = unkept(kept, merge_on_read=properties.is_merge_on_read)
-    if RECORD_INDEX in kept and RECORD_INDEX not in others and not problems:
-        if sum(item.size_bytes for item in list_partition(storage, RECORD_INDEX)) > MOST_INDEX_BYTES:
+    others = unkept(kept)
+    if RECORD_INDEX in kept and not problems:
+        by_event_time = properties.is_merge_on_read and properties.ordering_field is not None
+        if by_event_time or sum(item.size_bytes for item in list_partition(storage, RECORD_INDEX)) > MOST_INDEX_BYTES:
             others.append(RECORD_INDEX)
         else:
-            missed += _misplaced(context, table, bases.files)
+            files = {**{file.group: file for file in bases.files}, **logged}
+            missed += _misplaced(context, table, [*files.values()])
     for problem in missed[:SHOWN_FILES]:
         yield Check("metadata", "failed", problem, drop)
     if not problems and not missed:
@@ -205,8 +208,8 @@ def _misplaced(context: DoctorContext, table: MetadataTable, files: Sequence[Dat
         places.setdefault(place_in(record), set()).add(key)
     for group in sorted(places.keys() - there):
         yield f"Hudi's record index has {_few(places[group])} in the file group {group}, which is not there"
-    for file in sorted(files, key=lambda file: file.instant)[-COMPARED_FILES:]:
-        keys, told = set(keys_in(context.storage, file.key)), places.get(file.group, set())
+    for file in sorted(files, key=lambda file: file.newest_instant)[-COMPARED_FILES:]:
+        keys, told = set(keys_in(context.storage, file)), places.get(file.group, set())
         if keys - told:
             yield f"{file.key} has {_few(keys - told)}, and not so Hudi's record index: Java would insert a second row"
         if told - keys:

@@ -13,7 +13,6 @@ from lakelock.table.index import (
     HASH_FIELD,
     INDEX_TYPE,
     NUM_BUCKETS,
-    GlobalIndex,
     bucket_of,
     bucket_of_group,
 )
@@ -246,7 +245,7 @@ def _merge_on_read_refusals(table: TableProperties) -> Iterator[Refusal]:
             "hoodie.table.ordering.fields)",
             made_with="hoodie.record.merge.mode=COMMIT_TIME_ORDERING",
         )
-    if isinstance(table.index, GlobalIndex):
+    if table.keys_span_partitions:
         yield Refusal("it is MERGE_ON_READ and has index=global, by which rows move from one partition to another")
     if table.text("hoodie.table.storage.layout", "default").lower() != "default":
         yield Refusal("its hoodie.table.storage.layout is not `default`")
@@ -256,7 +255,6 @@ def _merge_on_read_refusals(table: TableProperties) -> Iterator[Refusal]:
 
 
 _INDEXES = (
-    ("record_index", "hoodie.metadata.record.index.enable=false"),
     ("secondary_index_", "hoodie.metadata.index.secondary.enable=false"),
     ("expr_index_", "hoodie.metadata.index.expression.enable=false"),
     ("bloom_filters", "hoodie.metadata.index.bloom.filter.enable=false"),
@@ -268,7 +266,7 @@ def _metadata_refusals(table: TableProperties) -> Iterator[Refusal]:
     """Refusals because the metadata table is none that lakelock keeps true."""
     drop = f"set {NO_METADATA_TABLE} in every Hudi writer and let one write once: it removes the metadata table"
     underway = table.metadata_partitions_underway
-    others = unkept(table.metadata_partitions, merge_on_read=table.is_merge_on_read)
+    others = unkept(table.metadata_partitions)
     if underway:
         found = f"a Hudi writer is building {', '.join(underway)} in its metadata table ({METADATA_INFLIGHT})"
         yield Refusal(found, f"let that writer end; or {drop}", NO_METADATA_TABLE)

@@ -40,9 +40,9 @@ _COUNTS = ("valueCount", "nullCount", "totalSize", "totalUncompressedSize")
 _GUARD = bytes(16)
 
 
-def unkept(names: Iterable[str], *, merge_on_read: bool) -> list[str]:
-    """Those partitions of a metadata table that lakelock does not keep true for a table of this type."""
-    return [name for name in names if name not in KEPT or (merge_on_read and name == RECORD_INDEX)]
+def unkept(names: Iterable[str]) -> list[str]:
+    """Those partitions of a metadata table that lakelock does not keep true."""
+    return [name for name in names if name not in KEPT]
 
 
 @dataclass(frozen=True)

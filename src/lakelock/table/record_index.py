@@ -23,10 +23,12 @@ from lakelock.storage.location import TableIO
 from lakelock.table.base_files import BaseFile
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.instants import parse_instant
-from lakelock.table.layout import FileGroupId, in_partition
+from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files import LogFile
+from lakelock.table.merged_slices import LoggedSlice, MergedRows, changes_in
 from lakelock.table.metadata_records import RECORD_INDEX, Record
 from lakelock.table.metadata_table import MetadataTable, lacking, list_partition
-from lakelock.table.schema import COMMIT_TIME, RECORD_KEY
+from lakelock.table.schema import COMMIT_TIME, RECORD_KEY, TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline
 
@@ -88,7 +90,7 @@ def place_in(record: Record) -> FileGroupId:
 
 
 class KeyChanges(NamedTuple):
-    """The keys that one file has and the one before had not, and those that it has no more."""
+    """The keys that a file slice has and the one before had not, and those that it has no more."""
 
     added: list[str]
     gone: list[str]
@@ -104,38 +106,51 @@ def most_changed(stat: WriteStat, *, counted: bool) -> int:
     return (stat.num_inserts or 0) + (stat.num_deletes or 0)
 
 
-def changed_keys(storage: Storage, stat: WriteStat, instant: str, *, counted: bool) -> KeyChanges:
-    """How the keys of a base file differ from those of the one before in its file group.
+def changed_keys(
+    storage: Storage, stat: WriteStat, before: DataFile | None, instant: str, *, counted: bool
+) -> KeyChanges:  # fmt: skip
+    """How the keys of a file group differ from those of the slice `before` by a base file, or by a log file of lakelock's own.
 
     `counted`: the numbers of rows that were inserted and deleted are told, and each inserted row has the commit's `instant`.
     Then only what these make necessary is read. `CorruptTableError` or `StorageError` for a file that is damaged or gone.
     """
-    path = stat.path or ""
-    if stat.is_new_group:
-        return KeyChanges(keys_in(storage, path), [])
-    if counted and not stat.num_inserts and not stat.num_deletes:
+    path, size_bytes = stat.path or "", stat.file_size_bytes or 0
+    if counted and not stat.is_new_group and not stat.num_inserts and not stat.num_deletes:
         return NO_CHANGES
-    if stat.prev_base_file is None:
+    if (log := LogFile.parse(path, size_bytes)) is not None:
+        return KeyChanges([], list(changes_in(log, _NO_COLUMNS, storage).deleted))  # new keys go to base files
+    if (file := DataFile.parse(path, size_bytes)) is None:
+        raise CorruptTableError(f"{path} is no data file", file=path)
+    if stat.is_new_group:
+        return KeyChanges(keys_in(storage, file), [])
+    if before is None or (before.token and before.name != stat.prev_base_file):
         raise CorruptTableError(f"nothing names the file that {path} replaces", file=path)
-    mine = pa.concat_tables(_keys(storage, path))
+    mine = pa.concat_tables(stamped_keys(storage, file))
     keys = mine.column(RECORD_KEY)
     fresh = keys.filter(pc.equal(mine.column(COMMIT_TIME), instant)) if counted else keys
     if counted and not stat.num_deletes and len(fresh) == stat.num_inserts:
         return KeyChanges(fresh.to_pylist(), [])
-    before = pa.concat_tables(_keys(storage, in_partition(stat.partition_path or "", stat.prev_base_file))).column(RECORD_KEY)
-    return KeyChanges(_without(fresh, before), _without(before, keys))
+    known = pa.concat_tables(stamped_keys(storage, before)).column(RECORD_KEY)
+    return KeyChanges(_without(fresh, known), _without(known, keys))
 
 
-def keys_in(storage: Storage, path: str) -> list[str]:
-    """The record keys of a base file."""
-    return [key for rows in _keys(storage, path) for key in rows.column(RECORD_KEY).to_pylist()]
+def keys_in(storage: Storage, file: DataFile) -> list[str]:
+    """The record keys of a file slice."""
+    return [key for rows in stamped_keys(storage, file) for key in rows.column(RECORD_KEY).to_pylist()]
 
 
-def _keys(storage: Storage, path: str) -> Iterator[pa.Table]:
+_NO_COLUMNS = TableSchema(pa.schema([]))
+_STAMPS = pa.schema([(COMMIT_TIME, pa.string()), (RECORD_KEY, pa.string())])
+
+
+def stamped_keys(storage: Storage, file: DataFile) -> Iterator[pa.Table]:
     """Commit time and record key of each row, at least one table."""
-    with BaseFile(storage.open_input(path), path) as base:
-        yield pa.table({COMMIT_TIME: pa.array([], pa.string()), RECORD_KEY: pa.array([], pa.string())})
-        yield from base.stamps((COMMIT_TIME, RECORD_KEY))
+    yield _STAMPS.empty_table()
+    if file.logs:
+        yield from MergedRows(_STAMPS, None).read(LoggedSlice.of(file), storage)
+        return
+    with BaseFile(storage.open_input(file.key), file.key) as base:
+        yield from base.stamps(_STAMPS.names)
 
 
 def _without(keys: pa.ChunkedArray, others: pa.ChunkedArray) -> list[str]:

@@ -19,12 +19,12 @@ from tests.behaviour.beside_java.test_metadata_table import (
     changed,
     engine,
     is_true,
-    kept,
     killed_at,
     nobody_is_killed,
     table,
 )
 from tests.behaviour.cli.command_line import run
+from tests.golden_tables import unpack
 
 from lakelock.events import Step, at_each_step
 from lakelock.occ import metadata_table as writing
@@ -133,7 +133,7 @@ def another_engine_says(table: Path) -> None:
 def test_bounds_that_another_engine_wrote_before_a_killed_commit_was_finished_are_joined_with_its_files(
     tmp_path: Path, step: Step
 ) -> None:
-    table = kept("java12_metadata", tmp_path)
+    table = unpack("java12_metadata", tmp_path)
     rows = changed(table, "k2", "k3", v=10**9)
     killed_at(step, lambda: engine(table).upsert(rows))
     another_engine_says(table)
@@ -188,7 +188,7 @@ def without_records_of_an_added_column(patch: pytest.MonkeyPatch) -> None:
 def test_each_planted_mistake_about_statistics_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mutation: Mutation, what: str
 ) -> None:
-    table = kept("java12_metadata", tmp_path)
+    table = unpack("java12_metadata", tmp_path)
     with monkeypatch.context() as patch:
         mutation(patch)
         grown(table)

@@ -41,14 +41,7 @@ class Killed(BaseException):
 @pytest.fixture(params=["java12_metadata", *in_ci("java10_metadata"), "java12_mor_metadata", *in_ci("java10_mor_metadata")])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A table of Java Hudi 1.2 in version 9, and of 1.0.2 in version 8; copy-on-write, and merge-on-read with log files."""
-    return kept(request.param, tmp_path)
-
-
-def kept(name: str, folder: Path) -> Path:
-    """A table of Java; merge-on-read without its record index."""
-    table = unpack(name, folder)
-    assert run("adopt", str(table), "--remove-indexes", "--yes").code == 0
-    return table
+    return unpack(request.param, tmp_path)
 
 
 @pytest.fixture(autouse=True)
@@ -85,7 +78,7 @@ def is_true(table: Path, without: str = "") -> None:
     assert [check["status"] for check in found] == ["ok"], found
     assert "not compared" not in found[0]["found"]
     there = sorted(path.name for path in (table / ".hoodie/metadata").iterdir())
-    index = [] if "_mor_" in table.name or without else ["record_index"]
+    index = [] if without else ["record_index"]
     assert there == [".hoodie", "column_stats", "files", "partition_stats", *index]
 
 
@@ -106,17 +99,16 @@ def test_whatever_changes_the_table_is_in_its_metadata_table(table: Path) -> Non
     at = engine(table)
     first = at.upsert(changed(table, "k2", "new", v=700)).instant
     is_true(table)
-    at.delete(pc.field("id") == "k3")
+    at.delete(pc.field("id") == "k7")
     at.insert(changed(table, "k50", v=5))
     is_true(table)
     at.overwrite_partitions(changed(table, "k20", v=20).slice(0, 1))
     is_true(table)
     at.optimize()
     is_true(table)
-    if not at.coordinator.properties.is_merge_on_read:
-        at.restore(first)
-        is_true(table)
-        assert values(table)["new"] == 700 and "k50" not in values(table)
+    at.restore(first)
+    is_true(table)
+    assert values(table)["new"] == 700 and "k50" not in values(table)
     cleaned = run("clean", str(table), "--keep-versions", "1", "--set", "clean.readers_s=0", *ALONE)
     current = engine(table).coordinator.table.shown_now()[0].files
     assert cleaned.code == 0 and len(list(table.glob("region=*/*.parquet"))) == len(current)
@@ -239,7 +231,7 @@ def test_a_delta_commit_is_completed_after_everything_on_the_timeline_of_the_met
 
 
 def test_a_transaction_over_two_tables_is_in_both_metadata_tables(tmp_path: Path) -> None:
-    tables = [kept(name, tmp_path) for name in ("java12_metadata", "java10_metadata")]
+    tables = [unpack(name, tmp_path) for name in ("java12_metadata", "java10_metadata")]
     new = [changed(table, "k2", v=700) for table in tables]
     engines = [engine(table) for table in tables]
     with transaction(*engines) as tx:

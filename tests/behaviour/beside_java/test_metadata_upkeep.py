@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 from tests.api import CommitMetadata, SystemRuntime, read_timeline
-from tests.behaviour.beside_java.test_metadata_table import SEVERAL, changed, engine, is_true, kept, killed_at, values
+from tests.behaviour.beside_java.test_metadata_table import SEVERAL, changed, engine, is_true, killed_at, values
 from tests.behaviour.cli.command_line import run
 from tests.behaviour.foreign import Peer
+from tests.golden_tables import unpack
 from tests.sizes import in_ci
 
 from lakelock.events import Step, at_each_step
@@ -32,7 +33,7 @@ BY_ITSELF = {**SEVERAL, **READY, "upkeep.auto": "true"}
 @pytest.fixture(params=["java12_metadata", *in_ci("java10_metadata")])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A table of Java Hudi 1.2 in version 9, and of 1.0.2 in version 8."""
-    return kept(request.param, tmp_path)
+    return unpack(request.param, tmp_path)
 
 
 @pytest.fixture(autouse=True)

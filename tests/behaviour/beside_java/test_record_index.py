@@ -17,6 +17,7 @@ from tests.api import Event, EventKind, LocalStorage, TableIO, layout, read_time
 from tests.behaviour.beside_java.test_metadata_statistics import with_values
 from tests.behaviour.beside_java.test_metadata_table import (
     ALONE,
+    ONE_WRITER,
     changed,
     engine,
     is_true,
@@ -25,14 +26,19 @@ from tests.behaviour.beside_java.test_metadata_table import (
     values,
 )
 from tests.behaviour.cli.command_line import run
+from tests.behaviour.foreign import Peer
 from tests.golden_tables import unpack
 from tests.over_engines import transaction
+from tests.sizes import in_ci
 
 from lakelock.errors import CorruptTableError, TableError
 from lakelock.events import Step
 from lakelock.occ import metadata_table as writing
+from lakelock.occ.live_logs import slices_at
 from lakelock.occ.metadata_upkeep import keep_metadata
 from lakelock.occ.retention import Budget
+from lakelock.settings import OptimizeSettings
+from lakelock.storage import Storage
 from lakelock.table import record_index
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.layout import FileGroupId
@@ -44,7 +50,7 @@ from lakelock.table.snapshot import DataFile
 __all__ = ["nobody_is_killed"]
 
 
-@pytest.fixture(params=["java12_metadata", "java10_metadata"])
+@pytest.fixture(params=["java12_metadata", "java10_metadata", "java12_mor_metadata", *in_ci("java10_mor_metadata")])
 def table(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return unpack(request.param, tmp_path)
 
@@ -60,8 +66,9 @@ def index(table: Path) -> dict[str, FileGroupId]:
 
 def by_files(table: Path) -> dict[str, FileGroupId]:
     """What it should be: the file group of each key."""
-    storage, files = LocalStorage(str(table)), engine(table).coordinator.table.shown_now()[0].files
-    return {key: file.group for file in files for key in record_index.keys_in(storage, file.key)}
+    opened = engine(table).coordinator.table
+    files = slices_at(opened, opened.timeline()).files
+    return {key: file.group for file in files for key in record_index.keys_in(opened.storage, file)}
 
 
 def problems(table: Path) -> list[str]:
@@ -100,18 +107,18 @@ def test_each_key_is_where_its_row_is_after_each_write(table: Path) -> None:
     holds()
     first = at.upsert(pa.concat_tables([changed(table, "k2", v=700), with_values(changed(table, "n3"), region="new")])).instant
     holds()
-    at.delete(pc.field("id") == "k3")
+    at.delete(pc.field("id") == "k7")
     holds()
-    assert "k3" not in index(table)
-    at.insert(with_values(changed(table, "k3"), region="new"))
+    assert "k7" not in index(table)
+    at.insert(with_values(changed(table, "k7"), region="new"))
     holds()
-    assert index(table)["k3"].partition == "region=new"
+    assert index(table)["k7"].partition == "region=new"
     with transaction(at) as tx:  # a row moves to another partition
-        moved = with_values(changed(table, "k3"), region="eu")
-        tx[at].delete(pc.field("id") == "k3")
+        moved = with_values(changed(table, "k7"), region="eu")
+        tx[at].delete(pc.field("id") == "k7")
         tx[at].insert(moved)
     holds()
-    assert index(table)["k3"].partition == "region=eu"
+    assert index(table)["k7"].partition == "region=eu"
     at.delete_keys(changed(table, "n1"))
     holds()
     at.optimize()
@@ -136,7 +143,8 @@ def test_an_insert_writes_only_into_the_file_group_of_its_key(table: Path) -> No
     before = set((table / ".hoodie/metadata/record_index").iterdir())
     engine(table).insert(changed(table, "n1"))
     (log,) = set((table / ".hoodie/metadata/record_index").iterdir()) - before
-    assert "record-index-0009-0" in log.name
+    groups = {path.name[:18] for path in before if path.name.startswith(".record-index")}
+    assert log.name.startswith({10: ".record-index-0009", 2: ".record-index-0001"}[len(groups)])
 
 
 @pytest.mark.parametrize("step", [Step.DECIDED, Step.METADATA_LOGGED, Step.METADATA_KEPT])
@@ -194,7 +202,7 @@ def test_it_is_removed_where_a_commit_is_lacking_after_which_others_came(table: 
 
 
 def test_it_is_removed_where_a_file_that_was_replaced_is_gone(table: Path) -> None:
-    lost = engine(table).delete(pc.field("id") == "k3").instant
+    lost = engine(table).delete(pc.field("id") == "k7").instant
     forgotten(table, lost)
     newest = read_timeline(LocalStorage(str(table)))
     stats = writing.read_commit(LocalStorage(str(table)), newest.commits[-1]).stats
@@ -226,12 +234,95 @@ def test_an_index_of_keys_by_partition_is_refused_by_name(tmp_path: Path) -> Non
     assert values(table) == before
 
 
-def test_a_record_index_of_a_merge_on_read_table_is_refused_by_name(tmp_path: Path) -> None:
-    table = unpack("java12_mor_metadata", tmp_path)
-    properties = table / ".hoodie/hoodie.properties"
-    properties.write_text(properties.read_text().replace("partitions=column_stats,", "partitions=record_index,column_stats,"))
-    with pytest.raises(TableError, match="does not keep: record_index"):
-        engine(table).upsert(changed(table, "k2", v=700))
+APPENDING = {**ONE_WRITER, "write.append_below": "1"}
+
+
+@pytest.fixture
+def merged(tmp_path: Path) -> Path:
+    """A merge-on-read table of Java, with log files on it."""
+    return unpack("java12_mor_metadata", tmp_path)
+
+
+def logs(table: Path) -> set[str]:
+    return {path.name for path in table.glob("region=*/.*.log.*")}
+
+
+def test_a_log_file_takes_out_the_keys_that_it_deletes_and_adds_none(merged: Path) -> None:
+    at, index_files = engine(merged, options=APPENDING), merged / ".hoodie/metadata/record_index"
+    before, known = logs(merged), sorted(index_files.iterdir())
+    at.upsert(changed(merged, "k6", v=700))
+    at.update({"v": pc.scalar(8)}, pc.field("id") == "k7")
+    assert len(logs(merged) - before) == 2
+    assert sorted(index_files.iterdir()) == known
+    at.delete(pc.field("id") == "k6")
+    at.delete_keys(changed(merged, "k7"))
+    assert len(logs(merged) - before) == 4
+    assert not {"k6", "k7"} & index(merged).keys()
+    assert index(merged) == by_files(merged)
+    is_true(merged)
+
+
+def rewritten(table: Path) -> None:
+    engine(table, options={**ONE_WRITER, "write.append_below": "0"}).delete(pc.field("id") == "k7")
+
+
+def rewritten_with_more(table: Path) -> None:
+    engine(table, options={**ONE_WRITER, "write.append_below": "0"}).upsert(changed(table, "k4", "k7", "n1", v=9))
+
+
+def compacted(table: Path) -> None:
+    assert engine(table).optimize(sizes=OptimizeSettings(small_file_bytes=1)).compacted
+
+
+def overwritten(table: Path) -> None:
+    engine(table).overwrite_partitions(changed(table, "k4", "o1"))
+
+
+@pytest.mark.parametrize("change", [rewritten, rewritten_with_more, compacted, overwritten])
+def test_a_key_that_a_log_file_has_deleted_stays_where_it_was_inserted_again(
+    merged: Path, change: Callable[[Path], None]
+) -> None:
+    at, before, then = engine(merged, options=APPENDING), logs(merged), by_files(merged)
+    gone = changed(merged, "k6")
+    first = at.upsert(changed(merged, "k4", v=3)).instant
+    at.delete(pc.field("id") == "k6")
+    assert len(logs(merged) - before) == 2
+    at.insert(with_values(gone, region="new"))
+    change(merged)
+    assert index(merged) == by_files(merged)
+    assert index(merged)["k6"].partition == "region=new"
+    is_true(merged)
+    at.restore(first)
+    assert index(merged) == by_files(merged)
+    assert index(merged).keys() == then.keys()
+    is_true(merged)
+
+
+@pytest.mark.parametrize("step", [Step.DECIDED, Step.METADATA_LOGGED, Step.METADATA_KEPT])
+def test_whoever_finishes_log_files_takes_out_the_keys_that_they_delete(merged: Path, step: Step) -> None:
+    before = logs(merged)
+    killed_at(step, lambda: engine(merged, options=APPENDING).delete(pc.field("id") == "k6"))
+    engine(merged).insert(with_values(changed(merged, "n1"), region="new"))
+    assert len(logs(merged) - before) == 1
+    assert index(merged) == by_files(merged)
+    is_true(merged)
+
+
+def test_a_deleting_log_file_that_the_metadata_table_lacks_is_brought_in(merged: Path) -> None:
+    lost = engine(merged, options=APPENDING).delete(pc.field("id") == "k6").instant
+    forgotten(merged, lost)
+    assert "k6" in index(merged)
+    engine(merged).insert(with_values(changed(merged, "n1"), region="new"))
+    assert index(merged) == by_files(merged)
+    is_true(merged)
+
+
+def test_it_is_removed_where_another_engine_wrote_a_log_file_that_the_metadata_table_lacks(merged: Path) -> None:
+    rows = changed(merged, "k6", v=5)
+    Peer(LocalStorage(str(merged))).append(by_files(merged)["k6"], rows)
+    (removed, _) = told_of(lambda told: engine(merged, told).insert(with_values(changed(merged, "n1"), region="new")))
+    assert "record index" in removed and "another engine" in removed
+    is_removed(merged)
 
 
 Mutation = Callable[[pytest.MonkeyPatch], None]
@@ -251,11 +342,16 @@ def without_keys_of_replaced_files(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(writing, "all_gone", lambda *_: KeyChanges([], []))
 
 
+def without_log_files_below(patch: pytest.MonkeyPatch) -> None:
+    known = record_index.stamped_keys
+    patch.setattr(record_index, "stamped_keys", lambda storage, file: known(storage, file._replace(logs=())))
+
+
 def believing_the_counts_of_a_restore(patch: pytest.MonkeyPatch) -> None:
     known = record_index.changed_keys
 
-    def believed(storage: Any, stat: WriteStat, instant: str, *, counted: bool) -> KeyChanges:
-        return known(storage, stat, instant, counted=True)
+    def believed(storage: Storage, stat: WriteStat, before: DataFile | None, instant: str, *, counted: bool) -> KeyChanges:
+        return known(storage, stat, before, instant, counted=True)
 
     patch.setattr(writing, "changed_keys", believed)
 
@@ -286,7 +382,7 @@ def test_each_planted_mistake_about_the_record_index_is_found(
         mutation(patch)
         at = engine(table)
         first = at.insert(changed(table, "n1")).instant
-        at.delete(pc.field("id") == "k3")
+        at.delete(pc.field("id") == "k7")
         if mutation is taking_out_rows_that_move:
             at.optimize()
         at.overwrite_partitions(with_values(changed(table, "o1"), region="eu"))
@@ -295,15 +391,28 @@ def test_each_planted_mistake_about_the_record_index_is_found(
     assert any("record index" in problem for problem in problems(table))
 
 
+@pytest.mark.parametrize("mutation", [without_keys_that_are_gone, without_log_files_below])
+def test_each_planted_mistake_about_log_files_is_found(
+    merged: Path, monkeypatch: pytest.MonkeyPatch, mutation: Mutation
+) -> None:
+    with monkeypatch.context() as patch:
+        mutation(patch)
+        at, gone = engine(merged, options=APPENDING), changed(merged, "k6")
+        at.delete(pc.field("id") == "k6")
+        at.insert(with_values(gone, region="new"))
+        rewritten(merged)
+    assert any("record index" in problem for problem in problems(merged))
+
+
 def test_the_index_is_asked_as_of_a_timeline_that_later_commits_do_not_change(table: Path) -> None:
     at = engine(table)
     at.insert(changed(table, "n1"))
     io, then, was = TableIO(LocalStorage(str(table))), at.coordinator.table.timeline(), by_files(table)
-    asked = ["n1", "n2", "k2", "k3", "not there"]
+    asked = ["n1", "n2", "k2", "k7", "not there"]
     at.insert(changed(table, "n2"))
-    at.delete(pc.field("id") == "k3")
+    at.delete(pc.field("id") == "k7")
     now = at.coordinator.table.timeline()
-    assert places_of(io, then, asked) == {key: was[key] for key in ("n1", "k2", "k3")}
+    assert places_of(io, then, asked) == {key: was[key] for key in ("n1", "k2", "k7")}
     assert places_of(io, now, asked) == {key: by_files(table)[key] for key in ("n1", "n2", "k2")}
     keep_metadata(at.coordinator.table, Budget.of(at.coordinator.table.runtime, 60), every=1)
     assert places_of(io, now, asked) == {key: by_files(table)[key] for key in ("n1", "n2", "k2")}

@@ -10,17 +10,22 @@ import pyarrow.compute as pc
 import pytest
 from tests.api import ArrowEngine, Coordinator, Event, EventKind, StorageLocation
 from tests.behaviour.beside_java.test_record_index import by_files, forgotten, index
+from tests.behaviour.cli.command_line import run
 from tests.faulty_storage import CountingStorage
-from tests.interop.shared import HIVE_STYLE, Layout, Shared, as_rows
+from tests.interop.existing.test_metadata_merge_on_read import LOGS
+from tests.interop.shared import HIVE_STYLE, Layout, Shared
 from tests.over_engines import transaction
 from tests.sizes import in_ci
 from tests.tuning import settings_of
+
+from lakelock.settings import OptimizeSettings
 
 Share = Callable[..., Shared]
 ENABLED = {"hoodie__metadata__global__record__level__index__enable": "true", "hoodie__index__type": "RECORD_INDEX"}
 MOVES = {"hoodie__record__index__update__partition__path": "true"}
 OFTEN = {"hoodie__metadata__compact__max__delta__commits": "2"}
 FLAT = replace(HIVE_STYLE, name="flat", partitions=())
+MERGED = replace(HIVE_STYLE, name="merged", table_type="MERGE_ON_READ")
 
 
 class Indexed:
@@ -41,18 +46,22 @@ class Indexed:
         return (self.path / ".hoodie/metadata/record_index").exists()
 
     def java(self, operation: str, *rows: tuple[object, ...], **options: str) -> None:
-        self.table.java_changes(operation, *rows, **{**ENABLED, **options})
+        self.table.java_changes(operation, *rows, **{**ENABLED, **LOGS, **options})
 
     def agrees(self) -> None:
         """All readers see the model's rows; Java finds each by the index, which has each key where its row is."""
         table = self.table
         table.agree()
+        self.is_true()
+        asked = {f"id = '{row[0]}'": [row[0]] for row in list(table.model.values())[-4:]} | {"id = 'never'": []}
+        for skipping in (True, False):
+            assert table.java.matches(table.path, "id", [*asked], skipping=skipping) == asked
+        checks = run("doctor", table.path, "--json", "--config", str(table.hudi_file)).json["checks"]
+        assert [each["found"] for each in checks if each["name"] == "metadata" and each["status"] != "ok"] == []
+
+    def is_true(self) -> None:
         assert self.is_there
         assert index(self.path) == by_files(self.path)
-        skipping = {"hoodie.metadata.enable": "true", "hoodie.enable.data.skipping": "true"}
-        for row in list(table.model.values())[:4]:
-            found = table.java.read(table.path, where=f"id = '{row[0]}'", options=skipping)
-            assert as_rows(found, table.layout.schema) == [row]
 
 
 @pytest.mark.parametrize(
@@ -89,6 +98,82 @@ def test_upserts_of_java_by_its_record_index_between_those_of_lakelock_make_no_s
     engine.optimize()
     both.agrees()
     both.java("upsert", *((row[0], 1000 + n, row[2]) for n, row in enumerate(list(table.model.values()))))
+    both.agrees()
+
+
+class Merged(Indexed):
+    """Such a merge-on-read table: both write log files."""
+
+    def __init__(self, share: Share, layout: Layout) -> None:
+        super().__init__(share, layout)
+        self.engine = self.table.engine(**{"upkeep.auto": False})
+
+    def ours(self, *rows: tuple[object, ...]) -> str:
+        self.table.put(*rows)
+        return self.engine.upsert(self.table.rows(*rows)).instant
+
+    def deletes(self, *rows: tuple[object, ...]) -> None:
+        self.engine.delete(pc.field("id").isin([row[0] for row in rows]))
+        self.table.drop(*map(self.table.key, rows))
+
+    @property
+    def logs(self) -> int:
+        return sum(len(each.logs) for each in self.table.coordinator().shown().logged)
+
+    def compact(self) -> None:
+        told = {"hoodie.compact.inline.max.delta.commits": "1", "hoodie.write.table.version": str(self.table.layout.version)}
+        told |= {"hoodie.write.auto.upgrade": "false", **{name.replace("__", "."): value for name, value in ENABLED.items()}}
+        options = ",".join(f"{name}={value}" for name, value in (told | dict(self.table.statistics)).items())
+        self.table.java.sql(f"CALL run_compaction(op => 'run', path => '{self.path}', options => '{options}')")
+
+
+MERGE_ON_READ = pytest.mark.parametrize("layout", [MERGED, replace(MERGED, name="version_8", version=8)], ids=lambda e: e.name)
+
+
+@pytest.mark.in_ci
+@pytest.mark.sampled
+@MERGE_ON_READ
+def test_log_files_and_compactions_of_both_leave_each_key_where_its_row_is(share: Share, layout: Layout) -> None:
+    both = Merged(share, layout)
+    both.ours(("k1", 700, "us"), ("n1", 50, "us"), ("n2", 60, "zz"))
+    both.java("upsert", ("n1", 51, "us"), ("n2", 61, "zz"), ("j1", 1, "eu"))
+    both.is_true()
+    both.deletes(("k3", 0, "us"))
+    both.java("delete", ("k5", 0, "us"))
+    assert both.logs >= 3
+    assert not {"k3", "k5"} & index(both.path).keys()
+    both.java("upsert", ("k3", 1, "us"), ("k1", 2, "us"))  # deleted by the other, and inserted again
+    both.ours(("k5", 3, "us"))
+    both.agrees()
+    both.compact()  # of the file group that had both before
+    both.is_true()
+    both.deletes(("k3", 1, "us"), ("k0", 0, "eu"))
+    both.java("upsert", ("k0", 4, "zz"))
+    assert both.engine.optimize(sizes=OptimizeSettings(small_file_bytes=1)).compacted >= 1
+    both.is_true()
+    both.java("delete", ("k1", 2, "us"))
+    both.ours(("k7", 5, "us"), ("k3", 6, "us"))
+    both.agrees()
+
+
+@pytest.mark.in_ci
+@pytest.mark.sampled
+@MERGE_ON_READ
+def test_log_files_that_are_overwritten_or_restored_leave_each_key_where_its_row_is(share: Share, layout: Layout) -> None:
+    both = Merged(share, layout)
+    table, then = both.table, both.ours(("k1", 700, "us"), ("n2", 60, "zz"))
+    kept = dict(table.model)
+    both.deletes(("k3", 0, "us"))
+    both.java("upsert", ("k3", 1, "zz"), ("k5", 2, "us"))
+    both.engine.overwrite_partitions(table.rows(("o1", 6, "us"), ("k1", 7, "us")))
+    table.replace_partition(("us",), ("o1", 6, "us"), ("k1", 7, "us"))
+    both.is_true()
+    both.java("upsert", *((row[0], 1000 + n, row[2]) for n, row in enumerate(table.model.values())), ("k7", 1, "eu"))
+    both.agrees()
+    both.engine.restore(then)
+    table.model = kept
+    both.is_true()
+    both.java("upsert", ("k3", 8, "us"), ("k0", 9, "eu"), ("o1", 10, "zz"))
     both.agrees()
 
 

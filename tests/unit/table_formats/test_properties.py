@@ -188,6 +188,7 @@ READ = "it can be read meanwhile"
 NEW = "copy its rows into a new table that Java makes with hoodie.table.timeline.timezone=UTC"
 UPGRADE = "let a Hudi 1.1 or 1.2 writer upgrade it, with hoodie.write.table.version=9"
 BUCKETS = {"index__type": "BUCKET", "bucket__index__num__buckets": "8"}
+MERGED = {"table__type": "MERGE_ON_READ", "table__ordering__fields": None, "record__merge__mode": "COMMIT_TIME_ORDERING"}
 REFUSED_TO_WRITE = [
     (
         {"table__version": "9", "table__initial__version": "6", "table__keygenerator__type": "COMPLEX"},
@@ -230,11 +231,12 @@ REFUSED_TO_WRITE = [
     ({"datasource__write__slash__separated__date__partitioning": "true"}, "nested folders", READ),
     ({"table__version": "6", "timeline__layout__version": "1"}, "table version 6", UPGRADE),
     (
-        {"table__type": "MERGE_ON_READ", "record__merge__mode": "EVENT_TIME_ORDERING", "table__ordering__fields": "v"},
+        {**MERGED, "record__merge__mode": "EVENT_TIME_ORDERING", "table__ordering__fields": "v"},
         "by event time",
         f"{NEW}, hoodie.record.merge.mode=COMMIT_TIME_ORDERING",
     ),
-    ({"table__type": "MERGE_ON_READ", "table__storage__layout": "lsm_tree"}, "storage.layout", READ),
+    ({**MERGED, "table__storage__layout": "lsm_tree"}, "storage.layout", READ),
+    ({**MERGED, "index__type": "GLOBAL_SIMPLE"}, "from one partition to another", READ),
 ]
 REFUSED_AT_ALL = [
     ({"table__version": "5", "timeline__layout__version": "1"}, "table version 5", UPGRADE),
@@ -302,8 +304,12 @@ def test_two_reasons_that_one_step_each_mends_are_mended_one_after_the_other() -
 def test_a_table_with_a_metadata_table_that_lists_files_is_written() -> None:
     assert not why_not_writable(table(table__metadata__partitions="files"))
     assert not why_not_writable(table(table__metadata__partitions="files,record_index"))
-    merged = table(table__metadata__partitions="files,record_index", table__type="MERGE_ON_READ")
-    assert "does not keep: record_index" in " ".join(map(str, why_not_writable(merged)))
+    assert not why_not_writable(table(**MERGED, table__metadata__partitions="files,record_index"))
+
+
+def test_a_merge_on_read_table_without_partitions_may_have_a_global_index() -> None:
+    alone = {"table__partition__fields": None, "table__keygenerator__type": "NON_PARTITION", "index__type": "GLOBAL_SIMPLE"}
+    assert not why_not_writable(table(**MERGED, **alone))
 
 
 def test_a_change_of_the_metadata_table_is_no_change_that_a_transaction_minds() -> None:
