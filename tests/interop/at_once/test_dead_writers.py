@@ -68,7 +68,9 @@ def test_lakelock_removes_a_java_job_that_died_half_way_and_leaves_a_live_one_al
     dying = table.begin_java("bulk_insert", ("x", 1, "eu"), ("y", 2, "us"), gate=dead_gate, half="id = 'y'", **DIRECT)
     eventually(lambda: data_files(table, table.pending()), saying="the first half of the Java job is written")
     (dead,) = table.pending()
-    dead_gate.write_text("the job dies here")
+    named = tmp_path / "dead.new"
+    named.write_text("the job dies here")
+    named.rename(dead_gate)  # whole at once: a gate that is there and still empty lets the job through
     with pytest.raises(JavaError):
         dying.result()
     assert data_files(table, [dead])
