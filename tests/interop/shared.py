@@ -29,6 +29,14 @@ from tests.tuning import settings_of
 
 from lakelock.testing.service import Service
 
+# Promises that several tests show, each another way: a build shows some of the ways (`tests/sampling.py`).
+CHANGED_IN_SPARK = "Java goes on with what changes of lakelock in Spark left"
+FOUND_BY_STATISTICS = "with its statistics Java finds the rows that it finds without"
+INDEXED = "the record index has each key where its row is, whatever either side has written"
+KEPT_METADATA = "Java goes on with a metadata table that lakelock has kept"
+LOGGED = "Java finds the rows of log files by its metadata table, and both write on"
+TIDIED = "both clean and archive a table, and write on"
+
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())])
 Row = tuple[Any, ...]
 _numbers = count(1)

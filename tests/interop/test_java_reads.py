@@ -13,7 +13,7 @@ import pytest
 from tests.api import ArrowEngine
 from tests.behaviour.placement.test_keyless import keys_of
 from tests.behaviour.redo.test_redo import Watched
-from tests.interop.shared import Layout, Shared, as_rows
+from tests.interop.shared import CHANGED_IN_SPARK, Layout, Shared, as_rows
 from tests.spark.processes import PATIENT, WriterProcess
 
 from lakelock.settings import Settings
@@ -145,6 +145,7 @@ def test_javas_procedures_tell_of_commits_of_lakelock(share: Share) -> None:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=CHANGED_IN_SPARK)
 def test_java_reads_and_writes_what_an_update_and_a_merge_of_lakelock_left(share: Share) -> None:
     by_month = pa.schema([("id", pa.string()), ("v", pa.int64()), ("month", pa.string())])
     table = share(Layout("changed", partitions=("month",), schema=by_month))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
-from tests.interop.shared import Shared
+from tests.interop.shared import TIDIED, Shared
 
 Share = Callable[..., Shared]
 
@@ -20,6 +20,7 @@ EAGERLY = {
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=TIDIED, one_in=3)
 def test_java_cleans_and_archives_beside_a_transaction_of_lakelock_and_both_write_on(share: Share) -> None:
     table = share()
     engine, coordinator = table.engine(), table.coordinator()
@@ -31,7 +32,7 @@ def test_java_cleans_and_archives_beside_a_transaction_of_lakelock_and_both_writ
         for number in range(1, 6):
             table.java_write("upsert", ("a", number, "eu"), **EAGERLY)
             table.put(("a", number, "eu"))
-            table.agree()
+        table.agree()
         # The transaction holds the archive back: what it has to judge is still on the timeline.
         assert len(table.instants(".commit")) >= 6
         engine.upsert_in(tx, table.rows(("b", 1, "us"), ("c", 1, "us")))
@@ -40,7 +41,6 @@ def test_java_cleans_and_archives_beside_a_transaction_of_lakelock_and_both_writ
     for number in range(6, 9):
         table.java_write("upsert", ("a", number, "eu"), **EAGERLY)
         table.put(("a", number, "eu"))
-        table.agree()
         engine.upsert(table.rows(("b", number, "us")))
         table.put(("b", number, "us"))
         table.agree()

@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from tests.interop.shared import ASKED, HIVE_STYLE, LOCKS, QUICK
+from tests.interop.shared import ASKED, CHANGED_IN_SPARK, HIVE_STYLE, LOCKS, QUICK
 from tests.servers.fetched.java_hudi import JavaHudi, java_hudi, lakelock_for
 
 from lakelock.testing.service import Service
@@ -130,6 +130,7 @@ def test_the_core_tests_of_the_plugin_pass_on_pyspark_3_5(hudi: JavaHudi, instal
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=CHANGED_IN_SPARK, one_in=1)
 def test_lakelock_and_java_hudi_write_one_table_in_one_session_of_spark_3_5(
     hudi: JavaHudi, installed: Path, zookeeper: Service, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

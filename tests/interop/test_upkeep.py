@@ -11,7 +11,7 @@ import pytest
 from tests.api import Coordinator, Storage, StorageLocation, layout, read_timeline
 from tests.behaviour.test_every_fault import Dying, Killed
 from tests.faulty_storage import CountingStorage
-from tests.interop.shared import Shared
+from tests.interop.shared import TIDIED, Shared
 
 from lakelock.table.service_metadata import CleanMetadata
 
@@ -48,6 +48,7 @@ def over(table: Shared, storage: Storage, **options: object) -> Coordinator:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=TIDIED, one_in=3)
 def test_all_readers_agree_after_a_clean_of_lakelock_and_javas_cleaner_goes_on_from_it(share: Share) -> None:
     table = share()
     table.engine().insert(table.rows(("a", 0, "eu"), ("b", 0, "us")))
@@ -189,6 +190,7 @@ JAVA_ARCHIVING = {
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=TIDIED, one_in=3)
 def test_java_reads_the_history_that_lakelock_made_and_both_archive_on(share: Share) -> None:
     table = share()
     table.engine().insert(table.rows(("a", 0, "eu"), ("b", 0, "us")))
@@ -208,7 +210,6 @@ def test_java_reads_the_history_that_lakelock_made_and_both_archive_on(share: Sh
     for number in range(8, 14):
         table.java_write("upsert", ("a", number, "eu"), **{**JAVA_ARCHIVING, "hoodie.archive.automatic": "true"})
         table.put(("a", number, "eu"))
-        table.agree()
         table.engine().upsert(table.rows(("b", number, "us")))
         table.put(("b", number, "us"))
         coordinator.clean()

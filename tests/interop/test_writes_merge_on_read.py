@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.interop.shared import Layout, Row, Shared
-from tests.sizes import but
+from tests.sizes import but, examples
 
 from lakelock.errors import ConflictError
 from lakelock.settings import OptimizeSettings
@@ -111,7 +111,7 @@ def test_java_goes_on_with_what_lakelock_has_compacted(share: Share, version: in
     """It reads it, appends to it, compacts it again, cleans and archives; and lakelock what Java has compacted."""
     table = share(of(version))
     ours(table, *((key, 0, "eu") for key in "abcdef"), *((key, 0, "us") for key in "xyz"))
-    for step in range(1, 9):
+    for step in range(1, examples(6, 9)):
         theirs(table, ("a", step, "eu"), ("y", step, "us"))
         theirs(table, ("b", step, "eu"), operation="delete")
         if step % 3 == 0:

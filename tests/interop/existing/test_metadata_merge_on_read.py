@@ -13,9 +13,9 @@ from tests.behaviour.cli.command_line import run
 from tests.interop.existing.test_metadata_statistics import FLAT, KEPT, TYPES, UTC, agrees, partitions, row, with_statistics
 from tests.interop.existing.test_metadata_table import OFTEN
 from tests.interop.processes import lakelock_writer
-from tests.interop.shared import HIVE_STYLE, Layout, Shared
+from tests.interop.shared import HIVE_STYLE, LOGGED, Layout, Shared
 from tests.interop.test_writes_merge_on_read import TIDYING
-from tests.sizes import but
+from tests.sizes import but, examples
 
 Share = Callable[..., Shared]
 LOGS = {"hoodie__parquet__small__file__limit": "0"}
@@ -67,6 +67,7 @@ class Both:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=LOGGED, one_in=2)
 @pytest.mark.parametrize("name", but([*LAYOUTS], ["types"]))
 def test_java_finds_the_rows_of_log_files_by_its_metadata_table(share: Share, name: str) -> None:
     both = Both(share, LAYOUTS[name], *(row(n, ("eu", "us")[n % 2]) for n in range(20)))
@@ -105,7 +106,7 @@ def test_both_tidy_up_a_table_of_log_files_and_its_metadata_table(share: Share) 
     table, choose = both.table, Random(7)
     sweeping = {"clean.policy": "KEEP_LATEST_COMMITS", "clean.keep_commits": 1, "clean.readers_s": 0}
     sweeping |= {"archive.min_commits": 3, "archive.max_commits": 4, "archive.min_age_s": 0}
-    for step in range(1, 13):
+    for step in range(1, examples(10, 13)):
         rows = [(key, step, "eu") for key in choose.sample("abcdefghijkl", 2)]
         if step % 3 == 2:
             both.ours(*rows)

@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 import pytest
 from tests.behaviour.cli.command_line import run
 from tests.interop.conftest import FULL
-from tests.interop.shared import Layout, Shared, rows
+from tests.interop.shared import FOUND_BY_STATISTICS, Layout, Shared, rows
 from tests.sizes import in_ci
 
 from lakelock.table.schema import Alteration
@@ -127,6 +127,7 @@ def test_java_finds_rows_of_every_type_by_its_statistics(share: Share, layout: L
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=FOUND_BY_STATISTICS, one_in=2)
 def test_java_finds_rows_by_columns_that_lakelock_added_and_widened(share: Share) -> None:
     narrow = pa.schema(
         [("id", pa.string()), ("region", pa.string()), ("i", pa.int32()), ("m", pa.int32()), ("f", pa.float32()),
@@ -155,6 +156,7 @@ def test_java_finds_rows_by_columns_that_lakelock_added_and_widened(share: Share
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=FOUND_BY_STATISTICS, one_in=2)
 def test_java_finds_the_rows_of_a_file_with_a_nan_also_after_it_has_written_itself(share: Share) -> None:
     table = with_statistics(share, TYPES)
     table.java_write("bulk_insert", *(row(n, ("eu", "us")[n % 2]) for n in range(4)), **UTC)
@@ -172,6 +174,7 @@ def test_java_finds_the_rows_of_a_file_with_a_nan_also_after_it_has_written_itse
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=FOUND_BY_STATISTICS, one_in=2)
 def test_java_finds_what_is_left_after_overwrites_deletes_and_cleans_by_lakelock(share: Share) -> None:
     table = with_statistics(share, TYPES)
     table.java_write("bulk_insert", *(row(n, ("eu", "us", "zz")[n % 3]) for n in range(9)), **UTC)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow.compute as pc
 import pytest
 from tests.interop.shared import HIVE_STYLE, Layout, Shared, as_rows
-from tests.sizes import in_ci
+from tests.sizes import examples, in_ci
 
 Share = Callable[..., Shared]
 ON = {"hoodie__metadata__enable": "true", "hoodie__metadata__index__column__stats__enable": "false"}
@@ -39,9 +39,11 @@ class Kept:
         table.agree()
         without = table.java.read(table.path, options={"hoodie.metadata.enable": "false"})
         assert as_rows(without, table.layout.schema) == as_rows(table.rows(*table.model.values()), table.layout.schema)
-        conditions = [f"v = {v} and region = '{region}'" for _, v, region in table.model.values()]
+        rows = list(table.model.values())
+        asked = (rows[0], *rows[-3:])
+        conditions = [f"v = {v} and region = '{region}'" for _, v, region in asked]
         found = table.java.matches(table.path, "id", conditions, skipping=True)
-        assert list(found.values()) == [[key] for key, _, _ in table.model.values()]
+        assert list(found.values()) == [[key] for key, _, _ in asked]
 
     def partitions(self) -> set[str]:
         """The partitions of the metadata table that are there."""
@@ -60,7 +62,7 @@ def test_java_sees_by_its_metadata_table_whatever_lakelock_commits(share: Share,
     table.put(*new)
     kept.agrees()
     assert kept.partitions() == {"files"}
-    for turn in range(3):
+    for turn in range(examples(2, 3)):
         engine.upsert(table.rows(("k2", 1000 + turn, "eu")))
         table.put(("k2", 1000 + turn, "eu"))
         kept.java("upsert", ("k3", 2000 + turn, "us"), **OFTEN)

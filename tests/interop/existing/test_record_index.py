@@ -13,9 +13,9 @@ from tests.behaviour.beside_java.test_record_index import by_files, forgotten, i
 from tests.behaviour.cli.command_line import run
 from tests.faulty_storage import CountingStorage
 from tests.interop.existing.test_metadata_merge_on_read import LOGS
-from tests.interop.shared import HIVE_STYLE, Layout, Shared
+from tests.interop.shared import HIVE_STYLE, INDEXED, Layout, Shared
 from tests.over_engines import transaction
-from tests.sizes import in_ci
+from tests.sizes import examples, in_ci
 from tests.tuning import settings_of
 
 from lakelock.settings import OptimizeSettings
@@ -53,7 +53,8 @@ class Indexed:
         table = self.table
         table.agree()
         self.is_true()
-        asked = {f"id = '{row[0]}'": [row[0]] for row in list(table.model.values())[-4:]} | {"id = 'never'": []}
+        rows = list(table.model.values())
+        asked = {f"id = '{row[0]}'": [row[0]] for row in (rows[0], rows[-1])} | {"id = 'never'": []}
         for skipping in (True, False):
             assert table.java.matches(table.path, "id", [*asked], skipping=skipping) == asked
         checks = run("doctor", table.path, "--json", "--config", str(table.hudi_file)).json["checks"]
@@ -77,7 +78,7 @@ def test_upserts_of_java_by_its_record_index_between_those_of_lakelock_make_no_s
     both.agrees()
     both.java("upsert", ("n1", 51, "us"), ("n2", 61, "zz"), ("j1", 1, "eu"))
     both.agrees()
-    for turn in range(3):
+    for turn in range(examples(2, 3)):
         rows = [("j1", 100 + turn, "eu"), (f"m{turn}", turn, "eu"), ("n2", 200 + turn, "zz")]
         engine.upsert(table.rows(*rows))
         table.put(*rows)
@@ -127,11 +128,12 @@ class Merged(Indexed):
         self.table.java.sql(f"CALL run_compaction(op => 'run', path => '{self.path}', options => '{options}')")
 
 
+LOGGED_INDEX = "log files of both leave each key where its row is"
 MERGE_ON_READ = pytest.mark.parametrize("layout", [MERGED, replace(MERGED, name="version_8", version=8)], ids=lambda e: e.name)
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(promise=LOGGED_INDEX)
 @MERGE_ON_READ
 def test_log_files_and_compactions_of_both_leave_each_key_where_its_row_is(share: Share, layout: Layout) -> None:
     both = Merged(share, layout)
@@ -157,7 +159,7 @@ def test_log_files_and_compactions_of_both_leave_each_key_where_its_row_is(share
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(promise=LOGGED_INDEX)
 @MERGE_ON_READ
 def test_log_files_that_are_overwritten_or_restored_leave_each_key_where_its_row_is(share: Share, layout: Layout) -> None:
     both = Merged(share, layout)
@@ -177,6 +179,8 @@ def test_log_files_that_are_overwritten_or_restored_leave_each_key_where_its_row
     both.agrees()
 
 
+@pytest.mark.in_ci
+@pytest.mark.sampled(promise=INDEXED, one_in=2)
 def test_rows_that_either_side_moves_to_another_partition_are_found_there(share: Share) -> None:
     both = Indexed(share)
     table = both.table
@@ -202,6 +206,7 @@ def test_rows_that_either_side_moves_to_another_partition_are_found_there(share:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=INDEXED, one_in=2)
 def test_a_commit_that_the_index_lacks_is_brought_in_late_or_the_index_is_removed_and_java_builds_it_anew(share: Share) -> None:
     both = Indexed(share)
     table = both.table

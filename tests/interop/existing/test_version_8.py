@@ -12,7 +12,7 @@ from tests.api import TableProperties
 from tests.interop.existing.test_metadata_merge_on_read import MERGED, Both
 from tests.interop.existing.test_metadata_statistics import row as typed
 from tests.interop.existing.test_metadata_table import OFTEN
-from tests.interop.shared import LOCKS, Layout, Shared
+from tests.interop.shared import KEPT_METADATA, LOCKS, LOGGED, TIDIED, Layout, Shared
 from tests.interop.witness import JavaError, Witness, witness
 from tests.servers.fetched.hudi_jars import HUDI_SPARK_1_0
 from tests.servers.fetched.java_hudi import java_hudi
@@ -122,6 +122,7 @@ def test_of_two_that_rewrite_one_file_group_one_loses_whoever_commits_first(tabl
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=TIDIED)
 def test_java_goes_on_after_lakelock_has_cleaned_and_archived(tables: Tables) -> None:
     table = tables()
     engine = table.engine(**TIDY)
@@ -139,6 +140,7 @@ def test_java_goes_on_after_lakelock_has_cleaned_and_archived(tables: Tables) ->
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=LOGGED, one_in=2)
 def test_both_write_a_merge_on_read_table_and_its_metadata_table(tables: Tables) -> None:
     both = Both(tables, replace(MERGED, version=8), *(typed(n, ("eu", "us")[n % 2]) for n in range(20)))
     both.ours(typed(0, "eu", v=-5, s="ours", d=-1.5), typed(1, "us", v=-6))
@@ -157,6 +159,7 @@ def test_both_write_a_merge_on_read_table_and_its_metadata_table(tables: Tables)
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=KEPT_METADATA, one_in=2)
 def test_java_reads_what_lakelock_has_compacted_of_its_metadata_table_and_goes_on(tables: Tables) -> None:
     table = tables(create=False)
     table.statistics = {}
