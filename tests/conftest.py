@@ -26,6 +26,30 @@ _SERVICES = {"s3_endpoint", "azure_table", "gcs_table", "clean_python"}
 """Fixtures that need a server, or a package index."""
 _LONGEST_SIMULATION_S = 1800
 """They compute, at low priority beside others, and wait for nothing: on a busy machine one may take long, but none can hang."""
+_LONGEST = (
+    "interop/existing/test_metadata_merge_on_read.py",
+    "interop/existing/test_record_index.py",
+    "interop/existing/test_version_8.py",
+    "interop/test_upkeep.py",
+    "interop/test_writes_merge_on_read.py",
+    "interop/at_once/test_careless_java.py",
+    "interop/at_once/test_at_once.py",
+    "packaging/test_extras.py",
+    "packaging/test_lowest_versions.py",
+    "packaging/test_site.py",
+    "faults/test_killed.py",
+    "faults/test_spark_cluster.py",
+    "faults/test_packaged_executors.py",
+    "integration/test_service_pulled_away.py",
+    "integration/test_airflow.py",
+    "spark/data_source/test_connect.py",
+    "spark/at_once/test_demo_on_every_lock_service.py",
+    "spark/on_object_stores/test_on_s3_express.py",
+    "spark/trouble/test_spark_goes_away.py",
+    "spark/at_once/test_killed_writers.py",
+    "spark/writing/test_merges.py",
+)
+"""Files that take minutes, or whose one test does: they come first, or a process would run one when the others have ended."""
 _IN_CI = bool(os.environ.get("CI"))
 _IN_FULL = bool(os.environ.get("FULL"))
 _SAMPLED = _IN_CI and not _IN_FULL
@@ -85,6 +109,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     _leave_out(config, items, [item for item in items if any(mark.name in left_out for mark in item.iter_markers())])
     if _SAMPLED:
         _leave_out(config, items, sampling.left_out(items, sampling.seed_of_this_run()))
+    first = {Path(__file__).parent / name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: first.get(item.path, len(first)))
     skip = pytest.mark.skip(reason="needs Java 17 or newer: apt-get install -y openjdk-17-jre-headless")
     without_java = not _java_is_there()
     for item in items:

@@ -20,7 +20,7 @@ pytest.importorskip("pyspark")
 from tests.api import CommitMetadata, LocalStorage
 from tests.faults.world import BEFORE, Row, check_settled, read_by_all
 from tests.sizes import long
-from tests.spark.processes import ROOT, short_lived_jvms
+from tests.spark.processes import EXECUTOR_KILLED, ROOT, short_lived_jvms
 from tests.waiting import eventually
 
 pytestmark = [
@@ -139,6 +139,7 @@ def test_a_stopped_attempt_is_killed_by_spark_and_leaves_nothing(cluster, path, 
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=EXECUTOR_KILLED, one_in=2)
 @pytest.mark.parametrize(("way", "step"), [*long(("insert", "marked")), ("upsert", "file-written")])
 def test_an_executor_killed_while_it_writes_leaves_nothing_beside_the_attempt_that_follows(cluster, path, folder, way, step):
     cluster.order(path, way, folder, step, "lose-executor")

@@ -16,6 +16,8 @@ from tests.spark.class_archive import SHORT_LIVED
 pytestmark = pytest.mark.slow
 
 _NOWHERE = "127.0.0.1:1"
+_README_RUNS = "tests.spark.test_docs_examples:test_the_python_of_a_page_runs_from_top_to_bottom"
+"""Each run shows it in the environment of the tests; a fresh one takes two minutes."""
 SERVICES = {
     "redis": [f"lock.provider=redis://{_NOWHERE}/0"],
     "zookeeper": [f"lock.provider=zookeeper://{_NOWHERE}/locks"],
@@ -120,6 +122,7 @@ def test_the_suite_for_lock_providers_runs_with_its_extra(wheel: Path, clean_pyt
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=_README_RUNS)
 @pytest.mark.spark
 @pytest.mark.timeout(900)
 def test_the_quickstart_of_the_readme_runs_with_what_the_readme_says_and_runs_again(

@@ -22,6 +22,8 @@ QUICK = {
 }  # fmt: skip
 PATIENT = {**QUICK, "heartbeat.interval_s": 60}
 LIMIT_S = 180
+EXECUTOR_KILLED = "an executor that is killed while it writes leaves nothing"
+"""In one process with its driver, whose write fails, and in a cluster, which repeats its task."""
 SPARK_WRITERS = "tests.spark.writer_process"
 _NURSERY = Nursery(SPARK_WRITERS)
 

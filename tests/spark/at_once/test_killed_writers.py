@@ -12,7 +12,7 @@ from tests.behaviour.tables import leftovers
 from tests.faults.worker import open_engine, rows
 from tests.sizes import but, long
 from tests.spark.at_once.test_writers_at_once import START, content, hudi_content, with_rows
-from tests.spark.processes import PATIENT, WriterProcess
+from tests.spark.processes import EXECUTOR_KILLED, PATIENT, WriterProcess
 from tests.spark.writer_process import COLUMNS, frame
 
 from lakelock.spark_plugin import LakeTable
@@ -127,6 +127,7 @@ def test_a_writer_killed_when_its_redo_is_decided_leaves_two_instants_of_which_t
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=EXECUTOR_KILLED, one_in=2)
 def test_an_executor_killed_while_it_writes_leaves_no_file(spark, path):
     options = {**PATIENT, "write.driver_rows": 0}
     with WriterProcess(path, "upsert", UPSERT, options=options, own_jvm=True, crash_at="marked") as victim:

@@ -22,6 +22,7 @@ from lakelock.spark_plugin import LakeTable
 
 STORED = [["a", 1, "1"], ["b", 2, "1"], ["c", 3, "2"]]
 NEW = [["a", 10, "1"], ["d", 40, "2"]]
+WHAT_BECAME_OF_IT = "whatever ends Spark under a write, the error says what became of it"
 
 
 class DoomedWriter(WriterProcess):
@@ -73,6 +74,7 @@ def unharmed(spark: SparkSession, path: str) -> Iterator[None]:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=WHAT_BECAME_OF_IT, one_in=2)
 @pytest.mark.parametrize("what", ["upsert", *long("transaction", "computing")])
 def test_a_jvm_that_dies_under_a_write_is_an_error_that_says_what_became_of_it(
     spark: SparkSession, path: str, tmp_path: Path, what: str
@@ -89,6 +91,7 @@ def test_a_jvm_that_dies_under_a_write_is_an_error_that_says_what_became_of_it(
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=WHAT_BECAME_OF_IT, one_in=2)
 def test_a_session_that_is_stopped_under_a_write_is_an_error_that_says_what_became_of_it(
     spark: SparkSession, path: str, tmp_path: Path
 ) -> None:
@@ -102,6 +105,7 @@ def test_a_session_that_is_stopped_under_a_write_is_an_error_that_says_what_beca
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=WHAT_BECAME_OF_IT, one_in=2)
 def test_an_interruption_from_the_keyboard_stays_one_and_says_what_became_of_the_write(
     spark: SparkSession, path: str, tmp_path: Path
 ) -> None:
