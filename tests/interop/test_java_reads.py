@@ -17,6 +17,7 @@ from tests.interop.shared import CHANGED_IN_SPARK, Layout, Shared, as_rows
 from tests.spark.processes import PATIENT, WriterProcess
 
 from lakelock.settings import Settings
+from lakelock.table import base_files
 
 Share = Callable[..., Shared]
 
@@ -49,7 +50,10 @@ FULL_ROW = (
 EMPTY_ROW = ("b", "eu", *[None] * (len(EVERY_TYPE) - 2))
 
 
-def test_values_of_every_type_come_through_both_ways(share: Share) -> None:
+@pytest.mark.parametrize("apart_rows", [base_files.APART_ROWS, 1])
+def test_values_of_every_type_come_through_both_ways(share: Share, apart_rows: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also from row groups that are put together from chunks, as those of many rows are."""
+    monkeypatch.setattr(base_files, "APART_ROWS", apart_rows)
     table = share(Layout("types", schema=EVERY_TYPE))
     table.engine().insert(table.rows(FULL_ROW, EMPTY_ROW))
     table.put(FULL_ROW, EMPTY_ROW)

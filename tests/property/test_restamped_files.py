@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+from collections.abc import Iterator
 from typing import Any
 
 import duckdb
@@ -16,6 +17,7 @@ from tests.api import BaseFile, BaseFileWriter, Keyed, Stamp, TableSchema
 from tests.property.test_rewritten_schema import SCHEMAS, as_table, keyed, rows_of
 
 from lakelock.settings import WriteSettings
+from lakelock.table import base_files
 from lakelock.table.parquet_footers import Reader, encoded
 from lakelock.table.restamp import CannotRestamp, restamp
 from lakelock.table.rewriting import rewrite
@@ -24,6 +26,14 @@ from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, FILE_NAME, META_COL
 OLDEST, OLD, NEW = "20261121092737397", "20261121092737398", "20261121092739001"
 COMPRESSIONS = ("zstd", "snappy", "gzip", "lz4", "none")
 PLAIN_TEXT = TableSchema.from_arrow(pa.schema([("id", pa.string()), ("v", pa.int64())]))
+
+
+@pytest.fixture(params=[base_files.APART_ROWS, 1], ids=["whole", "apart"], scope="module", autouse=True)
+def row_groups(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Row groups are written as a whole, or put together from chunks, as those of many rows are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base_files, "APART_ROWS", request.param)
+        yield
 
 
 def stamp(instant: str, task: int = 0) -> Stamp:

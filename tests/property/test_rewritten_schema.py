@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Iterator
 from typing import Any
 
 import fastavro
@@ -16,6 +17,7 @@ from tests.api import BaseFile, BaseFileWriter, Keyed, Stamp, TableSchema
 
 from lakelock.errors import SchemaError
 from lakelock.settings import WriteSettings
+from lakelock.table import base_files
 from lakelock.table.rewriting import keys_among, rewrite
 from lakelock.table.rows import conform
 from lakelock.table.schema import META_COLUMNS
@@ -29,6 +31,14 @@ ATOMS = st.sampled_from(
     ]
 )  # fmt: skip
 NAMES = st.lists(st.from_regex(r"[a-z_][a-z0-9]{0,3}", fullmatch=True), min_size=1, max_size=3, unique=True)
+
+
+@pytest.fixture(params=[base_files.APART_ROWS, 1], ids=["whole", "apart"], scope="module", autouse=True)
+def row_groups(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Row groups are written as a whole, or put together from chunks, as those of many rows are."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(base_files, "APART_ROWS", request.param)
+        yield
 
 
 def _fields(names: list[str], types: st.SearchStrategy[pa.DataType]) -> st.SearchStrategy[list[pa.Field]]:

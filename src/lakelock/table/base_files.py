@@ -27,13 +27,14 @@ import pyarrow.parquet as pq
 
 from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError
 from lakelock.settings import WriteSettings
-from lakelock.table.parquet_footers import DYNAMIC, BloomFilter, HeldFooter, nominal_error_rate
+from lakelock.table.parquet_footers import DYNAMIC, BloomFilter, Chunk, SplicedOutput, chunks_of, nominal_error_rate
 from lakelock.table.record_keys import numbered
 from lakelock.table.rows import conform, read_as
 from lakelock.table.schema import (
     COMMIT_SEQNO,
     COMMIT_TIME,
     FILE_NAME,
+    META_COLUMNS,
     PARTITION_PATH,
     RECORD_KEY,
     TableSchema,
@@ -56,11 +57,13 @@ class KeyRange:
     greatest: str
 
     @classmethod
-    def of(cls, keys: pa.ChunkedArray) -> KeyRange:
-        """The range of at least one key."""
+    def of(cls, keys: pa.ChunkedArray, bounds: tuple[bytes, bytes] | None = None) -> KeyRange:
+        """The range of at least one key; `bounds`: the first and the last of them in the order of their bytes, if known."""
         if any(_has_odd_bytes(chunk) for chunk in keys.chunks):
             ordered = sorted((key for key in keys.to_pylist()), key=java_order)
             return cls(ordered[0], ordered[-1])
+        if bounds is not None:
+            return cls(*(bound.decode() for bound in bounds))
         found = pc.min_max(keys).as_py()
         return cls(found["min"], found["max"])
 
@@ -132,9 +135,13 @@ CONSTANT = pa.dictionary(pa.int32(), pa.string())
 """The type in which meta columns of few values are handled; in the file they are plain strings."""
 
 _SAMPLE = 8192
+_SAMPLED_ROWS, _DICTIONARY_BYTES = 2048, 512 << 10
+"""Rows that are looked at for repetitions, and the most bytes of a dictionary; Parquet's writer gives one up at 1 MiB."""
 BUFFER_BYTES = 128 << 20
-_LEVEL = 1
 """Rows that are held in memory before they become a row group, however few they are."""
+_LEVEL = 1
+APART_ROWS = 16_384
+"""From so many rows on it is worthwhile to put the chunks of a row group together from several."""
 
 
 @dataclass(frozen=True)
@@ -170,12 +177,14 @@ class BaseFileWriter:
 
     def __init__(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> None:
         self.stamp = stamp
-        self._output, self._schema, self._settings = HeldFooter(output), schema, settings
+        self._output, self._schema, self._settings = SplicedOutput(output), schema, settings
         self._floats = [field.name for field in schema.arrow if pa.types.is_floating(field.type)]
         self._with_nan: set[tuple[int, str]] = set()
         self._groups = 0
         self._parquet: pq.ParquetWriter | None = None
-        self._metadata: list[pq.FileMetaData] = []
+        self._encodings: dict[str, Any] = {}
+        self._apart: list[str] = []
+        self._constant: tuple[int, dict[str, Chunk]] = 0, {}
         self._pending: list[pa.Table] = []
         self._pending_rows = self._pending_bytes = self._rows = 0
         self._keys: list[pa.Array] = []
@@ -238,14 +247,14 @@ class BaseFileWriter:
         writer.add_key_value_metadata(self._footer())
         self._output.hold()
         writer.close()
-        self._output.release(self._with_nan)
-        return Written(self._rows, self._range, self._metadata[-1])
+        footer = self._output.release(self._handled, self._with_nan)
+        return Written(self._rows, self._range, pq.read_metadata(pa.BufferReader(footer)))
 
-    def _note(self, keys: pa.ChunkedArray) -> None:
-        """Remember keys for the footer; in long arrays, over which hashing is fastest."""
+    def _note(self, keys: pa.ChunkedArray, bounds: tuple[bytes, bytes] | None) -> None:
+        """Remember keys for the footer; in long arrays, over which hashing is fastest. `bounds`: of their bytes, if known."""
         together = keys.combine_chunks()
         self._keys += together.chunks if isinstance(together, pa.ChunkedArray) else [together]
-        found = KeyRange.of(keys)
+        found = KeyRange.of(keys, bounds)
         self._range = found if self._range is None else self._range.with_other(found)
 
     def _flush(self, *, keep_rest: bool) -> None:
@@ -258,7 +267,12 @@ class BaseFileWriter:
         whole = table.num_rows - table.num_rows % limit if keep_rest else table.num_rows
         for start in range(0, whole, limit):
             group = self._stamped(table.slice(start, min(limit, whole - start)))
-            (self._parquet or self._open(group)).write_table(group, row_group_size=group.num_rows)
+            writer = self._parquet or self._open(group)
+            chunks = self._chunks(group) if self._apart else {}
+            if chunks:
+                self._output.put(chunks)
+            self._note(group.column(RECORD_KEY), chunks[RECORD_KEY].bounds if chunks else None)
+            writer.write_table(group.drop_columns(self._apart), row_group_size=group.num_rows)
             self._with_nan.update((self._groups, name) for name in self._floats if _has_nan(group.column(name)))
             self._groups += 1
         rest = table.slice(whole)
@@ -267,22 +281,44 @@ class BaseFileWriter:
 
     def _stamped(self, table: pa.Table) -> pa.Table:
         """A row group in the file's columns: the constant meta columns added, one dictionary for the commit times."""
-        self._note(table.column(RECORD_KEY))
         times = table.column(COMMIT_TIME).unify_dictionaries() if table.column(COMMIT_TIME).num_chunks > 1 else table.column(0)
         partition, name = (constant(value, table.num_rows) for value in (self.stamp.partition, self.stamp.file_name))
         columns = [times, table.column(1), table.column(2), partition, name, *table.columns[3:]]
         return pa.table(columns, schema=self._handled)
 
     def _open(self, first: pa.Table) -> pq.ParquetWriter:
-        self._parquet = pq.ParquetWriter(
-            self._output,
-            self._handled,
-            store_schema=False,
-            **encodings(first, self._handled, self._schema.names, self._settings.compression),
-            write_statistics=[COMMIT_TIME, RECORD_KEY, *self._schema.names],
-            metadata_collector=self._metadata,
-        )
+        self._encodings = encodings(first, self._handled, self._schema.names, self._settings.compression)
+        self._encodings["write_statistics"] = [COMMIT_TIME, RECORD_KEY, *self._schema.names]
+        if first.num_rows >= APART_ROWS and len(self._schema.names) > 1:
+            alike = [name for name in self._schema.names if self._has_the_keys(first, name)][:1]
+            self._apart = [*META_COLUMNS, *alike]
+        inside = pa.schema([field for field in self._handled if field.name not in self._apart])
+        self._parquet = pq.ParquetWriter(self._output, inside, store_schema=False, **self._encodings)
         return self._parquet
+
+    def _chunks(self, group: pa.Table) -> dict[str, Chunk]:
+        """The chunks of the columns that are encoded apart: constants once for all row groups of as many rows, and record keys
+        once for the column that has the same values."""
+        times = group.column(COMMIT_TIME)
+        all_new = not times.null_count and times.chunk(0).dictionary.to_pylist() == [self.stamp.instant]
+        constants = [PARTITION_PATH, FILE_NAME, *([COMMIT_TIME] if all_new else ())]
+        if self._constant[0] != group.num_rows or not self._constant[1].keys() >= {*constants}:
+            self._constant = group.num_rows, self._encoded(group, constants)
+        found = {name: self._constant[1][name] for name in constants}
+        known = {*constants, *(name for name in self._apart[len(META_COLUMNS) :] if self._has_the_keys(group, name))}
+        found |= self._encoded(group, [name for name in self._apart if name not in known])
+        return {name: found.get(name, found[RECORD_KEY]) for name in self._apart}
+
+    def _has_the_keys(self, group: pa.Table, name: str) -> bool:
+        field, key = group.schema.field(name), group.schema.field(RECORD_KEY)
+        alike = field.type == key.type and field.nullable == key.nullable
+        return alike and bool(group.column(name).equals(group.column(RECORD_KEY)))
+
+    def _encoded(self, group: pa.Table, names: Sequence[str]) -> dict[str, Chunk]:
+        sink, columns = pa.BufferOutputStream(), group.select(names)
+        with pq.ParquetWriter(sink, columns.schema, store_schema=False, **self._encodings) as writer:
+            writer.write_table(columns, row_group_size=columns.num_rows)
+        return chunks_of(memoryview(sink.getvalue()))
 
     def _footer(self) -> dict[bytes, bytes]:
         footer = {
@@ -334,15 +370,22 @@ def repeating_columns(table: pa.Table, names: Iterable[str]) -> list[str]:
     """The columns whose values repeat enough for a dictionary, judged by rows from all over `table`."""
     if not table.num_rows:
         return []
-    step = max(1, table.num_rows // _SAMPLE)
+    step = max(1, table.num_rows // _SAMPLED_ROWS)
     sample = table.select(list(names)).take(pa.array(np.arange(0, table.num_rows, step)))
-    return [field.name for field, column in zip(sample.schema, sample.columns, strict=True) if _repeats(field.type, column)]
+    return [name for name, column in zip(sample.column_names, sample.columns, strict=True) if _repeats(column, table.num_rows)]
 
 
-def _repeats(arrow: pa.DataType, column: pa.ChunkedArray) -> bool:
-    if pa.types.is_nested(arrow) or pa.types.is_boolean(arrow):
+def _repeats(sample: pa.ChunkedArray, rows: int) -> bool:
+    """Whether half of a sample are repetitions, or so many values are in it twice that all `rows` have few for their number,
+    and a dictionary of them is small. A single value that is frequent says nothing of the others."""
+    if pa.types.is_nested(sample.type) or pa.types.is_boolean(sample.type):
         return False
-    return bool(pc.count_distinct(column, mode="all").as_py() * 2 <= len(column))
+    counts, count = np.asarray(sample.value_counts().field("counts")), len(sample)
+    twice = int((counts > 1).sum())
+    if len(counts) * 2 <= count or not twice:
+        return len(counts) * 2 <= count
+    distinct = count * count // (2 * twice)  # of so many, as many meet twice in a sample
+    return distinct * 8 <= rows and distinct * sample.nbytes <= _DICTIONARY_BYTES * count
 
 
 def _leaves(schema: pa.Schema) -> list[str]:

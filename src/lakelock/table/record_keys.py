@@ -190,12 +190,14 @@ _THREE_DIGITS = np.array([list(f"{number:03}".encode()) for number in range(1000
 def _of_one_length(prefix: bytes, start: int, stop: int, digits: int) -> pa.StringArray:
     """The numbers in [start, stop), all of `digits` digits: a thousand at a time, which differ in the last three."""
     count, width, last = stop - start, len(prefix) + digits, min(digits, 3)
-    text = np.empty((count, width), np.uint8)
+    text, thousandth = np.empty((count, width), np.uint8), np.empty((1000, width), np.uint8)
+    thousandth[:, : len(prefix)] = np.frombuffer(prefix, np.uint8)
+    thousandth[:, width - last :] = _THREE_DIGITS[:, 3 - last :]
     for thousand in range(start // 1000, (stop - 1) // 1000 + 1):
         first, end = max(start, thousand * 1000), min(stop, thousand * 1000 + 1000)
-        rows = text[first - start : end - start]
-        rows[:, : width - last] = np.frombuffer(prefix + (str(thousand).encode() if digits > 3 else b""), np.uint8)
-        rows[:, width - last :] = _THREE_DIGITS[first - thousand * 1000 : end - thousand * 1000, 3 - last :]
+        if digits > 3:
+            thousandth[:, len(prefix) : width - last] = np.frombuffer(str(thousand).encode(), np.uint8)
+        text[first - start : end - start] = thousandth[first - thousand * 1000 : end - thousand * 1000]
     offsets = np.arange(count + 1, dtype=np.int32) * np.int32(width)
     return pa.StringArray.from_buffers(count, pa.py_buffer(offsets), pa.py_buffer(text))
 

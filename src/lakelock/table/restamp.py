@@ -14,12 +14,12 @@ import struct
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import IO, Any
+from typing import IO
 
 import pyarrow as pa
 
 from lakelock.table.base_files import Stamp
-from lakelock.table.parquet_footers import BOUNDS, Reader, Struct, drop_bounds, encoded
+from lakelock.table.parquet_footers import BOUNDS, Reader, Struct, drop_bounds, encoded, range_of_chunk
 from lakelock.table.schema import COMMIT_TIME, FILE_NAME
 
 _MAGIC = b"PAR1"
@@ -112,11 +112,11 @@ def _copy(source: IO[bytes], output: IO[bytes], footer: Struct, values: Mapping[
     at = len(_MAGIC)
     groups: list[Struct] = footer[4][1][1]
     chunks = [(group, chunk) for group in groups for chunk in group[1][1][1]]
-    for group, chunk in sorted(chunks, key=lambda both: _range_of(both[1])[0]):
+    for group, chunk in sorted(chunks, key=lambda both: range_of_chunk(both[1])[0]):
         if 8 in chunk or 9 in chunk or 3 not in chunk or 1 in chunk:
             raise CannotRestamp("an encrypted column, or one in another file")
         meta: Struct = chunk[3][1]
-        start, count = _range_of(chunk)
+        start, count = range_of_chunk(chunk)
         wanted = values.get(b".".join(meta[3][1][1]))
         if wanted is None:
             _transfer(source, output, start, count)
@@ -132,7 +132,7 @@ def _copy(source: IO[bytes], output: IO[bytes], footer: Struct, values: Mapping[
         at += count
     for group in groups:
         if 5 in group:
-            group[5][1] = _range_of(group[1][1][1][0])[0]
+            group[5][1] = range_of_chunk(group[1][1][1][0])[0]
     data = encoded(footer)
     output.write(data + struct.pack("<i", len(data)) + _MAGIC)
 
@@ -202,15 +202,6 @@ def _stamped(data: bytes, codec_id: int, values: _Values) -> tuple[bytes, int, i
     if to_first_page < 0:
         raise CannotRestamp("a column chunk without data pages")
     return bytes(out), grown, to_first_page
-
-
-def _range_of(chunk: Struct) -> tuple[int, int]:
-    """Where a column chunk begins, and its length."""
-    meta: Any = chunk[3][1]
-    start = meta[9][1]
-    if 11 in meta and 0 < meta[11][1] < start:
-        start = meta[11][1]
-    return start, meta[7][1]
 
 
 def _with_length(value: bytes) -> bytes:

@@ -17,6 +17,7 @@ from tests.api import BaseFile, BaseFileWriter, Stamp, TableSchema
 
 from lakelock.errors import CorruptTableError, StorageError
 from lakelock.settings import WriteSettings
+from lakelock.table import base_files
 from lakelock.table.base_files import KeyRange, Written, java_order, repeating_columns, sequence_numbers
 from lakelock.table.commit_metadata import ranges_in_footer
 from lakelock.table.record_keys import record_keys
@@ -223,6 +224,44 @@ def test_a_row_group_with_nan_has_no_bounds_there_and_the_others_keep_theirs() -
     assert metadata.metadata[b"hoodie_max_record_key"] == b"k11"
 
 
+def test_a_column_with_the_record_keys_is_encoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row groups of many rows are put together from chunks; readers find in them what they find in others."""
+    ids = [f"k{i:02}" for i in range(20)]
+    rows = pa.table({"v": [0.5] * 3 + [float("nan")] * 17, "s": [{"x": [i]} for i in range(20)], "id": ids, "other": ids})
+    rows = rows.cast(rows.schema.set(3, pa.field("other", pa.string(), nullable=False)))
+    whole, plain, _ = written(rows)
+    monkeypatch.setattr(base_files, "APART_ROWS", 4)
+    apart, result, _ = written(rows)
+    assert result == plain and str(pq.read_table(apart).to_pylist()) == str(pq.read_table(whole).to_pylist())
+    ours, others = pq.read_metadata(apart), pq.read_metadata(whole)
+    assert ours.schema.equals(others.schema) and ours.metadata == others.metadata
+    assert result.metadata is not None and result.metadata.num_columns == ours.num_columns
+    columns = {ours.schema.column(number).path: number for number in range(ours.num_columns)}
+    data, end = apart.getvalue(), 0
+    for number in range(5):
+        group, other = ours.row_group(number), others.row_group(number)
+        assert (group.num_rows, group.total_byte_size) == (4, other.total_byte_size)
+        assert [group.column(n).statistics for n in columns.values()] == [other.column(n).statistics for n in columns.values()]
+        first = group.column(0).dictionary_page_offset
+        assert first > end, "the first column is at the head of its row group"
+        end = first + sum(group.column(n).total_compressed_size for n in columns.values()) - 1
+        key, copy = (group.column(columns[name]) for name in ("_hoodie_record_key", "id"))
+        chunks = [data[c.data_page_offset : c.data_page_offset + c.total_compressed_size] for c in (key, copy)]
+        assert chunks[0] == chunks[1]
+
+
+def test_a_column_that_has_other_values_later_is_encoded_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(base_files, "APART_ROWS", 4)
+    rows = pa.table({"id": [f"k{i:02}" for i in range(12)], "v": range(12)})
+    schema, output = TableSchema.from_arrow(rows.schema), io.BytesIO()
+    writer = BaseFileWriter(output, schema, STAMP, SMALL)
+    keys = [*rows["id"].to_pylist()[:4], *(f"x{i}" for i in range(8))]
+    writer.add_new(rows, pa.chunked_array([keys]))
+    assert writer.close().keys == KeyRange("k00", "x7")
+    found = pq.read_table(output)
+    assert found.select(rows.column_names).equals(rows) and found["_hoodie_record_key"].to_pylist() == keys
+
+
 def test_an_error_of_the_storage_stays_what_it_is() -> None:
     class Full(io.BytesIO):
         def write(self, data: object) -> int:
@@ -254,6 +293,11 @@ def test_dictionaries_are_for_values_that_repeat() -> None:
         }
     )
     assert repeating_columns(rows, rows.column_names) == ["few", "none"]
+    # Of 10,000 values each is there 20 times, in a sample hardly one twice; of the others one is frequent.
+    numbers = np.random.default_rng(1).permutation(200_000)
+    rows = pa.table({"many": numbers % 10_000, "wide": pa.array([f"{n % 10_000:0200}" for n in numbers]), "all": numbers})
+    skewed = pa.array(np.where(numbers % 4 == 0, 0, numbers))
+    assert repeating_columns(rows.append_column("skewed", skewed), [*rows.column_names, "skewed"]) == ["many"]
     assert repeating_columns(rows.slice(0, 0), rows.column_names) == []
 
 
