@@ -260,7 +260,7 @@ _OTHERS = (
         "occ.rules:partition_overwrite",
         "if not both:",
         "if True:",
-        seed=15,
+        seed=1,
     ),
     Planted(
         "reads that do not matter",
@@ -302,7 +302,7 @@ _OTHERS = (
         "occ.rollback:remove_strays",
         " - named)",
         ")",
-        seed=2,
+        seed=5,
     ),
     Planted(
         "two slices of one instant",
