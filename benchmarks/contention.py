@@ -32,7 +32,7 @@ from lakelock.occ.create import create_table
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.storage.location import StorageLocation
 from lakelock.table.properties import TableProperties
-from lakelock.table.rewriting import ArrowKernels
+from lakelock.table.rewriting import Kernels
 from lakelock.table.schema import TableSchema
 
 SCHEMA = pa.schema([("id", pa.string()), ("part", pa.int32()), ("a", pa.int64()), ("b", pa.float64()), ("c", pa.string())])
@@ -87,9 +87,9 @@ def settings(way: Way) -> Settings:
     )
 
 
-def opened(folder: str, chosen: Settings, kernels: ArrowKernels | None = None) -> ArrowEngine:
+def opened(folder: str, chosen: Settings, kernels: Kernels | None = None) -> ArrowEngine:
     coordinator = Coordinator.open(StorageLocation.of(folder), chosen, application="benchmark")
-    return ArrowEngine(coordinator, kernels or ArrowKernels())
+    return ArrowEngine(coordinator, kernels or Kernels())
 
 
 def cpu_s(action: Callable[[], object]) -> float:
@@ -99,7 +99,7 @@ def cpu_s(action: Callable[[], object]) -> float:
     return time.process_time() - began_s
 
 
-class Meanwhile(ArrowKernels):
+class Meanwhile(Kernels):
     """Does something once, before the file of this number is written, and counts the files."""
 
     def __init__(self, number: int, act: Callable[[], object]) -> None:

@@ -22,7 +22,7 @@ from tests.servers.stores.hdfs import Hdfs, hdfs_server
 from lakelock.storage.hdfs import HdfsStorage
 from lakelock.storage.objects import ObjectStorage
 from lakelock.table.properties import COPY_ON_WRITE, MERGE_ON_READ
-from lakelock.table.rewriting import ArrowKernels
+from lakelock.table.rewriting import Kernels
 
 
 @pytest.fixture(params=[COPY_ON_WRITE, MERGE_ON_READ])
@@ -30,13 +30,13 @@ def both_types(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) 
     """The type of the tables that a test makes. On a merge-on-read table changes of any share of the rows are appended."""
     monkeypatch.setattr(tables, "TABLE_TYPE", request.param)
     if request.param == MERGE_ON_READ:
-        found = ArrowKernels.changed_in
+        found = Kernels.changed_in
 
-        def changed_in(self: ArrowKernels, *arguments: Any, **more: Any) -> Any:
+        def changed_in(self: Kernels, *arguments: Any, **more: Any) -> Any:
             *given, _ = arguments
             return found(self, *given, 1.0, **more)
 
-        monkeypatch.setattr(ArrowKernels, "changed_in", changed_in)
+        monkeypatch.setattr(Kernels, "changed_in", changed_in)
     return str(request.param)
 
 

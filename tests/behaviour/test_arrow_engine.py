@@ -16,7 +16,7 @@ from tests.faulty_storage import CountingStorage
 from lakelock.errors import ConcurrentAppendException, ConflictError, DuplicateKeyError, InputError, SchemaError
 from lakelock.settings import ConcurrencySettings, Settings, WriteSettings
 from lakelock.table.properties import COPY_ON_WRITE, MERGE_ON_READ
-from lakelock.table.rewriting import ArrowKernels
+from lakelock.table.rewriting import Kernels
 
 
 def rows(*values: tuple[str, int, str]) -> pa.Table:
@@ -69,7 +69,7 @@ def test_two_overwrites_at_once_of_partitions_of_their_own_both_commit_at_the_fi
     engine.insert(rows(("a", 1, "1"), ("b", 2, "2")))
     done = []
 
-    class Meanwhile(ArrowKernels):
+    class Meanwhile(Kernels):
         def new_file(self, *args):
             # The other one begins and commits while this one writes its file.
             done.append(ArrowEngine(writer(storage)).overwrite_partitions(rows(("y", 8, "2"))))

@@ -23,7 +23,7 @@ from lakelock.errors import DuplicateKeyError, InputError
 from lakelock.occ.commit_keys import Member
 from lakelock.occ.create import create_table
 from lakelock.occ.offers import Offer, put_offer
-from lakelock.table.rewriting import ARROW, ArrowKernels
+from lakelock.table.rewriting import ARROW, Kernels
 
 TYPES = ["COPY_ON_WRITE", "MERGE_ON_READ"]
 Given = Sequence[tuple[str, int]]
@@ -195,7 +195,7 @@ def test_writers_of_one_hot_file_group_lose_nothing_and_share_commits(table_type
     assert not [*storage.list(layout.OFFERS)] and not leftovers(storage)
 
 
-class Overtaken(ArrowKernels):
+class Overtaken(Kernels):
     """Whenever keys are looked up, another is faster, until there is nothing left to do."""
 
     def __init__(self, *others: Callable[[], object]) -> None:

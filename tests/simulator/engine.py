@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -22,7 +22,7 @@ from lakelock.occ.restore import Repaired
 from lakelock.settings import OptimizeSettings
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.pruning import StatisticsOf
-from lakelock.table.rewriting import ArrowKernels, Kernels
+from lakelock.table.rewriting import Kernels
 from tests.api import (
     AppTransaction,
     ArrowEngine,
@@ -223,7 +223,7 @@ def _from_table(table: pa.Table) -> list[Row]:
     return [row_of(row) for row in table.to_pylist()]
 
 
-class _WithoutStatistics(ArrowKernels):
+class _WithoutStatistics(Kernels):
     """Rules files out by their partitions only, as lines of JSON can, so that a seed is the same history with both."""
 
     def possible(
@@ -243,7 +243,7 @@ PARQUET = Format(
 )
 
 LIGHT = Format(
-    LightKernels(),
+    cast("Kernels", LightKernels()),
     Lines,
     list,
     lambda part: Chosen(f"part = {part}", lambda row: row.part == part, partition_of(part)),

@@ -98,7 +98,7 @@ class Light(LogChanges):
 
 
 class LightKernels:
-    """Implements `Kernels`."""
+    """The methods of `Kernels`, for rows that are `Lines`."""
 
     def fitted(self, rows: Lines, schema: TableSchema, *, merge: bool) -> tuple[TableSchema, Lines]:
         return schema, rows

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.storage import Storage
 from lakelock.storage.location import TableIO
-from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp, Written, sequence_numbers
+from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp, sequence_numbers
 from lakelock.table.index import BucketIndex
 from lakelock.table.key_search import Holding, by_bucket, possible_files, tag
 from lakelock.table.log_files import LogFile
@@ -288,169 +288,27 @@ def _located(keyed: Keyed, held: Holding) -> Keyed:
     return found if held.file.logs else Located(found.rows, found.keys, held.at, held.nth)
 
 
-class NewFile(Protocol):
-    """A base file that is being written."""
+class Kernels:
+    """All that touches rows: they are Arrow tables, and base files are Parquet; the simulator has kernels of its own.
 
-    @property
-    def rows(self) -> int: ...
-
-    def add_new(self, rows: Rows, keys: Any) -> None: ...
-
-    def add_stored(self, rows: StoredRows) -> None: ...
-
-    def close(self) -> Written: ...
-
-
-class Kernels(Protocol):
-    """All that touches rows. Each file in question is opened once, in the order in which the files are given."""
-
-    def fitted(self, rows: Rows, schema: TableSchema, *, merge: bool) -> tuple[TableSchema, Rows]:
-        """The schema that a write of these rows gives the table, and the rows in it; `SchemaError` if they do not fit."""
-        ...
-
-    def fitted_upserts(
-        self, rows: Rows, schema: TableSchema, properties: TableProperties, *, merge: bool, missing: MissingColumns
-    ) -> tuple[TableSchema, Rows]:
-        """The same for rows of which some replace stored ones; with "keep" they lack afterwards what they lack now."""
-        ...
-
-    def fitted_keys(self, rows: Rows, schema: TableSchema, properties: TableProperties) -> Rows:
-        """The key and partition columns in the table's types; `SchemaError` if one is missing, or does not fit."""
-        ...
-
-    def keyed(self, rows: Rows, properties: TableProperties) -> KeyedRows: ...
-
-    def batches(self, rows: Rows) -> Iterator[Rows]:
-        """The rows in pieces that take no more memory than a batch may."""
-        ...
-
-    def packed(self, rows: Rows) -> bytes:
-        """Fitted rows as bytes, for another process of the same or a later release."""
-        ...
-
-    def unpacked(self, packed: Sequence[bytes], schema: TableSchema) -> list[Rows]:
-        """The rows that were packed, in the columns of the schema; `ValueError` for anything else."""
-        ...
-
-    def together(self, rows: Sequence[Rows]) -> Rows:
-        """All of these fitted rows, in order."""
-        ...
-
-    def by_partition(self, rows: Rows, properties: TableProperties) -> Mapping[str, KeyedRows]:
-        """The rows by partition path."""
-        ...
-
-    def by_bucket(self, keyed: KeyedRows, index: BucketIndex, properties: TableProperties) -> Mapping[int, KeyedRows]:
-        """The rows of one partition by bucket."""
-        ...
-
-    def dedupe(self, keyed: KeyedRows, ordering_field: str | None, *, take_any: bool) -> KeyedRows:
-        """One row per key; see `lakelock.table.record_keys.dedupe`."""
-        ...
-
-    def may_hold(self, keyed: KeyedRows, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
-        """The files of the rows' partition that may hold one of the keys, by what is recorded of them."""
-        ...
-
-    def tag(
-        self, keyed: KeyedRows, files: Sequence[DataFile], storage: Storage
-    ) -> tuple[list[tuple[DataFile, KeyedRows]], KeyedRows]:
-        """For each file that holds some of the keys the rows with these keys, and the rows whose keys no file holds."""
-        ...
-
-    def without(self, keyed: KeyedRows, others: Sequence[KeyedRows]) -> KeyedRows:
-        """The rows whose keys none of the others has, in their order."""
-        ...
-
-    def first_held(self, keyed: KeyedRows, file: DataFile, storage: Storage) -> str | None:
-        """The first of these keys that a file holds; None if it holds none."""
-        ...
-
-    def first_changed(self, keyed: KeyedRows, change: Change, storage: Storage) -> str | None:
-        """The first of these keys of which a commit has changed a row; None if it has changed others only."""
-        ...
-
-    def changed_example(
-        self, change: Change, schema: TableSchema, condition: Condition | None, storage: Storage
-    ) -> str | None:  # fmt: skip
-        """The first row that a commit has changed and that satisfies the condition, before or after, as text; None: none."""
-        ...
-
-    def among(self, keyed: KeyedRows) -> DeleteMask:
-        """The rows with these keys, for a rewrite to leave out."""
-        ...
-
-    def satisfying(self, condition: Condition) -> DeleteMask:
-        """The rows that satisfy a condition, for a rewrite to leave out."""
-        ...
-
-    def possible(
-        self, condition: Condition, files: Sequence[DataFile], schema: TableSchema, values: PartitionValues,
-        statistics: StatisticsOf,
-    ) -> Sequence[DataFile]:  # fmt: skip
-        """The files that may hold a row which satisfies the condition, by their partitions and what is recorded of them."""
-        ...
-
-    def example(self, file: DataFile, schema: TableSchema, condition: Condition | None, storage: Storage) -> str | None:
-        """The first row of a file that satisfies the condition, as text for people; None if there is none."""
-        ...
-
-    def read(self, files: Iterable[DataFile], schema: TableSchema, condition: Condition | None, storage: Storage) -> Rows:
-        """The rows of these files that satisfy the condition, in the table's columns."""
-        ...
-
-    def stored(self, files: Sequence[DataFile], schema: TableSchema, storage: Storage) -> Iterator[StoredRows]:
-        """All rows of these files, in batches, in the table's columns; columns that a file lacks are null."""
-        ...
-
-    def in_order(self, batches: Iterable[StoredRows], columns: Sequence[str]) -> StoredRows:
-        """The rows of all batches at once, sorted by these columns, nulls last."""
-        ...
-
-    def new_file(self, output: IO[bytes], schema: TableSchema, stamp: Stamp, settings: WriteSettings) -> NewFile: ...
-
-    def rewrite(
-        self, source: DataFile, storage: Storage, file: Any, schema: TableSchema, *,
-        upserts: KeyedRows | None, delete_mask: DeleteMask | None, added: KeyedRows | None, ordering_field: str | None,
-    ) -> Counts:  # fmt: skip
-        """Fill a `new_file` with the rows of the file slice `source`, changed; see `lakelock.table.rewriting.rewrite`."""
-        ...
-
-    def changed_in(
-        self, source: DataFile, storage: Storage, schema: TableSchema, stamp: Stamp, settings: WriteSettings, share: float, *,
-        upserts: KeyedRows | None, delete_mask: DeleteMask | None, ordering_field: str | None,
-    ) -> Found | None:  # fmt: skip
-        """What a rewrite of a file slice would change; None if that is more than a share of its rows, or not for a log file."""
-        ...
-
-    def log(self, changes: Any, schema: TableSchema, table: str, stamp: LogStamp, settings: WriteSettings) -> bytes:
-        """A log file with what `changed_in` has found."""
-        ...
-
-    def logged(self, log: LogFile, schema: TableSchema, storage: Storage) -> Any:
-        """What a log file of this writer says, for `log`."""
-        ...
-
-    def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
-        """Copy a base file for another instant; `CannotRestamp` if it has to be written again."""
-        ...
-
-
-class ArrowKernels:
-    """Rows are Arrow tables, and base files are Parquet."""
+    Each file in question is opened once, in the order in which the files are given.
+    """
 
     def fitted(self, rows: pa.Table, schema: TableSchema, *, merge: bool) -> tuple[TableSchema, pa.Table]:
+        """The schema that a write of these rows gives the table, and the rows in it; `SchemaError` if they do not fit."""
         wanted = check_write(schema, rows.schema, merge)
         return wanted, conform(rows, wanted.arrow)
 
     def fitted_upserts(
         self, rows: pa.Table, schema: TableSchema, properties: TableProperties, *, merge: bool, missing: MissingColumns
     ) -> tuple[TableSchema, pa.Table]:
+        """The same for rows of which some replace stored ones; with "keep" they lack afterwards what they lack now."""
         require_columns(rows.column_names, properties.needed_columns)
         wanted = check_write(schema, rows.schema, merge, missing)
         return wanted, conform(rows, columns_of_upserts(wanted, rows.schema, missing).arrow)
 
     def fitted_keys(self, rows: pa.Table, schema: TableSchema, properties: TableProperties) -> pa.Table:
+        """The key and partition columns in the table's types; `SchemaError` if one is missing, or does not fit."""
         needed = [(name, role) for name, role in properties.needed_columns if role in ("key", "partition")]
         require_columns(rows.column_names, needed)
         names = dict.fromkeys(name for name, _ in needed)
@@ -461,16 +319,19 @@ class ArrowKernels:
         return Keyed.of(rows, properties)
 
     def batches(self, rows: pa.Table) -> Iterator[pa.Table]:
+        """The rows in pieces that take no more memory than a batch may."""
         most = rows_within(rows, BATCH_BYTES)
         return (rows.slice(start, most) for start in range(0, rows.num_rows, most))
 
     def packed(self, rows: pa.Table) -> bytes:
+        """Fitted rows as bytes, for another process of the same or a later release."""
         sink = pa.BufferOutputStream()
         with pa.ipc.new_stream(sink, rows.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:
             stream.write_table(rows)
         return bytes(sink.getvalue())
 
     def unpacked(self, packed: Sequence[bytes], schema: TableSchema) -> list[pa.Table]:
+        """The rows that were packed, in the columns of the schema; `ValueError` for anything else."""
         try:
             found = [pa.ipc.open_stream(each).read_all() for each in packed]
         except (pa.ArrowException, OSError) as error:
@@ -480,9 +341,11 @@ class ArrowKernels:
         return found
 
     def together(self, rows: Sequence[pa.Table]) -> pa.Table:
+        """All of these fitted rows, in order."""
         return pa.concat_tables(rows)
 
-    def by_partition(self, rows: pa.Table, properties: TableProperties) -> dict[str, Keyed]:
+    def by_partition(self, rows: pa.Table, properties: TableProperties) -> Mapping[str, Keyed]:
+        """The rows by partition path."""
         if not rows.num_rows:
             return {}
         paths = partition_paths(rows, properties)
@@ -492,34 +355,42 @@ class ArrowKernels:
         return {names[n]: keyed.pick(np.flatnonzero(indices == n)) for n in sorted(set(indices.tolist()))}
 
     def by_bucket(self, keyed: Keyed, index: BucketIndex, properties: TableProperties) -> dict[int, Keyed]:
+        """The rows of one partition by bucket."""
         return by_bucket(keyed, index, properties.record_keys)
 
     def dedupe(self, keyed: Keyed, ordering_field: str | None, *, take_any: bool) -> Keyed:
+        """One row per key; see `lakelock.table.record_keys.dedupe`."""
         return dedupe(keyed, ordering_field, take_any=take_any)
 
     def may_hold(self, keyed: Keyed, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        """The files of the rows' partition that may hold one of the keys, by what is recorded of them."""
         keys = dict.fromkeys((file.partition for file in files), keyed.keys.combine_chunks())
         return [files[number] for number in possible_files(files, keys, statistics)]
 
     def tag(self, keyed: Keyed, files: Sequence[DataFile], storage: Storage) -> tuple[list[tuple[DataFile, Keyed]], Keyed]:
+        """For each file that holds some of the keys the rows with these keys, and the rows whose keys no file holds."""
         tags = tag(keyed.keys, files, TableIO(storage))
         return [(held.file, _located(keyed, held)) for held in tags.holdings], keyed.pick(tags.missing)
 
     def without(self, keyed: Keyed, others: Sequence[Keyed]) -> Keyed:
+        """The rows whose keys none of the others has, in their order."""
         return keyed.without(others)
 
     def first_held(self, keyed: Keyed, file: DataFile, storage: Storage) -> str | None:
+        """The first of these keys that a file holds; None if it holds none."""
         for holding in tag(keyed.keys, [file], TableIO(storage)).holdings:
             return str(keyed.keys[int(holding.positions[0])].as_py())
         return None
 
     def first_changed(self, keyed: Keyed, change: Change, storage: Storage) -> str | None:
+        """The first of these keys of which a commit has changed a row; None if it has changed others only."""
         found = keyed.keys.filter(pc.is_in(keyed.keys, value_set=change.keys(storage)))
         return str(found[0].as_py()) if len(found) else None
 
     def changed_example(
         self, change: Change, schema: TableSchema, condition: pc.Expression | None, storage: Storage
     ) -> str | None:  # fmt: skip
+        """The first row that a commit has changed and that satisfies the condition, before or after, as text; None: none."""
         for rows in change.rows(storage, schema):
             found = rows if condition is None else selected(rows, condition)
             if found.num_rows:
@@ -527,15 +398,18 @@ class ArrowKernels:
         return None
 
     def among(self, keyed: Keyed) -> DeleteMask:
+        """The rows with these keys, for a rewrite to leave out."""
         return keys_among(keyed.keys)
 
     def satisfying(self, condition: pc.Expression) -> DeleteMask:
+        """The rows that satisfy a condition, for a rewrite to leave out."""
         return lambda rows: _mask(rows, condition)
 
     def possible(
         self, condition: pc.Expression, files: Sequence[DataFile], schema: TableSchema, values: PartitionValues,
         statistics: StatisticsOf,
     ) -> Sequence[DataFile]:  # fmt: skip
+        """The files that may hold a row which satisfies the condition, by their partitions and what is recorded of them."""
         try:
             condition = as_in_spark(condition, schema.arrow)
         except (pa.ArrowException, KeyError):
@@ -543,6 +417,7 @@ class ArrowKernels:
         return files_of_expression(condition, files, schema.arrow, values, statistics)
 
     def example(self, file: DataFile, schema: TableSchema, condition: pc.Expression | None, storage: Storage) -> str | None:
+        """The first row of a file that satisfies the condition, as text for people; None if there is none."""
         with BaseFile(open_slice(file, storage, schema), file.key) as base:
             for batch in base.batches(schema):
                 found = batch if condition is None else selected(batch, condition)
@@ -553,6 +428,7 @@ class ArrowKernels:
     def read(
         self, files: Iterable[DataFile], schema: TableSchema, condition: pc.Expression | None, storage: Storage
     ) -> pa.Table:
+        """The rows of these files that satisfy the condition, in the table's columns."""
         found = [schema.arrow.empty_table()]
         for file in files:
             with BaseFile(open_slice(file, storage, schema), file.key) as base:
@@ -560,11 +436,13 @@ class ArrowKernels:
         return pa.concat_tables(found)
 
     def stored(self, files: Sequence[DataFile], schema: TableSchema, storage: Storage) -> Iterator[pa.Table]:
+        """All rows of these files, in batches, in the table's columns; columns that a file lacks are null."""
         for file in files:
             with BaseFile(open_slice(file, storage, schema), file.key) as base:
                 yield from base.stamped_batches(schema, base.batch_rows_within(BATCH_BYTES))
 
     def in_order(self, batches: Iterable[pa.Table], columns: Sequence[str]) -> pa.Table:
+        """The rows of all batches at once, sorted by these columns, nulls last."""
         rows = pa.concat_tables(batches)
         return take_rows(rows, np.asarray(pc.sort_indices(rows, sort_keys=[(name, "ascending") for name in columns])))
 
@@ -575,6 +453,7 @@ class ArrowKernels:
         self, source: DataFile, storage: Storage, file: BaseFileWriter, schema: TableSchema, *,
         upserts: Keyed | Placed | None, delete_mask: DeleteMask | None, added: Keyed | None, ordering_field: str | None,
     ) -> Counts:  # fmt: skip
+        """Fill a `new_file` with the rows of the file slice `source`, changed; see `lakelock.table.rewriting.rewrite`."""
         with BaseFile(open_slice(source, storage, schema), source.key) as stored:
             file.continues(stored)
             return rewrite(
@@ -585,6 +464,7 @@ class ArrowKernels:
         self, source: DataFile, storage: Storage, schema: TableSchema, stamp: Stamp, settings: WriteSettings, share: float, *,
         upserts: Keyed | Placed | None, delete_mask: DeleteMask | None, ordering_field: str | None,
     ) -> Found | None:  # fmt: skip
+        """What a rewrite of a file slice would change; None if that is more than a share of its rows, or not for a log file."""
         with BaseFile(open_slice(source, storage, schema), source.key) as stored:
             collector = Collector(schema, stamp, settings, int(share * stored.rows))
             mask = None if delete_mask is None else collector.noting(delete_mask)
@@ -598,13 +478,16 @@ class ArrowKernels:
                 return None
 
     def log(self, changes: LogChanges, schema: TableSchema, table: str, stamp: LogStamp, settings: WriteSettings) -> bytes:
+        """A log file with what `changed_in` has found."""
         return log_bytes(changes, schema, table, stamp, settings.compression)
 
     def logged(self, log: LogFile, schema: TableSchema, storage: Storage) -> LogChanges:
+        """What a log file of this writer says, for `log`."""
         return changes_in(log, schema, storage)
 
     def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
+        """Copy a base file for another instant; `CannotRestamp` if it has to be written again."""
         restamp(source, output, old, new)
 
 
-ARROW = ArrowKernels()
+ARROW = Kernels()

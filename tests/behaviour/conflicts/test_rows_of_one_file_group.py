@@ -24,7 +24,7 @@ from lakelock.settings import ConcurrencySettings
 from lakelock.table.index import parsed_index
 from lakelock.table.log_files import blocks_of, positions_in
 from lakelock.table.properties import MERGE_ON_READ
-from lakelock.table.rewriting import ARROW, ArrowKernels
+from lakelock.table.rewriting import ARROW, Kernels
 
 ROWS = 20
 FIRST = {f"k{number:02}": number for number in range(ROWS)}
@@ -325,7 +325,7 @@ def test_a_redo_copies_the_log_files_of_groups_that_nobody_has_changed() -> None
             met.append(other.upsert(in_each("k00", 600, ["2"])))
         return ARROW.log(change, *given, **named)
 
-    class Meanwhile(ArrowKernels):
+    class Meanwhile(Kernels):
         log = staticmethod(meanwhile)
 
     done = ArrowEngine(writer(storage), Meanwhile()).upsert(in_each("k00", 500, months))

@@ -16,7 +16,7 @@ from tests.sizes import but
 from lakelock.errors import ConflictError
 from lakelock.settings import ConcurrencySettings, HeartbeatSettings, LockSettings, Settings
 from lakelock.table.properties import COPY_ON_WRITE, MERGE_ON_READ
-from lakelock.table.rewriting import ArrowKernels
+from lakelock.table.rewriting import Kernels
 
 EARLY = replace(
     QUICK, heartbeat=HeartbeatSettings(interval_s=60), lock=LockSettings(wait_s=60, lease_s=60, renew_s=20, poll_s=0.02)
@@ -34,7 +34,7 @@ def content(table: pa.Table) -> list[tuple[str, int, str]]:
     return sorted(zip(*(table.column(n).to_pylist() for n in SCHEMA.names), strict=True))
 
 
-class Watched(ArrowKernels):
+class Watched(Kernels):
     """Counts what is done, and runs what others do meanwhile: each once, when the task of its number is about to write."""
 
     def __init__(self, **meanwhile: Callable[[], object]) -> None:
@@ -74,7 +74,7 @@ def storage(request, tmp_path):
 def engine(storage, kernels=None, settings: Settings = LATE, listener: Recorder | None = None) -> ArrowEngine:
     """One that leaves no write of its own to a group."""
     settings = replace(settings, write=replace(settings.write, group_commit=False))
-    return ArrowEngine(writer(storage, settings, listener=listener), kernels or ArrowKernels())
+    return ArrowEngine(writer(storage, settings, listener=listener), kernels or Kernels())
 
 
 MONTHS = [str(number) for number in range(1, 6)]

@@ -17,7 +17,7 @@ from lakelock.occ.footprint import CommitSummary
 from lakelock.occ.live_logs import slices_at
 from lakelock.settings import OptimizeSettings, RetrySettings
 from lakelock.table.merged_slices import open_slice
-from lakelock.table.rewriting import ArrowKernels
+from lakelock.table.rewriting import Kernels
 from lakelock.table.schema import TableSchema
 
 META = ["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path"]
@@ -63,7 +63,7 @@ def with_small_files(storage) -> ArrowEngine:
     return made
 
 
-class Meanwhile(ArrowKernels):
+class Meanwhile(Kernels):
     """Does something once, when the first file of this engine is begun."""
 
     def __init__(self, what) -> None:
@@ -209,7 +209,7 @@ def test_an_upsert_makes_a_running_optimize_yield_and_is_not_run_again(engine, s
 def test_an_upsert_that_finds_its_groups_joined_since_it_began_looks_again_at_no_cost(engine, storage):
     begun = []
 
-    class Slow(ArrowKernels):
+    class Slow(Kernels):
         def tag(self, *args):
             found = super().tag(*args)
             if not begun:

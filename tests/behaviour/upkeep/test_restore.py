@@ -15,7 +15,7 @@ from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO
 from lakelock.errors import InputError, StorageError
 from lakelock.occ.restore import moment_of
 from lakelock.settings import WriteSettings
-from lakelock.table.rewriting import ArrowKernels
+from lakelock.table.rewriting import Kernels
 from lakelock.testing import ManualRuntime
 
 pytestmark = pytest.mark.usefixtures("both_types")
@@ -125,7 +125,7 @@ def test_whoever_writes_meanwhile_makes_it_start_over_and_is_undone_too(engine, 
     engine.upsert(rows(("a", 10, "1")))
     others = [rows(("new", 1, "7"))]
 
-    class Meanwhile(ArrowKernels):
+    class Meanwhile(Kernels):
         def new_file(self, *args):
             if others:
                 ArrowEngine(writer(storage)).insert(others.pop())
@@ -141,7 +141,7 @@ def test_an_upsert_that_began_before_a_restore_is_run_again_on_what_was_restored
     engine.upsert(rows(("a", 10, "1"), ("z", 1, "1")))
     restored = []
 
-    class Slow(ArrowKernels):
+    class Slow(Kernels):
         def tag(self, *args):
             found = super().tag(*args)
             if not restored:
