@@ -38,7 +38,6 @@ from lakelock.occ import commit_keys as keys
 from lakelock.occ.foreign import unrepaired
 from lakelock.occ.live_logs import bases_below
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import rollback_plan, rollback_target
 from lakelock.occ.retention import COMMITS, Appearances, Budget
 from lakelock.settings import Settings
 from lakelock.storage import Listed, Storage
@@ -276,7 +275,7 @@ def remove_late_files(table: OpenTable, timeline: Timeline, *, after: str, befor
     One read for each, and the deletes. Whatever is older is left alone: the timeline cannot tell whether it has committed.
     """
     rolled = [rollback for rollback, target in _rolled_back(table, timeline) if after < target < before]
-    plans = [partial(rollback_plan, table, rollback) for rollback in rolled]
+    plans = [partial(table.rollback_plan, rollback) for rollback in rolled]
     for plan in table.io.gather(plans):
         if plan is not None:
             table.storage.delete(_announced(plan))
@@ -285,7 +284,7 @@ def remove_late_files(table: OpenTable, timeline: Timeline, *, after: str, befor
 def _rolled_back(table: OpenTable, timeline: Timeline) -> list[tuple[Instant, str]]:
     """Completed rollbacks, each with its target; a commit that shares the time of one that was rolled back is not one."""
     completed = [i for i in timeline.rollbacks if i.is_completed]
-    looks = [partial(rollback_target, table, rollback) for rollback in completed]
+    looks = [partial(table.rollback_target, rollback) for rollback in completed]
     targets = table.io.gather(looks)
     return [(r, t) for r, t in zip(completed, targets, strict=True) if t is not None and timeline.state_of(t) is None]
 

@@ -43,7 +43,7 @@ from lakelock.occ.footprint import CommitSummary, Footprint
 from lakelock.occ.history import commits_since, read_summary
 from lakelock.occ.log import Decision, LogView
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import SHARE_THE_LOCK, files_of, missing, rollback_plan, rollback_target
+from lakelock.occ.publish import SHARE_THE_LOCK, files_of, missing
 from lakelock.occ.rules import pending_service
 from lakelock.table import layout
 from lakelock.table.archive import read_commit
@@ -308,7 +308,7 @@ def is_undoing(table: OpenTable, timeline: Timeline) -> bool:
 def _named(table: OpenTable, timeline: Timeline, rollbacks: Sequence[Instant]) -> dict[str, list[Instant]]:
     if not rollbacks:
         return {}
-    targets = table.io.gather([partial(rollback_target, table, r) for r in rollbacks])
+    targets = table.io.gather([partial(table.rollback_target, r) for r in rollbacks])
     named: dict[str, list[Instant]] = {}
     for target, rollback in zip(targets, rollbacks, strict=True):
         write = timeline.write_at(target) if target is not None else None
@@ -347,7 +347,7 @@ def _undone(table: OpenTable, party: Party, rollbacks: Sequence[Instant], metada
     """By the first of the rollbacks that has removed files, else by one that still may."""
     files, found = files_of(metadata), list[Undone]()
     for rollback in rollbacks:
-        plan = rollback_plan(table, rollback)
+        plan = table.rollback_plan(rollback)
         named = plan.files.items() if plan is not None else ()
         # Other files may have been cleaned since.
         planned = {in_partition(partition, name) for partition, names in named for name in names}

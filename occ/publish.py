@@ -44,7 +44,6 @@ from lakelock.table.archive import archived_write
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.instants import Instant, State
 from lakelock.table.log_files import LogFile
-from lakelock.table.service_metadata import RollbackPlan
 from lakelock.table.snapshot import DataFile
 from lakelock.table.timeline import Timeline, read_timeline
 from lakelock.texts import command
@@ -91,12 +90,7 @@ def is_withdrawn(table: OpenTable, timeline: Timeline, instant: str) -> bool:
 
 def is_rolled_back(table: OpenTable, timeline: Timeline, instant: str) -> bool:
     """True when a rollback in any state targets the instant. Each rollback plan is read once; they never change."""
-    return any(rollback_target(table, rollback) == instant for rollback in timeline.rollbacks if rollback.requested >= instant)
-
-
-def rollback_target(table: OpenTable, rollback: Instant) -> str | None:
-    """The instant that a rollback is about, None if its plan does not say so yet. Read once."""
-    return table.rollback_target(rollback)
+    return any(table.rollback_target(rollback) == instant for rollback in timeline.rollbacks if rollback.requested >= instant)
 
 
 def plans_awaited(table: OpenTable, timeline: Timeline, instant: str) -> None:
@@ -106,14 +100,9 @@ def plans_awaited(table: OpenTable, timeline: Timeline, instant: str) -> None:
     """
     later = [r for r in timeline.rollbacks if r.requested >= instant and not r.is_completed]
     for _ in range(TORN_LOOKS):
-        if all(rollback_target(table, each) is not None for each in later):
+        if all(table.rollback_target(each) is not None for each in later):
             return
         table.runtime.sleep(TORN_WAIT_S)
-
-
-def rollback_plan(table: OpenTable, rollback: Instant) -> RollbackPlan | None:
-    """What a rollback is going to delete, None if that is unknown yet. One read."""
-    return table.rollback_plan(rollback)
 
 
 class Publication(Enum):

@@ -38,7 +38,6 @@ from lakelock.occ.publish import (
     finish_head,
     is_rolled_back,
     publish_for_another,
-    rollback_target,
     settle,
     shown_fate,
 )
@@ -212,7 +211,7 @@ def _settled(table: OpenTable, prepare: Decision, timeline: Timeline, *, yields:
 
 def _is_underway(table: OpenTable, timeline: Timeline, instant: str) -> bool:
     """Whether another engine has planned the same rollback and is not known to have died over it."""
-    rollbacks = [r for r in timeline.rollbacks if not r.is_completed and rollback_target(table, r) == instant]
+    rollbacks = [r for r in timeline.rollbacks if not r.is_completed and table.rollback_target(r) == instant]
     if not rollbacks:
         return False
     judged = judge_all(table.io, table.settings.heartbeat, rollbacks)

@@ -55,7 +55,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.occ.rollback import RollbackTarget
 from lakelock.occ.rules import Collision, rejection, worth_keeping
 from lakelock.occ.upkeep import after_commit
-from lakelock.table.commit_metadata import FileStatistics, WriteStat
+from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.eligibility import check_files
 from lakelock.table.index import GlobalIndex
 from lakelock.table.instants import Action
@@ -536,7 +536,9 @@ class Transaction(Work):
             self._table,
             self.baseline,
             schema=self.schema,
-            isolation=Isolation(self._file_before, self._statistics_before, level, self.schema),
+            isolation=Isolation(
+                lambda group: self.snapshot().group(group), lambda file: self.snapshot().stats_of(file), level, self.schema
+            ),
             ensure_alive=self.check_alive,
             reserved=self.reserved,
             took_s=self.took_s,
@@ -549,12 +551,6 @@ class Transaction(Work):
     def _deciding(self, draft: PendingCommit) -> Deciding:
         members = tuple(offer.member.id for offer in self.offers)
         return Deciding(self._table, self.baseline, draft, self._decision, members)
-
-    def _file_before(self, group: FileGroupId) -> DataFile | None:
-        return self.snapshot().group(group)
-
-    def _statistics_before(self, file: DataFile) -> FileStatistics | None:
-        return self.snapshot().stats_of(file)
 
     def abort(self, reason: str = "", *, disturbed: bool = False) -> None:
         """Withdraw the transaction and remove its files. Never raises for storage: what is left, the next writer removes.

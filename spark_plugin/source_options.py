@@ -34,7 +34,6 @@ from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.definition import Definition, checked_type
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.reading import QueryType, ensure_not_future
-from lakelock.occ.request import numbered
 from lakelock.settings import Settings
 from lakelock.settings.hive import HIVE_KEYS
 from lakelock.settings.hudi import from_hudi_properties
@@ -446,10 +445,6 @@ class SourceOptions:
             stated=StatedTable.of(given),
             changes=ChangeOptions.of(given),
         )
-
-    def application_of_batch(self) -> AppTransaction | None:
-        """The application's number of a batch write; `InputError` unless both options are there, or neither."""
-        return numbered(self.txn_app_id, self.txn_version)
 
     def application_of_stream(self, query: str | None, batch_id: int) -> AppTransaction | None:
         """A micro-batch's number, as Spark counts it, in the query's name.

@@ -28,7 +28,7 @@ from lakelock.data_locks import Resource
 from lakelock.data_locks.keeper import KeeperOrder, Keeping, KeptLocks, SignOfLife, keeping
 from lakelock.errors import ConflictError, InputError, RolledBackError, SchemaError, SettingsError, TableError
 from lakelock.events import Event, EventKind, Events
-from lakelock.markers.heartbeat import HeartbeatRecord, SharedHeartbeat
+from lakelock.markers.heartbeat import SharedHeartbeat
 from lakelock.occ.begin import Detached, WriteContext
 from lakelock.occ.commit_keys import QUERY, AppTransaction
 from lakelock.occ.coordinator import Coordinator
@@ -36,7 +36,7 @@ from lakelock.occ.create import table_exists
 from lakelock.occ.data_locking import lost_locks
 from lakelock.occ.definition import Definition
 from lakelock.occ.footprint import WholeTable
-from lakelock.occ.request import WriteRequest, resources_of, within
+from lakelock.occ.request import WriteRequest, numbered, resources_of, within
 from lakelock.occ.retry import applied_instead
 from lakelock.occ.transaction import Transaction
 from lakelock.spark_plugin.bucketing import BucketPlan, unrouted_stage
@@ -93,11 +93,6 @@ def locked(table: Coordinator, operation: str, targets: tuple[Resource, ...], *,
         facts: dict[str, object] = {"waited_s": kept.locks.waited_s, "token": kept.locks.token, "locks": str(request)}
         opened.emit(EventKind.DATA_LOCKED, "", request.about, **facts)
         yield kept
-
-
-def sign_of_life(heartbeat: HeartbeatRecord) -> SignOfLife:
-    """How the keeper sees that the transaction with this heartbeat has ended."""
-    return SignOfLife(layout.heartbeat(heartbeat.instant), heartbeat.limit_s)
 
 
 @contextmanager
@@ -236,7 +231,8 @@ class Sink:
                 context = tx.write_context(self.after)
                 buckets = self._buckets(tx, context)
                 detached = tx.detach()
-            locks = kept.handed_over(sign_of_life(detached.heartbeat)) if kept is not None else None
+            sign = SignOfLife(layout.heartbeat(detached.heartbeat.instant), detached.heartbeat.limit_s)
+            locks = kept.handed_over(sign) if kept is not None else None
             return Begun(detached, context, locks, buckets)
 
     def _buckets(self, tx: Transaction, context: WriteContext) -> BucketPlan | None:
@@ -323,7 +319,7 @@ class BatchSink(Sink, DataSourceArrowWriter):
     """Append and overwrite. The process that Spark asks for it ships it to the tasks, so the transaction begins there."""
 
     def _numbered(self) -> AppTransaction | None:
-        return self.parsed.application_of_batch()
+        return numbered(self.parsed.txn_app_id, self.parsed.txn_version)
 
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:

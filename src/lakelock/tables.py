@@ -202,7 +202,7 @@ class Table(NamesElsewhere):
 
         Only `table.delete()` deletes all rows; None is an `InputError`.
         """
-        application, chosen = numbered(txn_app_id, txn_version), self._chosen(what)
+        application, chosen = numbered(txn_app_id, txn_version), chosen_rows(what, self._coordinator.schema())
         return self._engine.delete(chosen, application=application, tag=tag, partition=partition)
 
     def update(
@@ -309,9 +309,6 @@ class Table(NamesElsewhere):
 
     def _rows(self, rows: Rows) -> pa.Table:
         return rows_of(rows, self._coordinator.schema())
-
-    def _chosen(self, what: Condition | Rows | Every) -> pc.Expression | pa.Table:
-        return chosen_rows(what, self._coordinator.schema())
 
 
 @checked_calls

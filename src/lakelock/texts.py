@@ -21,9 +21,9 @@ def size_text(size_bytes: int) -> str:
     return f"{amount:.1f} TiB"
 
 
-def counted(number: int, what: str, several: str = "") -> str:
-    """A number of things: `1 file`, `2,000 files`. `several`: the plural of a word that takes more than an s."""
-    return f"{number:,} {what if number == 1 else several or what + 's'}"
+def counted(number: int, what: str) -> str:
+    """A number of things: `1 file`, `2,000 files`."""
+    return f"{number:,} {what if number == 1 else what + 's'}"
 
 
 def command(*words: object) -> str:

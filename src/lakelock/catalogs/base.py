@@ -220,18 +220,13 @@ def described(
         location=location,
         columns=tuple(Column(field.name.lower(), hive_type(field.type)) for field in columns if field.name not in fields),
         partition_columns=partitioned,
-        parameters={"EXTERNAL": "TRUE", **_for_spark(columns_json(schema, fields), fields), **_synced(timeline)},
+        parameters={"EXTERNAL": "TRUE", **_for_spark(spark_schema_json(columns, fields), fields), **_synced(timeline)},
         input_format="org.apache.hudi.hadoop.HoodieParquetInputFormat",
         output_format="org.apache.hadoop.hive.ql.io.parquet.MapredParquetOutputFormat",
         serde="org.apache.hadoop.hive.ql.io.parquet.serde.ParquetHiveSerDe",
         serde_parameters={"serialization.format": "1", _PATH: location, "hoodie.query.as.ro.table": "false"},
     )
     return Described(entry, {_values(path, properties): f"{location}/{path}" for path in partitions} if fields else {})
-
-
-def columns_json(schema: TableSchema, partition_fields: tuple[str, ...]) -> str:
-    """The table's columns, Hudi's five included, as Spark's catalog keeps them."""
-    return spark_schema_json(schema.file_schema, partition_fields)
 
 
 def without_sync(entry: Entry) -> Entry:

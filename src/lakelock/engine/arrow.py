@@ -38,7 +38,7 @@ from lakelock.occ.retry import run, with_retries
 from lakelock.occ.transaction import ALL_ROWS, Transaction
 from lakelock.settings import MissingColumns, OptimizeSettings
 from lakelock.storage import is_missing
-from lakelock.table.change_feed import FeedMode, Unit, in_need_of_pairs, position_of
+from lakelock.table.change_feed import FeedMode, in_need_of_pairs, position_of
 from lakelock.table.index import file_id_without_bucket
 from lakelock.table.instants import as_of_time
 from lakelock.table.layout import FileGroupId
@@ -96,14 +96,10 @@ def read_feed(coordinator: Coordinator, since: str, until: str | None, mode: Fee
     for partition, group in groupby(feed.units, lambda unit: unit.partition):
         units, together = list(group), partition in pairs
         reader = FeedRows.of(schema, units, coordinator.properties.timezone, stamped=together)
-        rows = [reader.columns.empty_table(), *(part for unit in units for part in _read_slice(reader, unit, coordinator))]
+        rows = [reader.columns.empty_table(), *(part for unit in units for part in reader.read(unit, table.storage))]
         whole = pa.concat_tables(rows)
         found.append(paired(whole).drop_columns(list(STAMPS)) if together else whole)
     return pa.concat_tables(found)
-
-
-def _read_slice(reader: FeedRows, unit: Unit, coordinator: Coordinator) -> list[pa.Table]:
-    return list(reader.read(unit, coordinator.table.storage))
 
 
 End = Callable[..., Committed]

@@ -88,7 +88,8 @@ def archived_write(storage: Storage, requested: str) -> CompletedWrite | None:
 
 
 def _look(storage: Storage, requested: str) -> CompletedWrite | None:
-    for key in archive_files(storage, requested):
+    covering = [key for key, first, last in _ranges(storage) if first <= requested <= last]
+    for key in covering:
         found = _find(storage, key, requested)
         if found is not None:
             return found
@@ -143,11 +144,6 @@ def archived_writes(
 def archive_keys(storage: Storage) -> frozenset[str]:
     """The keys of the archive's files. One listing."""
     return frozenset(key for key, _, _ in _ranges(storage))
-
-
-def archive_files(storage: Storage, requested: str) -> list[str]:
-    """Keys of the archive's files that cover this time; its instant, if archived, is in one of them."""
-    return [key for key, first, last in _ranges(storage) if first <= requested <= last]
 
 
 def covered_by_archive(storage: Storage, instants: set[str]) -> set[str]:
