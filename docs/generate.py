@@ -33,7 +33,7 @@ from lakelock.providers.zookeeper.session import ZooKeeperOptions
 from lakelock.settings import SECTIONS
 from lakelock.settings import hudi as settings_hudi
 from lakelock.settings.fields import SettingRow, section_rows
-from lakelock.settings.hive import HIVE_KEYS
+from lakelock.settings.hudi import HIVE_KEYS
 
 DOCS = Path(__file__).parent
 LOCK_OPTIONS = {"DynamoDB": DynamodbOptions, "Redis": RedisOptions, "ZooKeeper": ZooKeeperOptions}

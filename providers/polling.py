@@ -14,7 +14,6 @@ from lakelock.clock import Flag, Runtime
 from lakelock.errors import LakelockError, LeaseLost, LockError, LockTimeout
 from lakelock.events import EventKind
 from lakelock.providers.base import NO_ANSWER, NO_SERVICE, Holder, Lease, LockClient, LockProvider, Opening, too_short
-from lakelock.providers.taking_back import TakingBack
 from lakelock.texts import command
 
 
@@ -344,5 +343,4 @@ class PollingProvider(LockClient, LockProvider):
     def _start_afresh(self) -> None:
         super()._start_afresh()
         self._turnstile, self._mutex, self._held = Turnstile(self.runtime), self.runtime.mutex(), None
-        self._taking_back = TakingBack(self.runtime)
         self._rested_at_s = self.runtime.monotonic_s()

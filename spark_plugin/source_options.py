@@ -35,8 +35,7 @@ from lakelock.occ.definition import Definition, checked_type
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.reading import QueryType, ensure_not_future
 from lakelock.settings import Settings
-from lakelock.settings.hive import HIVE_KEYS
-from lakelock.settings.hudi import from_hudi_properties
+from lakelock.settings.hudi import HIVE_KEYS, from_hudi_properties
 from lakelock.settings.resolver import SPARK_PREFIX, Resolved, setting_of
 from lakelock.spark_plugin.source_option_names import (
     READS,

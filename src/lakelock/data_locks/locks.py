@@ -33,7 +33,6 @@ from lakelock.providers.base import (
     renewing,
     too_short,
 )
-from lakelock.providers.taking_back import TakingBack
 from lakelock.settings import Settings
 from lakelock.settings.sections import DataLockSettings
 from lakelock.storage import Storage
@@ -329,7 +328,6 @@ class DataLocks(LockClient, LeaseService):
 
     def _start_afresh(self) -> None:
         super()._start_afresh()
-        self._taking_back = TakingBack(self.runtime)
         self._held = {}
 
 

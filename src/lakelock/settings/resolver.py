@@ -12,8 +12,7 @@ from typing import Any
 from lakelock.errors import CorruptTableError, SettingsError
 from lakelock.parsing import parse_java_properties
 from lakelock.settings.fields import LOCK_OPTIONS, FileSettings, Refused, SettingRow, parse, section_rows
-from lakelock.settings.hive import HIVE_KEYS, from_hive
-from lakelock.settings.hudi import from_hudi_properties
+from lakelock.settings.hudi import HIVE_KEYS, from_hive, from_hudi_properties
 from lakelock.settings.removed import REMOVED
 from lakelock.settings.secrets import MASK, masked
 from lakelock.settings.sections import (
