@@ -196,7 +196,6 @@ class OwnClaims:
 
 
 def claims_of(io: TableIO, instant: str) -> tuple[str, ...]:
-    """Keys of the claims of one instant."""
     return tuple(key for key, claim in all_claims(io).items() if claim.instant == instant)
 
 

@@ -56,7 +56,6 @@ class Marker:
 
     @property
     def data_key(self) -> str:
-        """The key of the announced data file."""
         return layout.in_partition(self.partition, self.file_name)
 
     @property

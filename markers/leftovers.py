@@ -38,7 +38,6 @@ class Leftovers:
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """The keys of its markers."""
         return self.announced.keys
 
     @property

@@ -308,7 +308,6 @@ class OwnWrites:
         return snapshot.with_files(rows) if rows else snapshot
 
     def files(self, snapshot: Snapshot) -> tuple[OwnFile, ...]:
-        """All files."""
         return tuple(OwnFile(_own_file(stat, snapshot), snapshot.group(stat.group)) for stat in self.stats)
 
 

@@ -130,7 +130,6 @@ _MOST_LISTED = 1_000
 
 
 def table_exists(storage: Storage) -> bool:
-    """Whether there is a table."""
     # A Hudi writer that replaces the properties takes them away for a moment, and leaves the backup.
     return any(storage.get(key) is not None for key in (layout.PROPERTIES, layout.PROPERTIES_BACKUP))
 

@@ -407,7 +407,6 @@ def own_commit_undone(table: OpenTable, decision: Decision, timeline: Timeline) 
 
 
 def undone_error(table: OpenTable, found: Undone) -> CommitUndone:
-    """The error for the writer of an undone commit."""
     return CommitUndone(
         f"{found}",
         hint=how_to_go_on(table),

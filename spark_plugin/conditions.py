@@ -285,7 +285,6 @@ def condition_text(condition: str | Column) -> str:
 
 
 def _attributes(plan: Any) -> dict[str, Any]:
-    """The output columns of a plan, by name."""
     output = plan.output()
     found = [output.apply(number) for number in range(output.size())]
     return {attribute.name(): attribute for attribute in found}

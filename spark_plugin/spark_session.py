@@ -141,7 +141,6 @@ def local_frame(spark: SparkSession, rows: pa.Table, schema: StructType) -> Data
 
 
 def frame_of(spark: SparkSession, plan: Any) -> DataFrame:
-    """The frame of a plan."""
     of = "org.apache.spark.sql.Dataset" if is_older(spark) else "org.apache.spark.sql.classic.Dataset"
     return DataFrame(scala_object(spark, of).ofRows(spark._jsparkSession, plan), spark)
 

@@ -66,7 +66,6 @@ def target_of(node: exp.Expression) -> Target:
 
 
 def name_of(node: exp.Expression) -> Name:
-    """The name of a column by its parts."""
     return _plain(node.parts if isinstance(node, exp.Column) else [node], node)
 
 
@@ -90,7 +89,6 @@ def piece_of(node: exp.Expression, words: Words, start: int, stop: int) -> str:
 
 
 def require_no_default(piece: str) -> None:
-    """Refuse the word DEFAULT as a value."""
     if piece.upper() == "DEFAULT":
         raise refused("DEFAULT", "columns have no default values: write the value, or NULL")
 

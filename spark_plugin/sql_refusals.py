@@ -116,7 +116,6 @@ def unreadable(form: str, at: str = "") -> InputError:
 
 
 def no_version(value: str) -> InputError:
-    """The error for a version number."""
     return InputError(
         f"VERSION AS OF {value}: tables have instants, not version numbers",
         hint="DESCRIBE HISTORY lists them: VERSION AS OF '20261120120000000'",

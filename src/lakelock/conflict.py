@@ -296,7 +296,6 @@ class Explanation:
 
     @classmethod
     def of(cls, conflict: Conflict) -> Explanation:
-        """The explanation of a conflict."""
         return cls(
             mine=str(conflict.mine),
             other=str(conflict.other),

@@ -570,7 +570,6 @@ def chosen_rows(what: Condition | Rows | Every, schema: TableSchema) -> pc.Expre
 
 
 def values_of(given: object, schema: TableSchema) -> dict[str, pc.Expression]:
-    """New values by the columns as the table spells them."""
     if not isinstance(given, Mapping) or not given:
         raise InputError(
             f"set is {given!r}, not columns and their new values", hint='use {"price": "price * 2", "checked": True}'

@@ -58,7 +58,6 @@ class LockRow:
 
 
 def common_row(coordinator: Coordinator, owner: str, writer: WriterIdentity | None, instants: Mapping[str, str]) -> LockRow:
-    """What all rows of one owner have in common."""
     properties = coordinator.properties
     return LockRow(
         lock_id="", kind="", database=properties.database, table=properties.name, partition="", state="", type="",

@@ -283,7 +283,6 @@ class _Band:
         ]
 
     def _end(self, kind: str, bar: Bar, ms: int, before_end_ms: int) -> str:
-        """A part of the bar at its end, in percent of the bar."""
         until_ms = bar.ended_ms - before_end_ms
         began, since, until, ended = (_at(self.knots, at) for at in (bar.began_ms, until_ms - ms, until_ms, bar.ended_ms))
         right, wide = (100 * part / max(1, ended - began) for part in (ended - until, until - max(since, began)))

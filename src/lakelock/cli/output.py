@@ -195,7 +195,6 @@ def reporting(as_json: bool) -> Iterator[Output]:
 
 
 def show_error(error: LakelockError, *, as_json: bool) -> None:
-    """Print an error to stderr."""
     if as_json:
         _write_json(sys.stderr, {"error": error.as_dict()})
         return

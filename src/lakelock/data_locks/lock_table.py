@@ -102,7 +102,6 @@ class LockTable:
         return (other for other in self.entries if other.number < entry.number)
 
     def to_bytes(self) -> bytes:
-        """JSON."""
         fields = {"format": FORMAT, "latest": self.latest, "entries": [_entry_fields(entry) for entry in self.entries]}
         return json.dumps(fields, separators=(",", ":")).encode()
 

@@ -50,7 +50,6 @@ _RELEASE_ATTEMPTS = 3
 def open_data_locks(
     settings: Settings, storage: Storage, runtime: Runtime, writer: WriterIdentity, events: Events | None = None
 ) -> DataLocks:
-    """The data locks of the table in `storage`."""
     return DataLocks(Opening(settings.lock.provider, settings, storage, runtime, writer, events or Events()))
 
 

@@ -159,7 +159,6 @@ class StorageLocation:
         return StorageLocation(uri, self.options)
 
     def open(self, *, within_s: float | None = None, holds_table: bool = False) -> Storage:
-        """The storage, see `open_storage`."""
         return open_storage(self.uri, self.options, within_s=within_s, holds_table=holds_table)
 
 

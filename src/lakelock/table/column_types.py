@@ -52,7 +52,6 @@ def element_field(element: pa.DataType, nullable: bool = True) -> pa.Field:
 
 
 def arrow_fields(record: Mapping[str, Any], source: str) -> Iterator[pa.Field]:
-    """The fields of an Avro record as Arrow fields."""
     yield from _FromAvro(source).fields(record)
 
 

@@ -87,7 +87,6 @@ class WriteStat:
 
     @property
     def group(self) -> FileGroupId:
-        """The file group that the file belongs to."""
         return FileGroupId(self.partition_path or "", self.file_id or "")
 
     @property

@@ -69,7 +69,6 @@ class MergedRows:
     ordering: pa.Field | None
 
     def read(self, slice_: LoggedSlice, storage: Storage) -> Iterator[pa.Table]:
-        """The rows of a slice with these columns."""
         columns, blocks = self._needed, list(_blocks(slice_, storage))
         if slice_.base is None:
             yield from (rows.select(self.columns.names) for rows in _added(blocks, self._versions(columns)).rest())

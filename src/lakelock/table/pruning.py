@@ -92,7 +92,6 @@ class Comparison:
 
     @classmethod
     def mirrored(cls, column: str, op: Operator, value: Value) -> Comparison:
-        """`value op column`."""
         return cls(column, _MIRRORED[op], value)
 
     def answers(self, known: Knowledge) -> Answers:

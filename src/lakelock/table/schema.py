@@ -187,7 +187,6 @@ def grown_by(table: TableSchema, given: pa.Schema) -> TableSchema:
 
 
 def columns_of_keys(schema: TableSchema, properties: TableProperties) -> TableSchema:
-    """The key and partition columns of a table."""
     names = {*properties.record_keys, *properties.partition_fields}
     return TableSchema(pa.schema([field for field in schema.arrow if field.name in names]))
 
@@ -332,7 +331,6 @@ def replacing_schema(before: TableSchema, rows: pa.Schema, properties: TableProp
 
 
 def _edited(fields: Sequence[pa.Field], path: Sequence[str], whole: str, change: _Change) -> list[pa.Field]:
-    """The fields with a change at the end of the path."""
     name, *rest = path
     index = Fields(fields).index(name)
     if index < 0:
