@@ -19,6 +19,7 @@ from datetime import date, datetime, timedelta, timezone
 from decimal import Decimal
 from typing import Any, get_args
 
+import pyarrow as pa
 from py4j.protocol import Py4JError
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -39,6 +40,7 @@ from lakelock.table.pruning import (
     Or,
     Predicate,
 )
+from lakelock.table.schema import TableSchema
 
 MOST_NODES = 1000
 """A longer condition, such as one with a list of thousands of values, is not examined: each node costs calls into the JVM."""
@@ -248,6 +250,28 @@ class Condition:
         )
         condition = self.filled.rewriteAttrs(renamed).condition()
         return column_of(spark, condition)
+
+    def named(self, schema: TableSchema) -> dict[str, pa.Array]:
+        """The values of each column, where the condition is nothing but `column = value` or a list of values, of texts or whole
+        numbers, joined by AND, each column once. Empty for every other condition.
+        """
+        found: dict[str, list[Value]] = {}
+        terms = [self.predicate]
+        while terms:
+            term = terms.pop()
+            if isinstance(term, And):
+                terms += term.parts
+                continue
+            parts = term.parts if isinstance(term, Or) else (term,)
+            equal = [part for part in parts if isinstance(part, Comparison) and part.op == "="]
+            columns = {part.column for part in equal}
+            if len(equal) < len(parts) or len(columns) != 1 or columns <= found.keys():
+                return {}
+            found[columns.pop()] = [part.value for part in equal]
+        types = {name: schema.arrow.field(name).type for name in found}
+        if not all(pa.types.is_string(each) or pa.types.is_integer(each) for each in types.values()):
+            return {}
+        return {name: pa.array(values, types[name]) for name, values in found.items()}
 
     def __str__(self) -> str:
         return condition_text(self.given)

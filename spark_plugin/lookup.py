@@ -358,7 +358,7 @@ def _look(
     if fresh:
         look = LookPlan(plan.context, distinct, plan.files, lookup_stages.shares(plan.files, fresh, 2 * attempt.tasks))
         keys = sum(len(each) for each in {id(each): each for each in distinct.values()}.values())
-        here = few and _is_quick([plan.files[number] for number in fresh], keys, attempt.settings.bloom_fpp)
+        here = few and is_quick([plan.files[number] for number in fresh], keys, attempt.settings.bloom_fpp)
         numbers = attempt.numbers(len(look.shares), len(look.shares), in_driver=here)
         what = f"looking up keys in {counted(len(fresh), 'file')}"
         told = attempt.reports(numbers.through(partial(look_stage, look), REPORT_SCHEMA), what, count=keys)
@@ -373,9 +373,9 @@ LOOK_FILES, LOOK_BYTES = 256, 512 << 20
 """The most files whose footers the driver reads, and the most bytes of files whose keys it reads."""
 
 
-def _is_quick(files: Sequence[DataFile], keys: int, error_rate: float) -> bool:
+def is_quick(files: Sequence[DataFile], keys: int, error_rate: float) -> bool:
     """Whether the driver looks for so many keys in these files: their filters keep it from most that have none."""
-    read = min(1.0, keys * (1 / len(files) + error_rate))
+    read = min(1.0, keys * (1 / max(1, len(files)) + error_rate))
     return len(files) <= LOOK_FILES and read * sum(file.size_bytes for file in files) <= LOOK_BYTES
 
 

@@ -12,16 +12,22 @@ from functools import partial
 from types import TracebackType
 from typing import Protocol, TypeVar
 
+import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 
 from lakelock.checked_calls import checked_calls
-from lakelock.errors import ConflictError, InputError, LakelockError, TransactionStateError
+from lakelock.engine.batch import AttemptCache, Batch, Place
+from lakelock.engine.group_commit import NotTogether, SmallWrite, alone_or_together, may_group
+from lakelock.engine.small_writes import SmallWrites
+from lakelock.errors import ConflictError, InputError, LakelockError, SchemaError, TransactionStateError
+from lakelock.events import current
+from lakelock.occ import commit_keys as keys
 from lakelock.occ.committed import Committed, RunResult, WriteResult
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.data_locking import block_of
 from lakelock.occ.footprint import WholeTable
 from lakelock.occ.request import Every, Targets, WriteRequest, numbered, resources_of, target_of_condition
-from lakelock.occ.retry import applied_instead, run, with_retries
+from lakelock.occ.retry import applied_instead, run
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.spark_plugin import changing, deleting, inserting, merging
@@ -34,12 +40,18 @@ from lakelock.spark_plugin.arguments import (
     delta_update,
 )
 from lakelock.spark_plugin.deleting import RowsRead
+from lakelock.spark_plugin.lookup import is_quick
 from lakelock.spark_plugin.merge_builder import TARGET, MergeBuilder, MergeSpec, with_columns_equated
 from lakelock.spark_plugin.merging import MergePlan
+from lakelock.spark_plugin.spark_jobs import job_group
 from lakelock.spark_plugin.spark_session import ended_by, outcome_told, require_batch, require_running
 from lakelock.spark_plugin.sql_planning import StatementPlanner
-from lakelock.spark_plugin.write_attempt import Attempt, Memory, Write, Written
+from lakelock.spark_plugin.stage_rows import few_rows, is_little
+from lakelock.spark_plugin.write_attempt import Attempt, Memory, Write, Written, fitting_frame, fitting_keys
+from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import require_key
+from lakelock.table.rewriting import ARROW, KeyedRows
+from lakelock.table.schema import TableSchema
 
 
 class Beginning(Protocol):
@@ -334,9 +346,11 @@ class TableTransactions:
         if isinstance(where, str) and coordinator.data.for_writes:
             likely = target_of_condition(where, coordinator.schema().arrow, coordinator.properties)
             request = replace(request, likely=likely)
+        request = replace(request, redoes=True)
         with closing(Memory()) as memory:
             steps = _RepeatedWrite(self._attempt, write, settings or self._settings, memory)
-            return with_retries(coordinator, replace(request, redoes=True), steps.run)
+            small = _SmallWrite(self._spark, coordinator, request, steps)
+            return alone_or_together(coordinator, ARROW, request, steps.run, small)
 
     @property
     def _settings(self) -> WriteSettings:
@@ -360,13 +374,98 @@ class _RepeatedWrite:
     settings: WriteSettings
     memory: Memory
 
+    def attempt_in(self, tx: Transaction) -> Attempt:
+        """What the write needs in one of its transactions."""
+        return replace(self.attempt_of(tx), settings=self.settings, memory=self.memory)
+
     def run(self, tx: Transaction) -> Committed:
         """One attempt, in a transaction that has just begun."""
-        attempt = replace(self.attempt_of(tx), settings=self.settings, memory=self.memory)
+        attempt = self.attempt_in(tx)
         with outcome_told(attempt.spark, tx, attempt.storage.uri), closing(attempt):
             written = self.write(attempt)
             tx.redo.keeps_files = tx.redo.keeps_files and self.memory.has_files_of(tx.instant)
             return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
+
+
+class _SmallWrite:
+    """What others may carry out of a single write: few rows to insert or upsert, or keys to delete. Asked once, and answered in
+    the driver. The rows are computed once for all attempts.
+    """
+
+    def __init__(self, spark: SparkSession, coordinator: Coordinator, request: WriteRequest, steps: _RepeatedWrite) -> None:
+        self._spark, self._coordinator, self._request, self._steps = spark, coordinator, request, steps
+        self._told: tuple[SmallWrite | None] | None = None
+
+    def __call__(self, tx: Transaction | None) -> SmallWrite | None:
+        """None where the write is no such write, or its rows do not fit the table: then it says so itself."""
+        if self._told is None:
+            try:
+                self._told = (self._tell(tx),)
+            except SchemaError:
+                self._told = (None,)
+        return self._told[0]
+
+    def _tell(self, tx: Transaction | None) -> SmallWrite | None:
+        write, request, settings, seen = self._steps.write, self._request, self._steps.settings, self._coordinator.last_seen
+        apart = request.partition is not None or request.application is not None or not settings.driver_rows
+        if apart or seen is None or not isinstance(write, partial) or not may_group(self._coordinator):
+            return None
+        schema, properties = seen
+        small, tag, given = SmallWrites(self._coordinator, ARROW, self._batch), request.tag, write.keywords
+        if write.func is inserting.insert:
+            frame, _ = fitting_frame(given["df"], properties, schema, merge=False, missing="null")
+            return None if (rows := self._rows(tx, frame, seen)) is None else small.insert(rows, tag)
+        if properties.keys_span_partitions:
+            return None
+        if write.func is changing.upsert:
+            frame, _ = fitting_frame(given["df"], properties, schema, merge=False, missing=settings.missing_columns)
+            return None if (rows := self._rows(tx, frame, seen)) is None else small.upsert(rows, tag, settings)
+        if write.func is changing.delete_keys:
+            frame, _ = fitting_keys(given["df"], properties, schema)
+            return None if (rows := self._rows(tx, frame, seen)) is None else small.delete(rows, tag)
+        if write.func is deleting.delete_where:
+            keys = small.keys_of(given["condition"].named(schema))
+            return None if keys is None else small.delete(keys, tag)
+        return None
+
+    def _rows(self, tx: Transaction | None, frame: DataFrame, seen: tuple[TableSchema, TableProperties]) -> pa.Table | None:
+        """The rows of the call, if they are few."""
+        memory, settings = self._steps.memory, self._steps.settings
+        if tx is None:
+            runtime, what = self._coordinator.table.runtime, f"{self._request.operation.lower()}: computing the rows"
+            running = partial(job_group, self._spark, what, runtime, lambda: None, current())
+            few = few_rows(frame, settings.driver_rows, running, little=False)
+        else:
+            with outcome_told(self._spark, tx, self._coordinator.table.storage.uri):
+                few = self._steps.attempt_in(tx).few(frame)
+        memory.give(few, *seen)
+        return None if few is None else few.arrow
+
+    def _batch(self, tx: Transaction, schema: TableSchema, rows: pa.Table) -> Batch:
+        tx.extra[keys.RAN_ON] = keys.DRIVER
+        return _DriverBatch(self._coordinator, ARROW, tx, schema, rows, AttemptCache())
+
+
+class _DriverBatch(Batch):
+    """The rows of a group: the driver looks into as many files for them, and writes as many, as for a write of its own."""
+
+    def tagged(self, keyed: Mapping[str, KeyedRows]) -> Place:
+        snapshot, fpp = self.tx.current(), self.context.settings.write.bloom_fpp
+        possible = [
+            file
+            for partition, rows in keyed.items()
+            for file in self.kernels.may_hold(rows, list(snapshot.in_partition(partition)), snapshot.stats_of)
+        ]
+        self._ensure(is_quick(possible, sum(map(len, keyed.values())), fpp))
+        place = super().tagged(keyed)
+        self._ensure(is_little(len(place.known) + len(place.new), sum(file.size_bytes for file in place.files)))
+        return place
+
+    def _ensure(self, possible: bool) -> None:
+        """`NotTogether` otherwise, and the next writes are done by themselves, too."""
+        if not possible:
+            self.coordinator.table.observed.crowded_until_s = 0.0
+            raise NotTogether
 
 
 @dataclass(frozen=True)

@@ -104,11 +104,17 @@ class Memory(EarlierFiles):
         self.staged: Staged | None = None
         self.held: dict[str, FileKeys | None] = {}
         """By the key of a file that was looked into: which of the staged keys it holds, if any."""
+        self.given: tuple[FewRows | None] | None = None
+        """What is known of the rows that the call brought, once it was asked whether they are few: all of them, if so."""
         self._rows: DataFrame | None = None
         self.plan: object = None
         """The plan of a merge with the rows of its source, which are computed once, whatever the table becomes."""
         self.matched: dict[str, bool] = {}
         """By the key of a file that was looked into: whether the call changes rows of it."""
+
+    def give(self, rows: FewRows | None, schema: TableSchema, properties: TableProperties) -> None:
+        """Note whether the rows that the call brought are few, as they were prepared for such a table."""
+        self.given, self._written_by = (rows,), (schema, properties)
 
     def keep(self, rows: Rows) -> None:
         """Keep rows until the call has ended."""
@@ -133,7 +139,7 @@ class Memory(EarlierFiles):
         if self._rows is not None:
             self._frames.drop(self._rows)
             self._rows = None
-        self.held, self.matched = {}, {}
+        self.held, self.matched, self.given = {}, {}, None
 
     def close(self) -> None:
         """Free what is persisted."""
@@ -212,6 +218,7 @@ class Attempt:
         those that they handle.
         """
         self.tx.extra[keys.RAN_ON] = EXECUTORS
+        self.tx.lock_wait_s = None  # what executors have done is not thrown away because the lock is busy
         with self._jobs(what, phase, rows, check):
             yield
 
@@ -239,9 +246,11 @@ class Attempt:
 
     def few(self, frame: DataFrame, *, little: bool | None = None) -> FewRows | None:
         """The rows of a frame, computed once, if they are few. `little`: whether it is little work to see that, if known."""
-        most = self.settings.driver_rows
+        most, given = self.settings.driver_rows, self.memory.given
         if not most or little is False:
             return None
+        if given is not None and little is None:
+            return given[0]
         return few_rows(frame, most, partial(self._jobs, "computing the rows", Phase.LOOK_UP, 0), little=bool(little))
 
     def in_driver(self, rows: pa.Table) -> Rows:
@@ -371,26 +380,38 @@ def slice_rows(columns: pa.Schema, file: DataFile, storage: Storage) -> Iterator
 
 
 def prepared(attempt: Attempt, df: DataFrame, *, missing: MissingColumns = "null") -> tuple[DataFrame, TableSchema]:
-    """The columns of `df` that the table has, under its names, and the table's schema after the write; `SchemaError` if they
-    do not fit.
+    """`fitting_frame` for this attempt. For an upsert, `missing` says what happens to columns that the rows lack."""
+    return fitting_frame(df, attempt.properties, attempt.schema, merge=attempt.settings.merge_schema, missing=missing)
 
-    Key, partition and ordering columns must be there. For an upsert, `missing` says what happens to other columns that are not.
+
+def fitting_frame(
+    df: DataFrame, properties: TableProperties, schema: TableSchema, *, merge: bool, missing: MissingColumns
+) -> tuple[DataFrame, TableSchema]:
+    """The columns of `df` that the table has, under its names, and the table's schema after the write; `SchemaError` if they
+    do not fit. Key, partition and ordering columns must be there.
     """
-    df = with_generated(df, attempt.properties)
-    require_columns(df.columns, attempt.properties.needed_columns)
-    schema = check_write(attempt.schema, arrow_schema(df.schema), attempt.settings.merge_schema, missing)
+    df = with_generated(df, properties)
+    require_columns(df.columns, properties.needed_columns)
+    schema = check_write(schema, arrow_schema(df.schema), merge, missing)
     return _named(df, schema.names), schema
 
 
 def prepared_keys(attempt: Attempt, df: DataFrame, *, partition: bool = True) -> tuple[DataFrame, TableSchema]:
+    """`fitting_keys` for this attempt."""
+    return fitting_keys(df, attempt.properties, attempt.schema, partition=partition)
+
+
+def fitting_keys(
+    df: DataFrame, properties: TableProperties, schema: TableSchema, *, partition: bool = True
+) -> tuple[DataFrame, TableSchema]:
     """The key and, unless told otherwise, `partition` columns of `df`, and these columns of the table; `SchemaError` if one is
     missing or misfits."""
     roles = ("key", "partition") if partition else ("key",)
-    df = with_generated(df, attempt.properties) if partition else df
-    needed = [(name, role) for name, role in attempt.properties.needed_columns if role in roles]
+    df = with_generated(df, properties) if partition else df
+    needed = [(name, role) for name, role in properties.needed_columns if role in roles]
     require_columns(df.columns, needed)
     df = _named(df, list(dict.fromkeys(name for name, _ in needed)))
-    columns = _only(attempt.schema, df.columns)
+    columns = _only(schema, df.columns)
     check_write(columns, arrow_schema(df.schema))
     return df, columns
 

@@ -227,7 +227,9 @@ def test_a_group_is_what_its_members_would_be_one_after_the_other(writes: list[G
     leader, alone = (ArrowEngine(writer(storage)) for storage in (together, one_by_one))
     offers = [offer_of(leader, rows(each), "UPSERT", str(number)) for number, each in enumerate(writes)]
     batch_of = partial(Batch, leader.coordinator, ARROW, memory=AttemptCache())
-    small = SmallWrites(leader.coordinator, ARROW, batch_of).upsert(rows(writes[0]), "0", None)
+    small = SmallWrites(leader.coordinator, ARROW, batch_of).upsert(
+        rows(writes[0]), "0", leader.coordinator.table.settings.write
+    )
     assert small is not None
     try:
         with leader.coordinator.begin("UPSERT") as tx:

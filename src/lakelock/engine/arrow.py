@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from itertools import groupby
 
@@ -18,12 +19,11 @@ import pyarrow.compute as pc
 from lakelock.checked_calls import checked_calls
 from lakelock.data_locks import Resource
 from lakelock.engine.batch import AttemptCache, Batch, chosen_partitions, compacts, write_copies, write_joins
-from lakelock.engine.group_commit import GroupCommit, Hurried, NotAlone, SmallWrite
+from lakelock.engine.group_commit import SmallWrite, alone_or_together
 from lakelock.engine.reads import RowsRead
 from lakelock.engine.small_writes import SmallWrites, deleted, require_partitions_apart, upserted
 from lakelock.engine.updating import checked_values, new_values
-from lakelock.errors import InputError, LakelockError, LockTimeout, StorageError
-from lakelock.events import shown
+from lakelock.errors import InputError, LakelockError, StorageError
 from lakelock.occ.alter import alter
 from lakelock.occ.change_feed import feed_between, position_at
 from lakelock.occ.commit_keys import AppTransaction
@@ -49,7 +49,7 @@ from lakelock.table.rows import missing_since
 from lakelock.table.schema import Alteration, TableSchema
 from lakelock.table.slice_differences import STAMPS, FeedRows, feed_schema, paired
 from lakelock.table.snapshot import DataFile
-from lakelock.table.spark_conditions import as_in_spark
+from lakelock.table.spark_conditions import as_in_spark, values_named
 
 # As pyarrow shows it; what stands in quotation marks is a value.
 _RANDOM = re.compile(r'"(?:[^"\\]|\\.)*"|\b(random)\((?=[{)])')
@@ -138,26 +138,7 @@ class ArrowEngine:
     def _alone_or_together(
         self, request: WriteRequest, work: Callable[[Transaction], Committed], small: SmallWrite | None
     ) -> Committed:  # fmt: skip
-        """Carry out a write by itself, or, once others are met, together with those of its kind."""
-        coordinator = self._coordinator
-        if small is None:
-            return with_retries(coordinator, request, work)
-        if coordinator.is_crowded and (done := self._in_group(small)) is not None:
-            return done
-        try:
-            return with_retries(coordinator, request, Hurried(coordinator, work))
-        except NotAlone:
-            pass
-        except LockTimeout:
-            if not coordinator.is_crowded:
-                raise
-        return self._in_group(small) or with_retries(coordinator, request, work)
-
-    def _in_group(self, small: SmallWrite) -> Committed | None:
-        """Write together with others; None if it is to be done by itself, and nothing of it is there."""
-        table = self._coordinator.table
-        with shown(small.operation, table.runtime, table.events, wanted=table.settings.write.progress):
-            return GroupCommit(self._coordinator, self._kernels, small).run()
+        return alone_or_together(self._coordinator, self._kernels, request, work, lambda _: small)
 
     def insert_in(
         self, tx: Transaction, rows: pa.Table, memory: AttemptCache | None = None, end: End | None = None
@@ -205,7 +186,9 @@ class ArrowEngine:
         `missing_columns` is the setting `write.missing_columns` of this call.
         """
         require_key(self._coordinator.properties, "an upsert")
-        small = self._small.upsert(rows, tag, missing_columns) if application is None and partition is None else None
+        settings = self._coordinator.table.settings.write
+        settings = replace(settings, missing_columns=missing_columns or settings.missing_columns)
+        small = self._small.upsert(rows, tag, settings) if application is None and partition is None else None
         work = partial(self.upsert_in, rows=rows, missing_columns=missing_columns, memory=AttemptCache())
         return self._alone_or_together(WriteRequest("UPSERT", partition, tag, application, redoes=True), work, small)
 
@@ -260,7 +243,7 @@ class ArrowEngine:
         likely: tuple[Resource, ...] = ()
         if coordinator.data.for_writes:
             likely = target_of_expression(str(condition), coordinator.schema().arrow, coordinator.properties)
-        keys = self._small.keys_of(condition)
+        keys = self._small.keys_of(values_named(condition)) if isinstance(condition, pc.Expression) else None
         small = self._small.delete(keys, tag) if keys is not None and application is None and partition is None else None
         work = partial(self.delete_where_in, condition=condition, memory=AttemptCache())
         request = WriteRequest("DELETE", partition, tag, application, likely, redoes=True)

@@ -25,7 +25,7 @@ from lakelock.errors import (
     RolledBackError,
     StorageUnavailable,
 )
-from lakelock.events import EventKind
+from lakelock.events import EventKind, shown
 from lakelock.occ import commit_keys as keys
 from lakelock.occ.commit_keys import Member, members_of
 from lakelock.occ.committed import Committed
@@ -35,7 +35,6 @@ from lakelock.occ.foreign import own_commit_undone, undone_error
 from lakelock.occ.history import Outcome
 from lakelock.occ.log import Decision, DecisionKind, LogView, decided_for_offer, in_the_way
 from lakelock.occ.offers import (
-    MOST_BYTES,
     MOST_GROUP_BYTES,
     MOST_MEMBERS,
     Offer,
@@ -49,7 +48,7 @@ from lakelock.occ.offers import (
     waiting,
 )
 from lakelock.occ.request import WriteRequest
-from lakelock.occ.retry import wait_for
+from lakelock.occ.retry import wait_for, with_retries
 from lakelock.occ.transaction import Transaction
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
@@ -59,7 +58,7 @@ from lakelock.table.rewriting import Kernels
 from lakelock.table.schema import TableSchema
 from lakelock.texts import command
 
-_HURRY_S = 0.5
+HURRY_S = 0.5
 """How long a write that may be put on offer waits for the lock before it is."""
 MOST_LOST = 2
 """How often a write loses to one of its kind before it is put on offer."""
@@ -99,29 +98,60 @@ class NotAlone(Exception):
     """This write loses to others of its kind, with which it could be carried out."""
 
 
-class Hurried:
+Small = Callable[[Transaction | None], SmallWrite | None]
+"""What others may carry out of a write; None if it is not small. Asked in each attempt and, where others were met, before."""
+
+
+class _Hurried:
     """The work of a write that may be put on offer: it waits for the lock but shortly, and loses to others of its kind but
-    twice. `LockTimeout` or `NotAlone` then.
+    twice. `NotAlone` then. A write that is not small, or whose work says that too much of it is done, has no hurry.
     """
 
-    def __init__(self, coordinator: Coordinator, work: Callable[[Transaction], Committed]) -> None:
-        self._table, self._work, self._lost = coordinator.table, work, 0
+    def __init__(self, coordinator: Coordinator, work: Callable[[Transaction], Committed], small: Small) -> None:
+        self._coordinator, self._work, self._small, self._lost = coordinator, work, small, 0
 
     def __call__(self, tx: Transaction) -> Committed:
-        tx.lock_wait_s = _HURRY_S
+        table = self._coordinator.table
+        if self._small(tx) is not None:
+            tx.lock_wait_s = HURRY_S
         try:
             return self._work(tx)
-        except ConflictError as error:
-            if error.conflict.other.operation == tx.operation:
-                self._lost += 1
-                self._table.observed.meets_others(self._table.runtime.monotonic_s())
-            if self._lost == MOST_LOST:
+        except LockTimeout as error:
+            if tx.lock_wait_s is not None and self._coordinator.is_crowded:
                 raise NotAlone from error
+            raise
+        except ConflictError as error:
+            if tx.lock_wait_s is not None and error.conflict.other.operation == tx.operation:
+                self._lost += 1
+                table.observed.meets_others(table.runtime.monotonic_s())
+                if self._lost == MOST_LOST:
+                    raise NotAlone from error
             raise
 
 
-def may_group(coordinator: Coordinator, rows: Any) -> bool:
-    """Whether a write of these rows may be put on offer where others are met: it is small."""
+def alone_or_together(
+    coordinator: Coordinator, kernels: Kernels, request: WriteRequest, work: Callable[[Transaction], Committed], small: Small
+) -> Committed:
+    """Carry out a write by itself, or, once others are met, together with those of its kind."""
+    table = coordinator.table
+
+    def together() -> Committed | None:
+        """None if it is to be done by itself, and nothing of it is there."""
+        write = small(None)
+        if write is None:
+            return None
+        with shown(write.operation, table.runtime, table.events, wanted=table.settings.write.progress):
+            return GroupCommit(coordinator, kernels, write).run()
+
+    if coordinator.is_crowded and (done := together()) is not None:
+        return done
+    with suppress(NotAlone):
+        return with_retries(coordinator, request, _Hurried(coordinator, work, small))
+    return together() or with_retries(coordinator, request, work)
+
+
+def may_group(coordinator: Coordinator) -> bool:
+    """Whether small writes of the table may be put on offer where others are met."""
     table = coordinator.table
     settings = table.settings
     return (
@@ -131,8 +161,6 @@ def may_group(coordinator: Coordinator, rows: Any) -> bool:
         and not table.observed.foreign_writers
         and settings.concurrency.profile in _PROFILES
         and coordinator.properties.bucket_index is None
-        and rows.nbytes <= MOST_BYTES
-        and rows.num_rows > 0
     )
 
 

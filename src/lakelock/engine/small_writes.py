@@ -11,7 +11,6 @@ from math import prod
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakelock.engine.batch import Batch, Place
 from lakelock.engine.group_commit import NotTogether, SmallWrite, may_group
@@ -20,16 +19,15 @@ from lakelock.errors import InputError
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.footprint import BucketsRead
-from lakelock.occ.offers import Offer
+from lakelock.occ.offers import MOST_BYTES, Offer
 from lakelock.occ.transaction import Transaction
-from lakelock.settings import MissingColumns
+from lakelock.settings import WriteSettings
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.partitions import with_generated
 from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import require_key
-from lakelock.table.rewriting import Condition, Kernels, KeyedRows
+from lakelock.table.rewriting import Kernels, KeyedRows
 from lakelock.table.schema import TableSchema, columns_of_keys
-from lakelock.table.spark_conditions import values_named
 
 BatchOf = Callable[[Transaction, TableSchema, Any], Batch]
 """The batch of a transaction that writes rows."""
@@ -72,9 +70,8 @@ class SmallWrites:
 
         return self._small("INSERT", rows, tag, fitted, self._commit_inserts)
 
-    def upsert(self, rows: Any, tag: str, missing_columns: MissingColumns | None) -> SmallWrite | None:
-        settings = self._coordinator.table.settings.write
-        fills = (missing_columns or settings.missing_columns) == "null"
+    def upsert(self, rows: Any, tag: str, settings: WriteSettings) -> SmallWrite | None:
+        fills = settings.missing_columns == "null"
 
         def fitted(schema: TableSchema, properties: TableProperties) -> Any:
             require_partitions_apart(properties, "an upsert")
@@ -92,10 +89,9 @@ class SmallWrites:
 
         return self._small("DELETE", keys, tag, fitted, self._commit_deletes, columns=columns_of_keys)
 
-    def keys_of(self, condition: Condition) -> pa.Table | None:
-        """The keys and partitions that a condition names, if it says nothing else: then it is a delete by key."""
+    def keys_of(self, named: Mapping[str, pa.Array]) -> pa.Table | None:
+        """The keys and partitions that a condition names, which says nothing else: then it is a delete by key."""
         properties = self._coordinator.properties
-        named = values_named(condition) if isinstance(condition, pc.Expression) else {}
         if not named or named.keys() != {*properties.record_keys, *properties.partition_fields} or properties.transforms:
             return None
         values = [each.unique() for each in named.values()]
@@ -114,7 +110,7 @@ class SmallWrites:
         commit: Callable[[Transaction, Sequence[Offer], Sequence[Any]], Committed],
         columns: Callable[[TableSchema, TableProperties], TableSchema] = lambda schema, _: schema,
     ) -> SmallWrite | None:
-        small = may_group(self._coordinator, rows)
+        small = rows.num_rows > 0 and rows.nbytes <= MOST_BYTES and may_group(self._coordinator)
         return SmallWrite(operation, tag, columns, fitted, commit) if small else None
 
     def _one_for_each_key(self, rows: Any, properties: TableProperties, *, take_any: bool) -> Any:
