@@ -9,8 +9,11 @@ everything on the timeline of the metadata table.
 `files`, `column_stats`, `partition_stats` and `record_index` are kept. Java's other partitions would hide rows if they were
 left as they are, so a table that has them is refused (`lakelock.table.eligibility`). What is said of files comes from the
 files, so whoever finishes a commit says the same. Where it cannot be known any more which keys a commit has changed, the record
-index is removed, as Java removes it. Statistics of a partition are joined with what the metadata table says of it. Where
-another engine has completed a delta commit in between, they are joined once more, under a time of their own.
+index is removed, as Java removes it. Statistics of a partition are joined with what the metadata table says of it.
+
+Readers merge log files in the order of their instants, whatever was completed first. So a transaction whose keys have a record
+of a later instant begins again, and where statistics of a partition have one, they are written once more, under a time of their
+own; so they are where another engine has completed a delta commit in between.
 """
 
 from __future__ import annotations
@@ -145,7 +148,9 @@ class KeptMetadata:
         return found
 
     def ensure_free(self, instant: str) -> None:
-        """`RolledBackError` if the metadata table has other things of this time: a clock was ahead, or stood still."""
+        """`RolledBackError` if the metadata table has other things of this time: a clock was ahead, or stood still. Or if it
+        says something of the same keys under a later instant, which would count.
+        """
         at = (i for i in self.timeline.instants if i.requested == instant)
         if any(i.action != Action.DELTA_COMMIT or i.is_completed for i in at):
             raise RolledBackError(
@@ -153,6 +158,18 @@ class KeptMetadata:
                 hint="run the operation again",
                 instant=instant,
             )
+        said = self._said_later(instant)
+        if said and not all(said.isdisjoint((*changes.added, *changes.gone)) for changes in self.ahead.keys.values()):
+            raise RolledBackError(
+                f"{instant}: a commit that began later has changed the places of the same keys in Hudi's record index",
+                hint="run the operation again",
+                instant=instant,
+            )
+
+    def _said_later(self, instant: str) -> set[str]:
+        """The keys of which the record index says something under a later instant."""
+        found = MetadataTable(self.table.io, self.timeline, Timeline.of([]))
+        return found.said_later(self.listed.get(RECORD_INDEX, ()), instant)
 
     def commit(self, instant: str, metadata: CommitMetadata, data: Timeline) -> None:
         """List the files of a commit that is decided and not visible yet. Idempotent. Hold the table's lock.
@@ -162,11 +179,12 @@ class KeptMetadata:
         at = max((i.completion or "" for i in self.timeline.commits if i.requested == instant), default="")
         if not at:
             self._list(instant, metadata, partial(slices_at, self.table, data))
-        elif any((i.completion or "") > at for i in self.timeline.commits if i.action == Action.DELTA_COMMIT):
-            # A finisher was killed before, and another engine has written bounds of partitions without these files since.
-            joined = {PARTITION_STATS: self._statistics(metadata).get(PARTITION_STATS, {})}
-            if joined[PARTITION_STATS]:
-                self._append(later_than(self.table.runtime.now_ms(), self.timeline.newest_time), joined)
+            return
+        others = [i for i in self.timeline.instants if i.requested != instant]
+        if any(i.action == Action.DELTA_COMMIT and ((i.completion or "") > at or i.requested > instant) for i in others):
+            # A finisher was killed before, and others have written bounds of partitions without these files.
+            before = replace(self, timeline=Timeline.of(others, archived=self.timeline.has_archive))
+            self._append_anew(before._statistics(metadata).get(PARTITION_STATS, {}))
 
     def clean(self, instant: str, files: Mapping[str, Sequence[str]], data: Timeline) -> None:
         """Take the files out, by partition, that a clean has deleted; before it is completed. Hold the table's lock."""
@@ -234,10 +252,21 @@ class KeptMetadata:
         kept = self
         if RECORD_INDEX in self.listed:
             try:
-                records[RECORD_INDEX] = _places(self.table, instant, metadata, before, self.ahead, counted=counted)
+                places = _places(self.table, instant, metadata, before, self.ahead, counted=counted)
+                if not self._said_later(instant).isdisjoint(places):
+                    raise _KeysUnknown(f"a commit of a later instant than {instant} has changed the places of the same keys")
+                records[RECORD_INDEX] = places
             except _KeysUnknown as unknown:
                 kept = self._without_record_index(str(unknown))
-        return kept._append(instant, records)
+        kept, bounds = kept._append(instant, records), records.get(PARTITION_STATS, {})
+        logs = (LogFile.parse(item.key) for item in self.listed.get(PARTITION_STATS, ()))
+        return kept._append_anew(bounds) if any(log and log.instant > instant for log in logs) else kept
+
+    def _append_anew(self, bounds: Records) -> KeptMetadata:
+        """Write statistics of partitions under a time of their own, so that they count."""
+        if not bounds:
+            return self
+        return self._append(later_than(self.table.runtime.now_ms(), self.timeline.newest_time), {PARTITION_STATS: bounds})
 
     def _without_record_index(self, why: str) -> KeptMetadata:
         """Remove the record index, if it is there: first its name, by which readers and writers know of it, then its files."""

@@ -2,8 +2,8 @@
 
 It is a merge-on-read table in `.hoodie/metadata` with a timeline of its own. A delta commit of it counts if it is completed
 there and the instant of the same time is not pending in the table's own timeline. A log file belongs to the newest base
-file whose instant is before the log file's completion. Delta commits that Java has moved to the archive are older than the
-newest base files.
+file whose instant is before the log file's completion, and log files are merged in the order of their instants. Delta commits
+that Java has moved to the archive are older than the newest base files.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ READ_BACK = 4
 
 
 class _Log(NamedTuple):
-    """A log file and when it was completed. Their order is that of merging."""
+    """A log file and when it was completed."""
 
     completion: str
     file: LogFile
@@ -186,6 +186,12 @@ class MetadataTable:
                     later[key].append(record)
         return {key: reduce(partial(joined, name), reversed(records)) for key, records in later.items() if records}
 
+    def said_later(self, listed: Sequence[Listed], instant: str) -> set[str]:
+        """The keys of which log files of a later instant say something, in a partition that was `listed`."""
+        later = [log.file.key for log in self._slices(listed).logs if log.file.instant > instant]
+        files = self.io.gather([partial(_named_in, self.io.storage, key) for key in later])
+        return {_text(name, key) for key, names in zip(later, files, strict=True) for name in names}
+
     def pieces(self, name: str, listed: Sequence[Listed], at: str) -> list[Piece]:
         """What a compaction at an instant merges in a partition that was `listed`: what was completed before that instant."""
         slices = self._slices(listed)
@@ -257,7 +263,8 @@ class MetadataTable:
                 bases[parts[0]] = max(bases.get(parts[0], ("", "")), (parts[2], item.key))
         completions = {instant.requested: instant.completion or "" for instant in self.counting}
         logs = (_Log(completions[file.instant], file) for file in files if file.instant in completions)
-        return _Slices(bases, sorted(log for log in logs if log.completion > bases.get(log.file.file_id, ("", ""))[0]))
+        mine = (log for log in logs if log.completion > bases.get(log.file.file_id, ("", ""))[0])
+        return _Slices(bases, sorted(mine, key=lambda log: (log.file.instant, log.file.version, log.file.token)))
 
 
 def _base_parts(key: str) -> list[str] | None:
@@ -458,6 +465,11 @@ def _log_records(storage: Storage, key: str, wanted: Collection[str] | None) -> 
         for name, value, schema in named
         if value is None or wanted is None or name in wanted
     ]
+
+
+def _named_in(storage: Storage, key: str) -> list[bytes]:
+    """The keys of which a log file says something."""
+    return [name for name, _, _ in _log_values(storage, key)]
 
 
 _NO_SCHEMA = RecordSchema("", None)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,15 @@ import pytest
 from tests.api import Event, EventKind, LocalStorage, TableIO, Timeline, layout
 from tests.behaviour.beside_java.test_metadata_table import (
     ALONE,
+    SEVERAL,
+    Killed,
     changed,
     engine,
     is_true,
     killed_at,
     nobody_is_killed,
     table,
+    values,
 )
 from tests.behaviour.cli.command_line import run
 from tests.golden_tables import unpack
@@ -101,6 +105,36 @@ def test_no_new_file_is_read_while_others_wait_at_the_lock(table: Path) -> None:
     at_each_step(hide)
     engine(table).upsert(rows)
     assert hidden
+    is_true(table)
+
+
+def out_of_order(table: Path, step: Step | None = None) -> None:
+    """Of two that write into a new partition, the one that began first commits last, or is killed at a step."""
+    new = [with_values(changed(table, key, v=v), region="new") for key, v in (("n1", 10**9), ("n2", 5))]
+    first, second = (engine(table, options=SEVERAL) for _ in range(2))
+    with suppress(Killed), first.coordinator.begin("INSERT") as tx:
+        second.insert(new[1])
+        if step is None:
+            first.insert_in(tx, new[0])
+            return
+        killed_at(step, lambda: first.insert_in(tx, new[0]))
+        raise Killed
+
+
+def test_bounds_of_who_began_earlier_than_another_commit_count_all_the_same(table: Path) -> None:
+    """Readers merge in the order of instants."""
+    out_of_order(table)
+    is_true(table)
+
+
+@pytest.mark.parametrize("step", [Step.DECIDED, Step.METADATA_LOGGED, Step.METADATA_KEPT])
+def test_whoever_finishes_a_commit_that_began_earlier_than_another_writes_its_bounds_once_more(
+    tmp_path: Path, step: Step
+) -> None:
+    table = unpack("java12_metadata", tmp_path)
+    out_of_order(table, step)
+    engine(table, options=SEVERAL).insert(changed(table, "k50"))
+    assert {"n1", "n2", "k50"} <= values(table).keys()
     is_true(table)
 
 

@@ -18,6 +18,7 @@ from tests.behaviour.beside_java.test_metadata_statistics import with_values
 from tests.behaviour.beside_java.test_metadata_table import (
     ALONE,
     ONE_WRITER,
+    SEVERAL,
     changed,
     engine,
     is_true,
@@ -31,7 +32,7 @@ from tests.golden_tables import unpack
 from tests.over_engines import transaction
 from tests.sizes import in_ci
 
-from lakelock.errors import CorruptTableError, TableError
+from lakelock.errors import CorruptTableError, RolledBackError, TableError
 from lakelock.events import Step
 from lakelock.occ import metadata_table as writing
 from lakelock.occ.live_logs import slices_at
@@ -154,6 +155,22 @@ def test_whoever_finishes_an_overwrite_takes_out_the_keys_of_what_it_replaces(ta
     engine(table).insert(changed(table, "n1"))
     assert index(table) == by_files(table)
     assert len(index(table)) < 10
+    is_true(table)
+
+
+def test_who_began_earlier_than_another_commit_of_the_same_key_begins_again(table: Path) -> None:
+    """Readers merge in the order of instants: the place that the other has written, or taken out, would count."""
+    first, second = (engine(table, options=SEVERAL) for _ in range(2))
+    row = with_values(changed(table, "k7"), region="new")
+    with first.coordinator.begin("INSERT") as tx:
+        second.delete(pc.field("id") == "k7")
+        with pytest.raises(RolledBackError, match="same keys in Hudi's record index"):
+            first.insert_in(tx, row)
+    with first.coordinator.begin("INSERT") as tx:
+        second.insert(with_values(changed(table, "n1"), region="new"))
+        first.insert_in(tx, row)
+    assert index(table) == by_files(table)
+    assert index(table)["k7"].partition == "region=new"
     is_true(table)
 
 

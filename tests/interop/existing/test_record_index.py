@@ -18,6 +18,7 @@ from tests.over_engines import transaction
 from tests.sizes import examples, in_ci
 from tests.tuning import settings_of
 
+from lakelock.errors import RolledBackError
 from lakelock.settings import OptimizeSettings
 
 Share = Callable[..., Shared]
@@ -180,6 +181,30 @@ def test_log_files_that_are_overwritten_or_restored_leave_each_key_where_its_row
 
 
 @pytest.mark.in_ci
+def test_who_began_earlier_and_commits_later_hides_nothing_from_java(share: Share) -> None:
+    """Java merges its metadata table in the order of instants, not in that of commits."""
+    both = Indexed(share)
+    table = both.table
+    table.statistics = {}
+    both.java("upsert", ("k0", 0, "eu"))
+    first, second = (table.engine(**{"upkeep.auto": False}) for _ in range(2))
+    new = [("k1", 10**6, "zz"), ("n9", 7, "zz")]
+    with first.coordinator.begin("INSERT") as tx:
+        second.delete(pc.field("id") == "k1")
+        with pytest.raises(RolledBackError, match="record index"):
+            first.insert_in(tx, table.rows(*new))
+    with first.coordinator.begin("INSERT") as tx:
+        second.insert(table.rows(("n0", 5, "zz")))
+        first.insert_in(tx, table.rows(*new))
+    table.drop(table.key(("k1", 1, "us")))
+    table.put(("n0", 5, "zz"), *new)
+    asked = {"id = 'k1'": ["k1"], "id = 'n0'": ["n0"], "id = 'n9'": ["n9"], "v = 1000000": ["k1"], "v = 5": ["k5", "n0"]}
+    assert table.java.matches(table.path, "id", [*asked], skipping=True) == asked
+    both.java("upsert", ("k1", 11, "zz"))
+    both.agrees()
+
+
+@pytest.mark.in_ci
 @pytest.mark.sampled(promise=INDEXED, one_in=2)
 def test_rows_that_either_side_moves_to_another_partition_are_found_there(share: Share) -> None:
     both = Indexed(share)
@@ -232,8 +257,11 @@ def test_a_commit_that_the_index_lacks_is_brought_in_late_or_the_index_is_remove
     both.agrees()
 
 
-def test_lakelock_asks_the_index_where_keys_are_and_opens_no_other_file(share: Share) -> None:
-    both = Indexed(share, FLAT)
+@pytest.mark.parametrize(
+    "layout", [FLAT, *in_ci(replace(FLAT, name="merged", table_type="MERGE_ON_READ"))], ids=lambda e: e.name
+)
+def test_lakelock_asks_the_index_where_keys_are_and_opens_no_other_file(share: Share, layout: Layout) -> None:
+    both = Indexed(share, layout)
     table, told = both.table, list[Event]()
     storage = CountingStorage(table.storage)
     settings = settings_of({"upkeep.auto": False, "write.index": "global"}, file=table.hudi_file)
