@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import IO, Any
 
+import pyarrow as pa
+
 from lakelock.settings import MissingColumns, WriteSettings
 from lakelock.table.base_files import KeyRange, Written
 from lakelock.table.key_search import buckets_of_keys
@@ -21,8 +23,21 @@ from lakelock.table.merged_slices import Change
 from lakelock.table.partitions import PartitionValues
 from lakelock.table.pruning import StatisticsOf
 from lakelock.table.rewriting import Counts
+from lakelock.table.schema import COMMIT_TIME, RECORD_KEY
 from tests.api import BucketIndex, DataFile, Stamp, Storage, TableProperties, TableSchema
-from tests.simulator.rows import NOT_GIVEN, Changes, Row, changes_of, log_line, merged, partition_of, rows_of
+from tests.simulator.rows import (
+    NOT_GIVEN,
+    WRITTEN_NOW,
+    Changes,
+    Row,
+    changes_of,
+    log_line,
+    merged,
+    partition_of,
+    record_key,
+    rows_of,
+    written_now,
+)
 
 
 class Lines(tuple[Row, ...]):
@@ -69,21 +84,21 @@ class NewLines:
 
     def __init__(self, output: IO[bytes]) -> None:
         self._output = output
-        self.content: list[Row] = []
+        self._lines: list[tuple[object, ...]] = []
 
     @property
     def rows(self) -> int:
-        return len(self.content)
+        return len(self._lines)
 
     def add_new(self, rows: Lines, keys: object) -> None:
-        self.content += (row.completed() for row in rows)
+        self._lines += ((*row.completed()[1:], WRITTEN_NOW) for row in rows)
 
     def add_stored(self, rows: Lines) -> None:
-        self.content += rows
+        self._lines += (row[1:] for row in rows)
 
     def close(self) -> Written:
-        self._output.write(json.dumps([row[1:] for row in self.content]).encode())
-        keys = [row.key for row in self.content]
+        self._output.write(json.dumps(self._lines).encode())
+        keys = [str(line[0]) for line in self._lines]
         return Written(self.rows, KeyRange(min(keys), max(keys)) if keys else None)
 
 
@@ -225,8 +240,10 @@ class LightKernels:
         changes = {row.key: row for row in upserts or ()}
         keys = {row.key for row in kept}
         for row in kept:
-            change = changes.get(row.key)
-            file.content.append(row if change is None else change.completed(row.left, row.right))
+            if (change := changes.get(row.key)) is None:
+                file.add_stored(Lines([row]))
+            else:
+                file.add_new(Lines([change.completed(row.left, row.right)]), None)
         file.add_new(Lines(row for key, row in changes.items() if key not in keys), None)
         file.add_new(added or Lines(), None)
         inserted, updated = len(changes.keys() - keys) + len(added or ()), sum(row.key in changes for row in kept)
@@ -256,6 +273,21 @@ class LightKernels:
 
     def restamp(self, source: IO[bytes], output: IO[bytes], old: Stamp, new: Stamp) -> None:
         output.write(source.read())
+
+
+def keys_of(storage: Storage, file: DataFile) -> Iterator[pa.Table]:
+    """Commit time and record key of each row, as `lakelock.table.record_index` reads them of Parquet files."""
+    fresh = written_now(_read(storage, file.key)) if file.token else frozenset()
+    rows = [(row.key, record_key(row.part, row.key)) for row in _stored(storage, file)]
+    times = [file.instant if key in fresh else "" for key, _ in rows]
+    yield pa.table([pa.array(times, pa.string()), pa.array([key for _, key in rows], pa.string())], [COMMIT_TIME, RECORD_KEY])
+
+
+def changes_in(log: LogFile, schema: TableSchema, storage: Storage) -> Light:
+    """What a log file says, with record keys."""
+    rows, deleted = changes_of(log.key, _read(storage, log.key))
+    part = log.partition.partition("=")[2]
+    return Light(Lines(rows), [record_key(part, key) for key in deleted])
 
 
 def _stored(storage: Storage, file: DataFile) -> tuple[Row, ...]:

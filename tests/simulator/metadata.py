@@ -6,14 +6,19 @@ The other engine compacts as Java Hudi does: under the lock, and only what nobod
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from unittest.mock import patch
 
 from lakelock.occ.metadata_upkeep import keep_metadata
 from lakelock.occ.retention import Budget
+from lakelock.table import record_index
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.hfile import SCHEMA_INFO, hfile_bytes
 from lakelock.table.instants import later_than
-from lakelock.table.metadata_records import ALL_PARTITIONS, FILES, RecordSchema
+from lakelock.table.log_files import BlockHeader, BlockKind, block_bytes, deletes_bytes
+from lakelock.table.metadata_records import ALL_PARTITIONS, FILES, RECORD_INDEX, RecordSchema, file_groups_of
 from lakelock.table.metadata_table import BOOTSTRAP, MetadataTable, group_logs, is_pending, schemas_of
 from lakelock.table.properties import METADATA_PARTITIONS
 from tests.api import (
@@ -30,6 +35,7 @@ from tests.api import (
 )
 from tests.api import State as Progress
 from tests.simulator.engine import Engine
+from tests.simulator.light_rows import changes_in, keys_of
 from tests.simulator.operations import Operation, Reap
 from tests.simulator.runtime import START_MS
 from tests.simulator.scheduler import Process
@@ -40,6 +46,15 @@ _FILE = {
     "name": "File",
     "fields": [{"name": "size", "type": "long"}, {"name": "isDeleted", "type": "boolean"}],
 }
+_PLACE = {
+    "partitionName": "string", "fileIdHighBits": "long", "fileIdLowBits": "long", "fileIndex": "int", "fileId": "string",
+    "instantTime": "long", "fileIdEncoding": "int", "position": ["null", "long"],
+}  # fmt: skip
+_INFO = {
+    "type": "record",
+    "name": "org.apache.hudi.avro.model.HoodieRecordIndexInfo",
+    "fields": [{"name": name, "type": kind} for name, kind in _PLACE.items()],
+}
 _SCHEMA = json.dumps(
     {
         "type": "record",
@@ -48,10 +63,11 @@ _SCHEMA = json.dumps(
             {"name": "key", "type": "string"},
             {"name": "type", "type": "int"},
             {"name": "filesystemMetadata", "type": ["null", {"type": "map", "values": _FILE}], "default": None},
+            {"name": "recordIndexMetadata", "type": ["null", _INFO], "default": None},
         ],
     }
 )
-_GROUP = "files-0000-0"
+_GROUPS = {FILES: ("files-0000-0",), RECORD_INDEX: ("record-index-0000-0", "record-index-0001-0")}
 _PROPERTIES = f"{layout.METADATA_TABLE}/{layout.PROPERTIES}"
 
 
@@ -60,25 +76,48 @@ def has_metadata_table(storage: SimServer | SimStorage) -> bool:
     return storage.has_had(_PROPERTIES)
 
 
-def make_metadata_table(server: SimServer, properties: TableProperties, process: Process) -> TableProperties:
+def has_record_index(storage: SimServer | SimStorage) -> bool:
+    """Whether it has a record index, likewise."""
+    return storage.has_had(_first_log(_GROUPS[RECORD_INDEX][0], RECORD_INDEX))
+
+
+def _first_log(group: str, partition: str) -> str:
+    return f"{layout.METADATA_TABLE}/{partition}/.{group}_{BOOTSTRAP}000.log.1_0-0-0"
+
+
+def make_metadata_table(
+    server: SimServer, properties: TableProperties, process: Process, *, record_index: bool
+) -> TableProperties:  # fmt: skip
     """Make an empty metadata table; the properties of its table."""
     server.write(_PROPERTIES, properties.serialize(0), process)
     made_ms = START_MS - 3_600_000
-    first = BOOTSTRAP + "000"
     nothing = {ALL_PARTITIONS: {"key": "", "type": 1, "filesystemMetadata": {}}}
-    log = group_logs(format_instant(made_ms), {FILES: nothing}, {FILES: (_GROUP,)}, _SCHEMA)[0]
-    name = f".{_GROUP}_{first}.log.1_0-0-0"
-    stat = WriteStat(_GROUP, f"{FILES}/{name}", prev_commit=first, partition_path=FILES, log_files=(name,))
-    server.write(f"{layout.METADATA_TABLE}/{FILES}/{name}", log.data, process)
+    log, first = group_logs(format_instant(made_ms), {FILES: nothing}, _GROUPS, _SCHEMA)[0], BOOTSTRAP + "000"
+    empty = block_bytes(BlockKind.DELETE, {BlockHeader.INSTANT: first, BlockHeader.SCHEMA: _SCHEMA}, deletes_bytes([], ""))
+    stats: dict[str, tuple[WriteStat, ...]] = {}
+    for partition in (FILES, RECORD_INDEX) if record_index else (FILES,):
+        for group in _GROUPS[partition]:
+            key = _first_log(group, partition)
+            name = key.rpartition("/")[2]
+            server.write(key, log.data if partition == FILES else empty, process)
+            stat = WriteStat(group, f"{partition}/{name}", prev_commit=first, partition_path=partition, log_files=(name,))
+            stats[partition] = (*stats.get(partition, ()), stat)
     done = Instant(first, Action.DELTA_COMMIT.value, Progress.COMPLETED, format_instant(made_ms))
-    commit = CommitMetadata({FILES: (stat,)}, "UPSERT_PREPPED", {"schema": _SCHEMA})
+    commit = CommitMetadata(stats, "UPSERT_PREPPED", {"schema": _SCHEMA})
     server.write(f"{layout.METADATA_TABLE}/{layout.timeline(done.file_name)}", commit.to_bytes(), process)
-    return properties.changed({METADATA_PARTITIONS: FILES})
+    return properties.changed({METADATA_PARTITIONS: ",".join(stats)})
+
+
+@contextmanager
+def record_keys_in_lines() -> Iterator[None]:
+    """While the block runs, the record index is made of base files and log files that are lines of JSON."""
+    with patch.object(record_index, "stamped_keys", keys_of), patch.object(record_index, "changes_in", changes_in):
+        yield
 
 
 @dataclass(frozen=True)
 class CompactMetadata(Operation):
-    """Compact `files`."""
+    """Compact all of it."""
 
     @property
     def writes(self) -> bool:
@@ -98,18 +137,24 @@ class CompactMetadata(Operation):
                 return None
             text = schemas_of(found)[0]
             schema = RecordSchema.of(text, "x")
-            records = found.records(FILES)
+            assert isinstance(table.storage, SimStorage)
+            partitions = (FILES, RECORD_INDEX) if has_record_index(table.storage) else (FILES,)
+            records = {name: found.records(name) for name in partitions}
             instant = later_than(table.runtime.now_ms(), found.timeline.newest_time)
-            entries = sorted((key.encode(), schema.encoded(record)) for key, record in records.items())
-            name = f"{_GROUP}_0-9-9_{instant}.hfile"
-            put = table.storage.put
+            put, stats = table.storage.put, dict[str, tuple[WriteStat, ...]]()
             requested = Instant(instant, Action.COMPACTION.value, Progress.REQUESTED)
             put(f"{layout.METADATA_TABLE}/{layout.timeline(requested.file_name)}", b"plan")
-            put(f"{layout.METADATA_TABLE}/{FILES}/{name}", hfile_bytes(entries, {SCHEMA_INFO: text.encode()}, created_ms=0))
+            for partition, mine in records.items():
+                groups = _GROUPS[partition]
+                placed = [*zip(mine, file_groups_of(mine, len(groups)), strict=True)]
+                for number, group in enumerate(groups):
+                    path = f"{partition}/{group}_0-9-9_{instant}.hfile"
+                    entries = sorted((key.encode(), schema.encoded(mine[key])) for key, at in placed if at == number)
+                    put(f"{layout.METADATA_TABLE}/{path}", hfile_bytes(entries, {SCHEMA_INFO: text.encode()}, created_ms=0))
+                    stats[partition] = (*stats.get(partition, ()), WriteStat(group, path, partition_path=partition))
             completion = later_than(table.runtime.now_ms(), instant)
             completed = Instant(instant, Action.COMMIT.value, Progress.COMPLETED, completion)
-            stat = WriteStat(_GROUP, f"{FILES}/{name}", partition_path=FILES)
-            commit = CommitMetadata({FILES: (stat,)}, "COMPACT", {"schema": text}, compacted=True)
+            commit = CommitMetadata(stats, "COMPACT", {"schema": text}, compacted=True)
             put(f"{layout.METADATA_TABLE}/{layout.timeline(completed.file_name)}", commit.to_bytes())
         return None
 
@@ -126,11 +171,15 @@ class KeepMetadata(Reap):
         return None
 
 
-def listed_files(server: SimServer, done: Instant | None = None) -> dict[str, int]:
-    """The files and sizes that readers of the metadata table see. `done` is completed, although it is about to be."""
-    storage = ObserversStorage(server)
+def metadata_table(server: SimServer, done: Instant | None = None) -> MetadataTable:
+    """The metadata table as its readers see it. `done` is completed, although it is about to be."""
     timeline = Timeline.from_listing(server.page(layout.TIMELINE, "", 10**9)[0])
     if done is not None:
         timeline = timeline.with_completed(done)
-    files = MetadataTable.look(TableIO(storage), timeline).files()
+    return MetadataTable.look(TableIO(ObserversStorage(server)), timeline)
+
+
+def listed_files(table: MetadataTable) -> dict[str, int]:
+    """The files that it lists, with their sizes."""
+    files = table.files()
     return {layout.in_partition(partition, name): size for partition, names in files.items() for name, size in names.items()}

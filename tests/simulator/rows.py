@@ -74,7 +74,23 @@ def rows_of(key: str, data: bytes) -> tuple[Row, ...]:
             found = [row for batch in base.batches(TABLE_SCHEMA) for row in batch.to_pylist()]
         return tuple(row_of(row) for row in found)
     part = key.split("/", 1)[0].partition("=")[2]
-    return tuple(Row(part, name, value, tuple(trail), *rest) for name, value, trail, *rest in json.loads(data))
+    return tuple(Row(part, name, value, tuple(trail), left, right) for name, value, trail, left, right, *_ in json.loads(data))
+
+
+STORED_FIELDS = 5
+"""How many fields of a row a line of JSON has: all but the partition."""
+WRITTEN_NOW = 1
+"""Behind each row that the commit of a file has written, where a line of JSON is the file: what its commit time tells."""
+
+
+def written_now(data: bytes) -> frozenset[str]:
+    """The keys of those rows."""
+    return frozenset(line[0] for line in json.loads(data) if line[-1] == WRITTEN_NOW and len(line) == STORED_FIELDS + 1)
+
+
+def record_key(part: str, key: str) -> str:
+    """The record key of a row: keys of two partitions are two."""
+    return f"{part}:{key}"
 
 
 def row_of(found: dict[str, Any]) -> Row:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 
 from lakelock.errors import LakelockError
@@ -17,7 +18,7 @@ from tests.simulator.checking.cycles import Seen, anomalies
 from tests.simulator.checking.visible import difference
 from tests.simulator.engine import Engine
 from tests.simulator.faults import Fault
-from tests.simulator.metadata import has_metadata_table, listed_files
+from tests.simulator.metadata import has_metadata_table, listed_files, metadata_table, record_keys_in_lines
 from tests.simulator.operations import State, Transfer, state_of
 from tests.simulator.rows import Row
 from tests.simulator.scenarios.scenario import ACCOUNTS, HOT, Scenario
@@ -66,7 +67,8 @@ def run(scenario: Scenario, *, only: frozenset[tuple[str, int]] | None = None, k
     closing = world.process("last")
     world.hub.spawn(closing, lambda: _close(world, actors, closing), "last")
     try:
-        world.hub.run()
+        with record_keys_in_lines() if scenario.record_index else nullcontext():
+            world.hub.run()
     except BaseException:  # whoever interrupts a run, as a test's time limit does, is no finding: nothing is left of it
         world.hub.dispose()
         raise
@@ -197,7 +199,10 @@ def _check_tidy(world: World) -> None:
         checker.fail("nothing is left behind", ", ".join(left[:5]))
     if has_metadata_table(server):
         data = [key for key in server.keys if not key.startswith(METADATA_FOLDER)]
-        told, there = set(listed_files(server)), {key for key in data if DataFile.parse(key) or LogFile.parse(key)}
+        told, there = (
+            set(listed_files(metadata_table(server))),
+            {key for key in data if DataFile.parse(key) or LogFile.parse(key)},
+        )
         if told != there - set(checker.strays):
             detail = f"it lists {sorted(told - there)[:3]} and does not list {sorted(there - told)[:3]}"
             checker.fail("the metadata table lists what is there", detail)

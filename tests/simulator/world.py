@@ -119,7 +119,8 @@ class World:
         else:
             self.checker.ledger.verdicts = beside.checker.ledger.verdicts
         if scenario.metadata:
-            self.properties = make_metadata_table(self.server, self.properties, self.network)
+            index = scenario.record_index
+            self.properties = make_metadata_table(self.server, self.properties, self.network, record_index=index)
         self.server.write(layout.PROPERTIES, self.properties.serialize(0), self.network)
         self.server.observer = self.checker
 

@@ -76,6 +76,11 @@ STRAGGLERS = Kind("with stragglers", lambda scenario: scenario.stragglers)
 OPTIMIZED = Kind("with optimizers", lambda scenario: any(actor.name.startswith("optimizer") for actor in scenario.actors))
 CLEANED = Kind("with cleaners", lambda scenario: any(actor.name.startswith("cleaner") for actor in scenario.actors))
 RESTORED = Kind("with restores", lambda scenario: any(actor.name == "undoer" for actor in scenario.actors))
+INDEXED = Kind(
+    "with a record index",
+    lambda scenario: scenario.record_index,
+    lambda seed: seed % swarm.METADATA_ONE_IN == swarm.METADATA,
+)
 METADATA = Kind(
     "with a metadata table",
     lambda scenario: scenario.metadata,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.simulation.planted.kinds import APPENDING, FOREIGN, METADATA
+from tests.simulation.planted.kinds import APPENDING, FOREIGN, INDEXED, METADATA
 from tests.simulation.planted.planting import Edit, Planted
 
 BUGS_OF_METADATA = (
@@ -93,5 +93,55 @@ BUGS_OF_METADATA = (
         among=METADATA,
         within=1_000,
         seed=2874,
+    ),
+    Planted(
+        "new keys that the record index lacks",
+        "another engine that looks a key up there inserts it a second time",
+        "occ.metadata_table:_places",
+        "if changes.added:",
+        "if False:",
+        among=INDEXED,
+        within=10,
+        seed=301,
+    ),
+    Planted(
+        "deleted keys that the record index has",
+        "the record index names file groups that do not have the key any more",
+        "occ.metadata_table:_places",
+        "gone.update(dict.fromkeys(changes.gone))",
+        "pass",
+        among=INDEXED,
+        within=10,
+        seed=301,
+    ),
+    Planted(
+        "keys that a log file deletes",
+        "what log files delete stays in the record index",
+        "table.record_index:changed_keys",
+        "list(changes_in(log, _NO_COLUMNS, storage).deleted)",
+        "[]",
+        among=INDEXED & APPENDING,
+        within=20,
+        seed=394,
+    ),
+    Planted(
+        "a replaced file group whose keys stay",
+        "the record index names file groups that were replaced",
+        "occ.metadata_table:key_changes",
+        "for file in replaced]\n    try",
+        "for file in ()]\n    try",
+        among=INDEXED,
+        within=20,
+        seed=611,
+    ),
+    Planted(
+        "a row that moves and is taken out",
+        "of a key that a commit takes out of one file group and puts into another, the record index has nothing",
+        "occ.metadata_table:_places",
+        "{**gone, **places}",
+        "{**places, **gone}",
+        among=INDEXED,
+        within=20,
+        seed=1262,
     ),
 )

@@ -16,12 +16,16 @@ from lakelock.occ.log import Decision, OutcomeRecord, Resolution
 from lakelock.settings import ArchiveSettings, CleanSettings
 from lakelock.table.instants import parse_file_name
 from lakelock.table.log_files import LogFile
+from lakelock.table.metadata_records import RECORD_INDEX
+from lakelock.table.metadata_table import MetadataTable
+from lakelock.table.record_index import place_in
 from tests.api import Action, CommitMetadata, DataFile, FileGroupId, Instant, RollbackPlan, WriteStat, layout
 from tests.simulator.checking.deletions import Deletions
 from tests.simulator.checking.ledger import Ledger
 from tests.simulator.checking.visible import VisibleTable, difference, files_of
-from tests.simulator.metadata import has_metadata_table, listed_files
+from tests.simulator.metadata import has_metadata_table, has_record_index, listed_files, metadata_table
 from tests.simulator.operations import Operation, State
+from tests.simulator.rows import record_key
 from tests.simulator.scheduler import Hub, Process
 from tests.simulator.storage import SimServer
 
@@ -87,6 +91,7 @@ class Checker:
         self._owners: dict[str, Process] = {}
         self._ended: set[str] = set()
         self._untidy: set[str] = set()
+        self._twice: set[str] = set()
         self.claims_lost = False
         """Whether a sweep has removed the claim that followed a dead one: check and deletion are two requests."""
         self.strays: dict[str, bool] = {}
@@ -231,11 +236,29 @@ class Checker:
 
     def _check_listed(self, done: Instant) -> None:
         """Readers of the metadata table see what others see as soon as it is visible."""
-        told = listed_files(self._server, done)
+        found = metadata_table(self._server, done)
+        told = listed_files(found)
         shown = [*(file.key for file in self.table.files), *(log.key for log in self.table.logs)]
         hidden = [key for key in shown if told.get(key) != len(self._server.objects[key].data)]
         if hidden:
             self.fail("what is visible is in the metadata table", f"{hidden[:3]} is not, as {done.requested} becomes visible")
+        elif has_record_index(self._server):
+            self._check_places(found, done)
+
+    def _check_places(self, found: MetadataTable, done: Instant) -> None:
+        """The record index has each key where its row is, as soon as that is visible, unless the key ever was in two places."""
+        places: dict[str, FileGroupId] = {}
+        for file in self.table.files:
+            for row in self.table.rows_now(file):
+                key = record_key(row.part, row.key)
+                if key in places:
+                    self._twice.add(key)
+                places[key] = file.group
+        told = {key: place_in(record) for key, record in found.records(RECORD_INDEX).items()}
+        wrong = [key for key in sorted(places.keys() | told.keys()) if places.get(key) != told.get(key)]
+        wrong = [f"{key} in {told.get(key)}, not in {places.get(key)}" for key in wrong if key not in self._twice]
+        if wrong:
+            self.fail("the record index has each key where its row is", f"{wrong[:3]}, as {done.requested} becomes visible")
 
     def _foreign_rollback(self, target: str) -> None:
         if target in self._completed:

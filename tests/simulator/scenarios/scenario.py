@@ -70,6 +70,8 @@ class Scenario:
     """Whether tasks have attempts that write after the commit has looked for their files, and are then killed."""
     metadata: bool = False
     """Whether the table has Hudi's metadata table."""
+    record_index: bool = False
+    """Whether that has a record index."""
     tending: Tending = field(default_factory=Tending)
     silent_from_s: float = inf
     """When a lock service that falls silent stops answering for the rest of the actors' work."""

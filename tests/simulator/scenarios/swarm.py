@@ -64,6 +64,8 @@ GATHERING_ONE_IN, GATHERING = 19, (2, 8, 15, 16)
 """Four seeds in this many have small inserts that wait for each other."""
 METADATA_ONE_IN, METADATA = 31, 22
 """One seed in this many has Hudi's metadata table, which another engine compacts."""
+INDEXED_ONE_IN, INDEXED = 5, 4
+"""One in this many of those has a record index as well, and so have all whose table is merge-on-read."""
 RESERVING_ONE_IN, RESERVING = 23, 6
 """One seed in this many consists of writers that lose until they have reserved."""
 
@@ -92,6 +94,8 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
         scenario = with_metadata_upkeep(
             with_metadata_table(scenario, Random(f"metadata/{seed}")), Random(f"metadata upkeep/{seed}")
         )
+        indexed = scenario.merge_on_read or seed // METADATA_ONE_IN % INDEXED_ONE_IN == INDEXED
+        scenario = replace(scenario, record_index=indexed and scenario.files == "json" and not parquet)
     return replace(scenario, files="parquet") if parquet and not scenario.merge_on_read else scenario
 
 
