@@ -75,7 +75,6 @@ BUGS_OF_METADATA = (
         "if False",
         among=METADATA & FOREIGN,
         within=1_000,
-        seed=16979,
         also=(
             Edit(
                 "occ.metadata_upkeep:_compact",
@@ -83,6 +82,7 @@ BUGS_OF_METADATA = (
                 "view = table.log.look()",
             ),
         ),
+        seed=3773,
     ),
     Planted(
         "a compaction that takes no number",
