@@ -16,7 +16,7 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 from tests.api import ArrowEngine, Coordinator, LocalStorage, StorageLocation, layout
 from tests.behaviour.tables import leftovers
-from tests.sizes import in_ci
+from tests.sizes import but, in_ci
 from tests.spark import without_jobs
 from tests.spark.processes import PATIENT, WriterProcess
 
@@ -130,7 +130,7 @@ def spark_of(_: LakeTable) -> SparkSession:
 
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", *in_ci("MERGE_ON_READ")])
-@pytest.mark.parametrize("kind", WRITES)
+@pytest.mark.parametrize("kind", but(WRITES, ("upsert", "delete in SQL"), WRITES))
 def test_a_small_write_takes_along_those_of_its_kind_that_wait(
     spark: SparkSession, path: str, kind: str, table_type: str
 ) -> None:
@@ -147,7 +147,7 @@ def test_a_small_write_takes_along_those_of_its_kind_that_wait(
         assert offers(path) == [] and leftovers(LocalStorage(path)) == []
 
 
-@pytest.mark.parametrize("kind", ["upsert", "insert", "delete"])
+@pytest.mark.parametrize("kind", ["upsert", *in_ci("insert", "delete")])
 def test_processes_that_meet_are_fewer_commits_than_writes(spark: SparkSession, path: str, kind: str) -> None:
     columns = "id string, v bigint, month string"
     schema = spark.createDataFrame([], columns)
@@ -234,7 +234,7 @@ APART: dict[str, tuple[dict[str, object], Callable[[LakeTable], WriteResult]]] =
 }
 
 
-@pytest.mark.parametrize("kind", APART)
+@pytest.mark.parametrize("kind", but(APART, ("executors", "global keys"), APART))
 def test_other_writes_are_committed_by_themselves(spark: SparkSession, path: str, kind: str) -> None:
     given, write = APART[kind]
     with made(spark, path, **given) as table:  # type: ignore[arg-type]
