@@ -127,8 +127,11 @@ public final class FewRows {
     return (LogicalPlan) made.newInstance(given);
   }
 
-  /** The rows as a stream of Arrow; null for no rows. Versions of Spark differ in flags at the end. */
-  public byte[] arrow(InternalRow[] rows, StructType schema, String zone) throws Exception {
+  /**
+   * The rows as a stream of Arrow, as text in base 64, since Py4J takes a hundred times as long for bytes; null for no rows.
+   * Versions of Spark differ in flags at the end.
+   */
+  public String arrow(InternalRow[] rows, StructType schema, String zone) throws Exception {
     Object converters = Class.forName("org.apache.spark.sql.execution.arrow.ArrowConverters$").getField("MODULE$").get(null);
     Method[] methods = converters.getClass().getMethods();
     for (int i = 0; i < methods.length; i++) {
@@ -144,7 +147,7 @@ public final class FewRows {
           given[at] = Boolean.FALSE;
         }
         Iterator batches = (Iterator) methods[i].invoke(converters, given);
-        return batches.hasNext() ? (byte[]) batches.next() : null;
+        return batches.hasNext() ? java.util.Base64.getEncoder().encodeToString((byte[]) batches.next()) : null;
       }
     }
     throw new NoSuchMethodException("ArrowConverters.toBatchWithSchemaIterator");

@@ -88,7 +88,8 @@ def _delete_keys_in_place(attempt: Attempt, df: DataFrame) -> Written:
 def _by_key(attempt: Attempt, frame: DataFrame, columns: TableSchema, schema: TableSchema, *, deletes: bool) -> Written:
     context = attempt.context(schema)
     redoing = Redoing.of(attempt, schema)
-    tagged = look_up(attempt, frame, TagPlan(context, columns), attempt.memory)
+    rows = frame if attempt.memory.staged is not None else attempt.rows(frame, by_key=True)
+    tagged = look_up(attempt, rows, TagPlan(context, columns), attempt.memory)
     if tagged is None:
         return Written((), None if deletes else schema)
     partitions = frozenset(partition for partition, _ in tagged.counts)

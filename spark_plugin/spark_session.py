@@ -405,6 +405,11 @@ def parallelism(spark: SparkSession) -> int:
     return max(1, spark.sparkContext.defaultParallelism)
 
 
+def is_local(spark: SparkSession) -> bool:
+    """Whether tasks run in the driver's JVM, and nowhere else."""
+    return str(spark.sparkContext.master).split("[")[0] == "local"
+
+
 def require_classic(spark: SparkSession) -> None:
     """`InputError` on Spark Connect, which has neither the job tags that lakelock needs nor a driver process to commit in.
 

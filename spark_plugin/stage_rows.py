@@ -13,13 +13,15 @@ micro-batch, no step of its plan may need a shuffle: Spark then computes partiti
 from __future__ import annotations
 
 import sys
+from base64 import b64decode
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cache, cached_property
-from itertools import count
+from functools import cache, cached_property, partial
+from itertools import chain, count
 from typing import Any, Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from py4j.protocol import Py4JError, Py4JJavaError
@@ -28,11 +30,13 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
+from lakelock.clock import SystemRuntime
 from lakelock.markers.data_files import TaskToken
 from lakelock.spark_plugin.spark_session import (
     KeptFrames,
     arrow_schema,
     frame_of,
+    is_local,
     local_frame,
     own_class,
     parallelism,
@@ -56,6 +60,9 @@ Stage = Callable[[Batches], Iterator[object]]
 
 FEW_BYTES = 16 << 20
 """The most memory that few rows take."""
+LOCAL_TIMES, LOCAL_BYTES = 25, 32 << 20
+"""Where Spark runs in the driver's JVM alone, so many times `write.driver_rows` are few for an upsert or delete by key, and so
+much memory. No other machine would do the work, and the rows need not go to Python workers and between these."""
 DRIVER_FILES, DRIVER_BYTES = 16, 128 << 20
 """The most files that the driver writes for one step of a write, and the most bytes of those that it rewrites."""
 
@@ -149,13 +156,16 @@ _STAGE = (1 << 31) - 1
 
 
 class DriverRows:
-    """Few rows, in this process. A stage runs when its rows or reports are asked for, once, as one task."""
+    """Few rows, in this process. A stage runs when its rows or reports are asked for, once: as one task, or in threads, as one
+    for each pack of routes."""
 
     few = True
 
-    def __init__(self, spark: SparkSession, schema: pa.Schema, compute: Callable[[], Iterator[object]]) -> None:
+    def __init__(
+        self, spark: SparkSession, schema: pa.Schema, compute: Callable[[], Iterator[object]], routes: Routes | None = None
+    ) -> None:
         self.schema = schema
-        self._spark, self._compute = spark, compute
+        self._spark, self._compute, self._routes = spark, compute, routes
 
     @classmethod
     def of(cls, spark: SparkSession, rows: pa.Table) -> DriverRows:
@@ -176,12 +186,26 @@ class DriverRows:
         return pa.Table.from_batches(self.batches, self.schema)
 
     def through(self, stage: Stage, schema: pa.Schema) -> DriverRows:
-        def run() -> Iterator[object]:
-            batches = self.batches
+        def task(batches: list[pa.RecordBatch]) -> list[object]:
             with task_here(TaskToken(next(_task_numbers), _STAGE, 0)):
-                yield from list(stage(iter(batches)))
+                return list(stage(iter(batches)))
+
+        def run() -> Iterator[object]:
+            tasks = [partial(task, batches) for batches in self._packs()]
+            return chain.from_iterable(SystemRuntime().gather(tasks, limit=parallelism(self._spark)))
 
         return DriverRows(self._spark, schema, run)
+
+    def _packs(self) -> list[list[pa.RecordBatch]]:
+        """The batches of each task."""
+        if self._routes is None or self._routes.packs == 1:
+            return [self.batches]
+        values, packs = np.array(self._routes.pack_values), dict[int, list[pa.RecordBatch]]()
+        for batch in self.batches:
+            mine = values[batch.column(ROUTE).to_numpy()]
+            for value in np.unique(mine).tolist():
+                packs.setdefault(value, []).append(batch.filter(pa.array(mine == value)))
+        return list(packs.values()) or [[]]
 
     def reports(self) -> list[object]:
         return [item for item in self._items if not isinstance(item, pa.RecordBatch)]
@@ -201,7 +225,7 @@ class DriverRows:
 
     def gathered(self, routes: Routes, *, files: int, size_bytes: int) -> Rows:
         if is_little(files, size_bytes):
-            return self
+            return DriverRows(self._spark, self.schema, lambda: iter(self._items), routes)
         return SparkRows(on_executors(self, self._spark)).gathered(routes, files=files, size_bytes=size_bytes)
 
     def and_others(self, others: Rows) -> Rows:
@@ -240,19 +264,22 @@ class FewRows:
 
 
 def few_rows(
-    frame: DataFrame, most_rows: int, running: Callable[[], AbstractContextManager[None]], *, little: bool
+    frame: DataFrame, most_rows: int, running: Callable[[], AbstractContextManager[None]], *, little: bool, by_key: bool = False
 ) -> FewRows | None:
-    """The rows of a frame if they are at most so many, and at most `FEW_BYTES`; None also where to ask would be dear, unless
-    it is known to be `little`. Jobs, if any are needed, run in the context `running`.
+    """The rows of a frame if they are at most so many, and few in bytes; None also where to ask would be dear, unless it is
+    known to be `little`. `by_key`: more are few on a local Spark. Jobs, if any are needed, run in the context `running`.
     """
-    spark = frame.sparkSession
+    spark, most_bytes = frame.sparkSession, FEW_BYTES
+    if by_key and is_local(spark):
+        most_rows, most_bytes = most_rows * LOCAL_TIMES, LOCAL_BYTES
     try:
         ours, computed = own_class(spark, "FewRows"), frame
-        plan = _with_values(spark, ours, frame._jdf.queryExecution().analyzed())
+        plan = _with_values(spark, ours, frame._jdf.queryExecution().analyzed(), most_bytes)
         if plan.nodeName() != "LocalRelation":
             computed = frame_of(spark, plan)
             plan = computed._jdf.queryExecution().optimizedPlan()
-        cost = _Cost.of(plan, most_rows, little=little)
+        most_rows = min(most_rows, most_bytes // _row_bytes(plan))
+        cost = _Cost.of(plan, most_rows, most_bytes, little=little)
         if cost is None or cost.rows > most_rows:
             return None
         rows = ours.held(plan) if cost.local else None
@@ -273,18 +300,18 @@ def few_rows(
         stream = ours.arrow(rows, frame._jdf.schema(), "UTC")
     except Py4JError:
         return None
-    table = arrow_schema(frame.schema).empty_table() if stream is None else pa.ipc.open_stream(bytes(stream)).read_all()
-    return FewRows(frame, rows, table) if table.nbytes <= FEW_BYTES else None
+    table = arrow_schema(frame.schema).empty_table() if stream is None else pa.ipc.open_stream(b64decode(stream)).read_all()
+    return FewRows(frame, rows, table) if table.nbytes <= most_bytes else None
 
 
-def _with_values(spark: SparkSession, ours: Any, plan: Any) -> Any:
+def _with_values(spark: SparkSession, ours: Any, plan: Any, most_bytes: int) -> Any:
     """The plan of a frame that Python made of values, with these in it: Spark would get them by a job with Python workers.
 
     Other plans as they are.
     """
     if plan.nodeName() == "LocalRelation":
         return plan
-    sent = ours.sent(plan, FEW_BYTES)
+    sent = ours.sent(plan, most_bytes)
     if sent is None:
         return plan
     context: Any = spark.sparkContext
@@ -315,8 +342,11 @@ _NARROW = {
     "MapPartitions", "MapElements", "SerializeFromObject", "DeserializeToObject",
 }  # fmt: skip
 _MOST_STEPS = 50
-_ROW_BYTES = 8
-"""What Spark's estimates add for each row."""
+
+
+def _row_bytes(plan: Any) -> int:
+    """What Spark's estimates assume for a row."""
+    return 8 + int(plan.schema().defaultSize())
 
 
 @dataclass(frozen=True)
@@ -328,12 +358,12 @@ class _Cost:
     partitions: int = 0
 
     @classmethod
-    def of(cls, plan: Any, most_rows: int, *, little: bool) -> _Cost | None:
+    def of(cls, plan: Any, most_rows: int, most_bytes: int, *, little: bool) -> _Cost | None:
         """None if it may be much, or is much to do twice, and is not known to be `little`."""
         if plan.nodeName() == "LocalRelation":
             return cls(local=True, rows=plan.data().size())
         size_bytes = int(str(plan.stats().sizeInBytes()))
-        if little or size_bytes <= min(FEW_BYTES, most_rows * (_ROW_BYTES + plan.schema().defaultSize())):
+        if little or size_bytes <= min(most_bytes, most_rows * _row_bytes(plan)):
             return cls()
         steps, partitions = [plan], 0
         for _ in range(_MOST_STEPS):

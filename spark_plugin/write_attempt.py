@@ -42,6 +42,7 @@ from lakelock.spark_plugin.spark_session import (
     KeptFrames,
     arrow_schema,
     file_place,
+    is_local,
     parallelism,
     spark_schema,
     with_generated,
@@ -237,21 +238,23 @@ class Attempt:
         with self.tx.phase(phase, what), job_group(self.spark, description, self.runtime, ensure_wanted, progress):
             yield
 
-    def rows(self, frame: DataFrame | Rows, *, little: bool | None = None) -> Rows:
-        """The rows of a frame: in the driver if they are few, otherwise on the executors. `little` is as for `few`."""
+    def rows(self, frame: DataFrame | Rows, *, little: bool | None = None, by_key: bool = False) -> Rows:
+        """The rows of a frame: in the driver if they are few, otherwise on the executors. The rest is as for `few`."""
         if not isinstance(frame, DataFrame):
             return frame
-        few = self.few(frame, little=little)
+        few = self.few(frame, little=little, by_key=by_key)
         return SparkRows(frame) if few is None else self.in_driver(few.arrow)
 
-    def few(self, frame: DataFrame, *, little: bool | None = None) -> FewRows | None:
-        """The rows of a frame, computed once, if they are few. `little`: whether it is little work to see that, if known."""
+    def few(self, frame: DataFrame, *, little: bool | None = None, by_key: bool = False) -> FewRows | None:
+        """The rows of a frame, computed once, if they are few. `little`: whether it is little work to see that, if known.
+        `by_key`: nothing but an upsert or delete by key is done with them, for which more are few on a local Spark."""
         most, given = self.settings.driver_rows, self.memory.given
         if not most or little is False:
             return None
-        if given is not None and little is None:
+        if given is not None and little is None and (given[0] is not None or not by_key or not is_local(self.spark)):
             return given[0]
-        return few_rows(frame, most, partial(self._jobs, "computing the rows", Phase.LOOK_UP, 0), little=bool(little))
+        running = partial(self._jobs, "computing the rows", Phase.LOOK_UP, 0)
+        return few_rows(frame, most, running, little=bool(little), by_key=by_key)
 
     def in_driver(self, rows: pa.Table) -> Rows:
         """Rows that are in this process."""

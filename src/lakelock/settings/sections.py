@@ -277,7 +277,8 @@ class WriteSettings(Section):
     )
     driver_rows: int = setting(
         10_000,
-        "A write by Spark of up to this many rows, and 16 MiB, is done in the driver, without tasks; 0 leaves all to executors",
+        "A write by Spark of up to this many rows, and 16 MiB, is done in the driver, without tasks; on a local Spark an "
+        "upsert or delete by key of 25 times as many, and 32 MiB. 0 leaves all to executors",
         unit="rows",
         at_least=0,
         at_most=1_000_000,

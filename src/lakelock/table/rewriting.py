@@ -223,23 +223,40 @@ def _replaced(batch: pa.Table, at: Any, rows: pa.Table, source: Any, writer: Bas
     mask = np.zeros(batch.num_rows, np.bool_)
     mask[at] = True
     order = np.arange(batch.num_rows)
-    order[mask] = batch.num_rows + np.arange(len(at))
+    order[at] = batch.num_rows + np.arange(len(at))
     selected, places = pa.array(mask), pa.array(order)
     wanted = take_rows(rows, source)
-    stamp = writer.stamp
     times, seqnos, keys, *columns = (column.combine_chunks() for column in batch.columns)
-    numbers = pc.if_else(selected, sequence_numbers(stamp, writer.rows, batch.num_rows), seqnos)
+    numbers = pc.if_else(selected, sequence_numbers(writer.stamp, writer.rows, batch.num_rows), seqnos)
     replaced, given = [], {name: number for number, name in enumerate(rows.column_names)}
     for column, field in zip(columns, list(batch.schema)[-len(columns) :], strict=True):
         if field.name in given:
             values = wanted.column(given[field.name])
-            new = values.chunks
+            new = pa.concat_arrays(values.chunks) if values.num_chunks != 1 else values.chunk(0)
             if values.type != column.type:
-                new = [updated(column.filter(selected), pa.concat_arrays(new), field)]
-            # Taking from old and new rows together is faster than replacing by mask, and knows nested types.
-            column = pa.concat_arrays([column, *new]).take(places)
+                new = updated(column.filter(selected), new, field)
+            column = _with_values(column, new, at, places)
         replaced.append(column)
-    return pa.table([_retimed(times, selected, stamp.instant), numbers, keys, *replaced], schema=batch.schema)
+    return pa.table([_retimed(times, selected, writer.stamp.instant), numbers, keys, *replaced], schema=batch.schema)
+
+
+_WORDS: dict[int, Any] = {32: np.uint32, 64: np.uint64}
+
+
+def _with_values(column: pa.Array, new: pa.Array, at: Any, places: pa.Array) -> pa.Array:
+    """The column with new values in its rows `at`: what is at these `places` in it and the new values after it."""
+    plain = pa.types.is_primitive(column.type) and not column.null_count and not new.null_count
+    word = _WORDS.get(column.type.bit_width) if plain else None
+    if word is None:
+        # Taking from old and new rows together is faster than replacing by mask, and knows nested types.
+        return pa.concat_arrays([column, new]).take(places)
+    changed = _words(column, word).copy()
+    changed[at] = _words(new, word)
+    return pa.Array.from_buffers(column.type, len(column), [None, pa.py_buffer(changed)])
+
+
+def _words(column: pa.Array, word: Any) -> npt.NDArray[Any]:
+    return np.frombuffer(column.buffers()[1], word)[column.offset : column.offset + len(column)]
 
 
 def _retimed(times: pa.DictionaryArray, selected: pa.Array, instant: str) -> pa.DictionaryArray:

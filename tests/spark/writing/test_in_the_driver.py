@@ -4,15 +4,23 @@ from __future__ import annotations
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.spark import without_jobs
 
-from lakelock.spark_plugin import LakeTable
+from lakelock.spark_plugin import LakeTable, stage_rows
 
 COLUMNS = "id long, p string, v long"
+
+
+@pytest.fixture(autouse=True)
+def few(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As many rows are few as on a cluster, unless a test is about a local Spark."""
+    if "local" not in request.node.name:
+        monkeypatch.setattr(stage_rows, "LOCAL_TIMES", 1)
 
 
 def rows(spark: SparkSession, *values: tuple[object, ...]) -> DataFrame:
@@ -63,6 +71,26 @@ def test_more_rows_than_the_bound_go_to_the_executors(spark: SparkSession, path:
         table.upsert(rows(spark, *((number, "a", 9) for number in range(3))))
         assert ran_on(table) == ["driver", "executors"]
         assert content(table) == [(0, "a", 9), (1, "a", 9), (2, "a", 9), (3, "a", 3)]
+
+
+def test_on_a_local_spark_more_rows_are_few_for_a_write_by_key(spark: SparkSession, path: str, tmp_path: Path) -> None:
+    """They are rewritten in threads, a pack of file groups in each, with the rows that executors would write."""
+    numbers = spark.range(0, 400).selectExpr("id", "cast(id % 4 as string) AS p", "id AS v")
+    numbers.write.parquet(f"{tmp_path}/source")
+    source = spark.read.parquet(f"{tmp_path}/source")
+    with made(spark, path, 100) as table:
+        table.insert(source)
+        table.upsert(source.where("id % 3 = 0").withColumn("v", F.col("v") + 1000))
+        table.upsert(source.where("id < 150").selectExpr("id + 390 AS id", "p", "-v AS v"))
+        table.delete(source.where("id % 2 = 0").select("id", "p"))
+        assert ran_on(table) == ["driver", "driver", "driver", "executors"]
+        expected = {(n, str(n % 4)): n + 1000 * (n % 3 == 0) for n in range(400)}
+        expected |= {(n + 390, str(n % 4)): -n for n in range(150)}
+        left = {key: v for key, v in expected.items() if key[0] % 2 or key[0] >= 400 or key[1] != str(key[0] % 4)}
+        assert {(n, p): v for n, p, v in content(table)} == left
+        merge = table.merge(source.where("id < 150"), ["id", "p"])
+        merge.when_matched_update_all().when_not_matched_insert_all().execute()
+        assert ran_on(table)[0] == "executors"
 
 
 def test_rows_that_cost_a_shuffle_of_unknown_size_are_not_computed_to_see_whether_they_are_few(
