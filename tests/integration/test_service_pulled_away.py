@@ -260,7 +260,7 @@ def test_storage_that_stays_away_never_makes_a_writer_hang_or_lie(scene: Scene, 
 
 # What storage that comes back costs is told in tests/faults/test_object_store.py.
 @pytest.mark.parametrize("service", but_in_ci(SERVICES, {"redis", "zookeeper"}), indirect=True)
-@pytest.mark.parametrize("moment", ["lock held", *long("before the lock", "lock lost")])
+@pytest.mark.parametrize("moment", ["lock held", "before the lock", *long("lock lost")])
 def test_a_service_that_comes_back_in_time_costs_time_only(scene: Scene, moment: str) -> None:
     back = threading.Timer(BACK_SOON_S, scene.restore)
     back.daemon = True

@@ -145,15 +145,18 @@ def test_a_test_with_spark_outside_its_folder_is_run_by_that_stage(project: Proj
 
 @pytest.mark.long
 def test_a_run_of_pytest_that_breaks_down_or_finds_nothing_is_a_failure(project: Project) -> None:
+    ends = "import os\n\ndef test_ends():\n    os._exit(0)\n"
     for stage in ("unit", "interop", "spark"):
-        project.add(f"{stage}/test_{stage}_ends.py", "import os\n\ndef test_ends():\n    os._exit(0)\n")
+        project.add(f"{stage}/test_{stage}_ends.py", ends)
+    project.add("integration/test_lock_matrix.py", ends)
     (project.folder / "tests" / "simulation" / "test_simulation_passes.py").unlink()
     done = project.run(jobs=1)
     failed = done.stdout.partition("= failed =")[2]
     assert done.returncode == 1
-    for what in ("interop: pytest left no results", "simulation: no test was selected", "test_unit_ends", "test_spark_ends"):
+    nothing = ("lock-matrix: pytest left no results", "simulation: no test was selected")
+    for what in (*nothing, "test_unit_ends", "test_interop_ends", "test_spark_ends"):
         assert what in failed
-    assert counts(done) == "2 passed, 2 errors", "what a worker had not run when it crashed is not run"
+    assert counts(done) == "1 passed, 3 errors", "what a worker had not run when it crashed is not run"
 
 
 def test_tests_that_cannot_even_be_looked_for_are_a_failure(project: Project) -> None:

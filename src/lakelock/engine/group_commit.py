@@ -22,6 +22,7 @@ from lakelock.errors import (
     ConflictError,
     LakelockError,
     LockTimeout,
+    ProviderUnavailable,
     RolledBackError,
     StorageUnavailable,
 )
@@ -94,8 +95,8 @@ class NotTogether(Exception):
     """These writes are to be done one by one."""
 
 
-class NotAlone(Exception):
-    """This write loses to others of its kind, with which it could be carried out."""
+class _HurryIsOver(Exception):
+    """The write has waited for the lock, or has lost to others of its kind, with which it could be carried out."""
 
 
 Small = Callable[[Transaction | None], SmallWrite | None]
@@ -104,7 +105,7 @@ Small = Callable[[Transaction | None], SmallWrite | None]
 
 class _Hurried:
     """The work of a write that may be put on offer: it waits for the lock but shortly, and loses to others of its kind but
-    twice. `NotAlone` then. A write that is not small, or whose work says that too much of it is done, has no hurry.
+    twice. `_HurryIsOver` then. A write that is not small, or whose work says that too much of it is done, has no hurry.
     """
 
     def __init__(self, coordinator: Coordinator, work: Callable[[Transaction], Committed], small: Small) -> None:
@@ -116,16 +117,16 @@ class _Hurried:
             tx.lock_wait_s = HURRY_S
         try:
             return self._work(tx)
-        except LockTimeout as error:
-            if tx.lock_wait_s is not None and self._coordinator.is_crowded:
-                raise NotAlone from error
+        except (LockTimeout, ProviderUnavailable) as error:
+            if tx.lock_wait_s is not None:
+                raise _HurryIsOver from error
             raise
         except ConflictError as error:
             if tx.lock_wait_s is not None and error.conflict.other.operation == tx.operation:
                 self._lost += 1
                 table.observed.meets_others(table.runtime.monotonic_s())
                 if self._lost == MOST_LOST:
-                    raise NotAlone from error
+                    raise _HurryIsOver from error
             raise
 
 
@@ -145,9 +146,10 @@ def alone_or_together(
 
     if coordinator.is_crowded and (done := together()) is not None:
         return done
-    with suppress(NotAlone):
+    with suppress(_HurryIsOver):
         return with_retries(coordinator, request, _Hurried(coordinator, work, small))
-    return together() or with_retries(coordinator, request, work)
+    # Without others it was the lock service that did not answer: there is as much time for that as for any write.
+    return (together() if coordinator.is_crowded else None) or with_retries(coordinator, request, work)
 
 
 def may_group(coordinator: Coordinator) -> bool:
