@@ -65,6 +65,7 @@ from lakelock.table.metadata_table import (
     lacking,
     list_partition,
     log_name,
+    overtaken,
     read_metadata_timeline,
     schemas_of,
 )
@@ -223,7 +224,9 @@ class KeptMetadata:
         storage.delete([_key(layout.heartbeat(instant))])
 
     def mended(self, data: Timeline) -> KeptMetadata:
-        """This after what completed commits of the table should have listed, and did not, was appended late."""
+        """This after what completed commits of the table should have listed, and did not, was appended late; so are bounds
+        that another engine, which began earlier, has written below those of a later instant.
+        """
         now, late = self, sorted(lacking(self.timeline, data), key=lambda each: each.completion or each.requested)
         for number, commit in enumerate(late):
             before = replace(data, instants=tuple(each for each in data.instants if each not in late[number:]))
@@ -235,6 +238,12 @@ class KeptMetadata:
             now = now._list(commit.requested, metadata, partial(_slices_of, self.table, before), counted=counted)
             problem = f"the metadata table lacked {commit.requested}, so its readers missed rows; it has it now"
             self.table.emit(EventKind.ALERT, commit.requested, problem=problem)
+        hidden = overtaken(now.timeline, data) if PARTITION_STATS in now.listed else []
+        if hidden:
+            read = [read_commit(self.table.storage, each) for each in hidden]
+            partitions = {partition for metadata in read for partition in metadata.write_stats}
+            written = {each: tuple(s for metadata in read for s in metadata.write_stats.get(each, ())) for each in partitions}
+            now = now._append_anew(now._statistics(replace(read[-1], write_stats=written)).get(PARTITION_STATS, {}))
         return now
 
     def _list(

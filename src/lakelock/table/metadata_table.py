@@ -395,6 +395,24 @@ def lacking(metadata: Timeline, data: Timeline) -> list[Instant]:
     ]
 
 
+def overtaken(metadata: Timeline, data: Timeline) -> list[Instant]:
+    """The commits of a table that its metadata table has, though below one of a later instant that came before, oldest first.
+
+    What both say of one thing is what the later instant says. None of those that a delta commit under a time of its own has
+    followed: whoever wrote it had looked for them.
+    """
+    done = sorted((i for i in metadata.commits if i.action == Action.DELTA_COMMIT), key=lambda each: each.completion or "")
+    known, commits = {i.requested for i in data.instants}, {i.requested: i for i in data.commits}
+    found, newest = list[Instant](), ""
+    for delta in done:
+        if delta.requested not in known:
+            found = []
+        elif delta.requested < newest and delta.requested in commits:
+            found.append(commits[delta.requested])
+        newest = max(newest, delta.requested)
+    return found
+
+
 def listed_files(io: TableIO, data: Timeline) -> list[Listed] | None:
     """The data files of a table as its metadata table lists them, for a timeline that was listed before.
 

@@ -138,6 +138,23 @@ def test_whoever_finishes_a_commit_that_began_earlier_than_another_writes_its_bo
     is_true(table)
 
 
+def test_bounds_of_another_engine_that_began_earlier_are_joined_by_the_next_commit_once(
+    table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Java writes its bounds but once, so the later instant's count."""
+    with monkeypatch.context() as as_java:
+        as_java.setattr(writing.KeptMetadata, "_append_anew", lambda self, _: self)
+        out_of_order(table)
+    with pytest.raises(AssertionError):
+        is_true(table)
+    for number in range(2):
+        before = len(list((table / ".hoodie/metadata/.hoodie/timeline").glob("*_*.deltacommit")))
+        engine(table, options=SEVERAL).insert(changed(table, f"k5{number}"))
+        is_true(table)
+        after = len(list((table / ".hoodie/metadata/.hoodie/timeline").glob("*_*.deltacommit")))
+        assert after - before == (1 if number else 3), "the bounds, its own, and these again below a later instant"
+
+
 def another_engine_says(table: Path) -> None:
     """What Java does: a delta commit with tight bounds of each partition, by the files that are visible."""
     storage = LocalStorage(str(table))
