@@ -55,10 +55,24 @@ from lakelock.table.spark_conditions import as_in_spark, values_named
 _RANDOM = re.compile(r'"(?:[^"\\]|\\.)*"|\b(random)\((?=[{)])')
 
 
-def require_condition(condition: Condition | None, schema: TableSchema) -> None:
+def require_rows(rows: object, kernels: Kernels) -> None:
+    """`InputError` for rows that are no Arrow table."""
+    if kernels is ARROW and not isinstance(rows, pa.Table):
+        raise InputError(
+            f"rows are given as {type(rows).__name__}, and not as a pyarrow.Table",
+            hint="make one: pa.Table.from_pylist(rows), pa.Table.from_pandas(frame) or pa.Table.from_batches([batch])",
+        )
+
+
+def require_condition(condition: Condition | None, schema: TableSchema, kernels: Kernels, *, optional: bool = True) -> None:
     """`InputError` for what is no condition on rows of the table: an unknown column, types that do not compare, no boolean."""
-    if not isinstance(condition, pc.Expression):
+    if kernels is not ARROW or (condition is None and optional):
         return
+    if not isinstance(condition, pc.Expression):
+        raise InputError(
+            f"a condition is a pyarrow expression, and {condition!r} is of the type {type(condition).__name__}",
+            hint='write it as pc.field("id") == 1, with pyarrow.compute as pc',
+        )
     try:
         schema.arrow.empty_table().filter(condition)
     except (pa.ArrowException, TypeError, KeyError) as error:
@@ -129,6 +143,7 @@ class ArrowEngine:
 
         Rows outside `partition`, if it is named, are an `InputError`.
         """
+        require_rows(rows, self._kernels)
         small = self._small.insert(rows, tag) if application is None and partition is None else None
         group = self._only_group(rows)
         request = WriteRequest("INSERT", partition, tag, application, redoes=True, new_group=group)
@@ -185,6 +200,7 @@ class ArrowEngine:
 
         `missing_columns` is the setting `write.missing_columns` of this call.
         """
+        require_rows(rows, self._kernels)
         require_key(self._coordinator.properties, "an upsert")
         settings = self._coordinator.table.settings.write
         settings = replace(settings, missing_columns=missing_columns or settings.missing_columns)
@@ -239,7 +255,7 @@ class ArrowEngine:
         """Delete the rows that satisfy a condition. `InputError` if its answers are not certain, as with `random`."""
         require_certain(condition)
         coordinator = self._coordinator
-        require_condition(condition, coordinator.schema())
+        require_condition(condition, coordinator.schema(), self._kernels, optional=False)
         likely: tuple[Resource, ...] = ()
         if coordinator.data.for_writes:
             likely = target_of_expression(str(condition), coordinator.schema().arrow, coordinator.properties)
@@ -253,6 +269,7 @@ class ArrowEngine:
         self, keys: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
         """Delete the rows whose key and partition columns are in a table."""
+        require_rows(keys, self._kernels)
         require_key(self._coordinator.properties, "a delete by keys")
         small = self._small.delete(keys, tag) if application is None and partition is None else None
         work = partial(self.delete_keys_in, keys=keys, memory=AttemptCache())
@@ -262,7 +279,7 @@ class ArrowEngine:
         self, tx: Transaction, condition: Condition, memory: AttemptCache | None = None, end: End | None = None
     ) -> Committed:
         """Delete by condition as the only write of a transaction that may have read before; `end` as for `upsert_in`."""
-        require_condition(condition, tx.current_schema)
+        require_condition(condition, tx.current_schema, self._kernels, optional=False)
         read = self._rows_read(tx, tx.current_schema, condition)
         tx.reads(read)
         batch = self._batch_of(tx, tx.current_schema, None, memory)
@@ -297,7 +314,7 @@ class ArrowEngine:
         """
         require_certain(where)
         coordinator = self._coordinator
-        require_condition(where, coordinator.schema())
+        require_condition(where, coordinator.schema(), self._kernels)
         checked_values(values, coordinator.schema(), coordinator.properties)
         likely: tuple[Resource, ...] = ()
         if where is not None and coordinator.data.for_writes:
@@ -315,7 +332,7 @@ class ArrowEngine:
     ) -> Committed:
         """Update as the only write of a transaction that may have read before; `end` as for `upsert_in`."""
         schema = tx.current_schema
-        require_condition(where, schema)
+        require_condition(where, schema, self._kernels)
         checked_values(values, schema, tx.baseline.properties)
         read = self._rows_read(tx, schema, where)
         tx.reads(read)
@@ -330,6 +347,7 @@ class ArrowEngine:
         self, rows: pa.Table, *, application: AppTransaction | None = None, tag: str = "", partition: Targets = None
     ) -> Committed:
         """Replace the whole content of every partition that `rows` has rows for."""
+        require_rows(rows, self._kernels)
         work = partial(self.overwrite_partitions_in, rows=rows)
         return with_retries(self._coordinator, WriteRequest("INSERT_OVERWRITE", partition, tag, application), work)
 
@@ -409,7 +427,7 @@ class ArrowEngine:
 
         Files that cannot have such a row are not opened, and columns that nothing needs are not read.
         """
-        require_condition(where, shown.schema)
+        require_condition(where, shown.schema, self._kernels)
         return self._pieces(shown, named, where, columns)
 
     def _pieces(
@@ -447,7 +465,7 @@ class ArrowEngine:
         return ensure_not_future(coordinator.table, coordinator.properties.timezone, self._moment(text), name)
 
     def _read_shown(self, shown: ReadView, named: Sequence[Resource], where: pc.Expression | None) -> pa.Table:
-        require_condition(where, shown.schema)
+        require_condition(where, shown.schema, self._kernels)
         found = self.read_files(files_within(shown.snapshot, named), shown.schema, where)
         more = list(self._merged(shown, named, where, shown.schema))
         return self._kernels.together([found, *more]) if more else found
@@ -479,7 +497,7 @@ class ArrowEngine:
     def read_in(self, tx: Transaction, where: Condition | None = None) -> pa.Table:
         """Read as part of a transaction: its commit is rejected if another commits what this read would have seen."""
         require_certain(where)
-        require_condition(where, tx.schema)
+        require_condition(where, tx.schema, self._kernels)
         read = self._rows_read(tx, tx.schema, where)
         tx.reads(read)
         return self.read_files(read.files_of(tx.snapshot()), tx.schema, where)

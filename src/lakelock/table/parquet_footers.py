@@ -312,19 +312,26 @@ class SplicedOutput:
         self._held = bytearray()
 
     def release(self, schema: pa.Schema, without: Set[tuple[int, str]]) -> memoryview:
-        """Write what was held, which is the footer, and return it: without the bounds of some chunks, by row group and column,
-        and with the chunks that were put. `schema`: all columns of the file.
+        """Write what was held, which is the footer, with the chunks that were put, and return it. `schema`: all columns of the
+        file; `without`: chunks, by row group and column, whose bounds are not written.
         """
-        held = memoryview(bytes(self._held or b""))
+        held = whole = memoryview(bytes(self._held or b""))
         if self._groups or without:
             footer = footer_of(held)
             if self._groups:
                 _splice(footer, schema, self._groups)
-            _drop_bounds_of(footer, without)
-            data = encoded(footer)
-            held = memoryview(data + _TAIL.pack(len(data), bytes(held[-4:])))
+                held = whole = _framed(footer, held)
+            if without:
+                _drop_bounds_of(footer, without)
+                held = _framed(footer, held)
         self._output.write(held)
-        return held
+        return whole
+
+
+def _framed(footer: Struct, before: memoryview) -> memoryview:
+    """The footer as it stands at the end of a file, with the magic number of `before`."""
+    data = encoded(footer)
+    return memoryview(data + _TAIL.pack(len(data), bytes(before[-4:])))
 
 
 def _splice(footer: Struct, schema: pa.Schema, groups: Sequence[tuple[int, dict[bytes, Struct]]]) -> None:
@@ -349,7 +356,7 @@ def _splice(footer: Struct, schema: pa.Schema, groups: Sequence[tuple[int, dict[
 
 
 def _drop_bounds_of(footer: Struct, chunks: Set[tuple[int, str]]) -> None:
-    for number, group in enumerate(footer[4][1][1] if chunks else ()):
+    for number, group in enumerate(footer[4][1][1]):
         for chunk in group[1][1][1]:
             meta = chunk[3][1]
             path = b".".join(meta[3][1][1]).decode()
