@@ -96,6 +96,8 @@ def test_a_path_that_leaves_its_cluster_open_is_where_sparks_readers_look(
             LakeTable.exists(spark, "lake")
     finally:
         spark.conf.unset("fs.defaultFS")
+        if HAS_DATA_SOURCES:
+            driver.register()  # what is registered knows the session as it is again
 
 
 @pytest.mark.in_ci
