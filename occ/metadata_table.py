@@ -185,7 +185,7 @@ class KeptMetadata:
         if any(i.action == Action.DELTA_COMMIT and ((i.completion or "") > at or i.requested > instant) for i in others):
             # A finisher was killed before, and others have written bounds of partitions without these files.
             before = replace(self, timeline=Timeline.of(others, archived=self.timeline.has_archive))
-            self._append_anew(before._statistics(metadata).get(PARTITION_STATS, {}))
+            self.append_anew(before._statistics(metadata).get(PARTITION_STATS, {}))
 
     def clean(self, instant: str, files: Mapping[str, Sequence[str]], data: Timeline) -> None:
         """Take the files out, by partition, that a clean has deleted; before it is completed. Hold the table's lock."""
@@ -243,7 +243,7 @@ class KeptMetadata:
             read = [read_commit(self.table.storage, each) for each in hidden]
             partitions = {partition for metadata in read for partition in metadata.write_stats}
             written = {each: tuple(s for metadata in read for s in metadata.write_stats.get(each, ())) for each in partitions}
-            now = now._append_anew(now._statistics(replace(read[-1], write_stats=written)).get(PARTITION_STATS, {}))
+            now = now.append_anew(now._statistics(replace(read[-1], write_stats=written)).get(PARTITION_STATS, {}))
         return now
 
     def _list(
@@ -269,9 +269,9 @@ class KeptMetadata:
                 kept = self._without_record_index(str(unknown))
         kept, bounds = kept._append(instant, records), records.get(PARTITION_STATS, {})
         logs = (LogFile.parse(item.key) for item in self.listed.get(PARTITION_STATS, ()))
-        return kept._append_anew(bounds) if any(log and log.instant > instant for log in logs) else kept
+        return kept.append_anew(bounds) if any(log and log.instant > instant for log in logs) else kept
 
-    def _append_anew(self, bounds: Records) -> KeptMetadata:
+    def append_anew(self, bounds: Records) -> KeptMetadata:
         """Write statistics of partitions under a time of their own, so that they count."""
         if not bounds:
             return self

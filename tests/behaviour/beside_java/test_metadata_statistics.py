@@ -143,7 +143,7 @@ def test_bounds_of_another_engine_that_began_earlier_are_joined_by_the_next_comm
 ) -> None:
     """Java writes its bounds but once, so the later instant's count."""
     with monkeypatch.context() as as_java:
-        as_java.setattr(writing.KeptMetadata, "_append_anew", lambda self, _: self)
+        as_java.setattr(writing.KeptMetadata, "append_anew", lambda self, _: self)
         out_of_order(table)
     with pytest.raises(AssertionError):
         is_true(table)
