@@ -73,6 +73,14 @@ class RestorePlan:
         changed = [copy.base.group for copy in self.copies if copy.base is not None]
         return (*changed, *self.removed)
 
+    @property
+    def replaced(self) -> Mapping[str, Sequence[str]]:
+        """The ids of the removed file groups by partition, as a commit names them."""
+        found: dict[str, list[str]] = {}
+        for group in self.removed:
+            found.setdefault(group.partition, []).append(group.file_id)
+        return found
+
 
 @dataclass(frozen=True)
 class RestorePreview:
@@ -208,11 +216,8 @@ def _restored(coordinator: Coordinator, as_of: str, write: Copying, tx: Transact
     plan = plan_restore(now, *_as_it_was(coordinator.table, tx.baseline.timeline, now, as_of), as_of)
     new = [copy.source.group for copy in plan.copies if copy.base is None and tx.baseline.properties.bucket_index is not None]
     tx.claim(plan.touched, map(bucket_of_group, new))
-    replaced: dict[str, list[str]] = {}
-    for group in plan.removed:
-        replaced.setdefault(group.partition, []).append(group.file_id)
     tx.extra.update({keys.OPERATION: RESTORE, keys.RESTORED: as_of})
-    return tx.commit(write(tx, plan.copies, tx.check_alive), replaced=replaced)
+    return tx.commit(write(tx, plan.copies, tx.check_alive), replaced=plan.replaced)
 
 
 def _as_it_was(table: OpenTable, timeline: Timeline, now: Snapshot, as_of: str) -> tuple[Snapshot, Expected]:
@@ -313,11 +318,8 @@ def repair(coordinator: Coordinator, write: Copying, *, tag: str = "") -> Repair
             copy.source.group for copy in plan.copies if copy.base is None and tx.baseline.properties.bucket_index is not None
         ]
         tx.claim(plan.touched, map(bucket_of_group, new))
-        replaced: dict[str, list[str]] = {}
-        for group in plan.removed:
-            replaced.setdefault(group.partition, []).append(group.file_id)
         tx.extra.update({keys.OPERATION: REPAIR, keys.REPAIRED: ",".join(each.instant for each in undone)})
-        committed = tx.commit(write(tx, plan.copies, tx.check_alive), replaced=replaced)
+        committed = tx.commit(write(tx, plan.copies, tx.check_alive), replaced=plan.replaced)
         again = tuple(copy.source.group for copy in plan.copies)
         done[:] = [Repaired(tuple(undone), committed, again, plan.removed)]
         return committed
