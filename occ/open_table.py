@@ -261,7 +261,9 @@ class OpenTable:
         timeline, is_long = self._listed_timeline()
         if not timeline.instants:
             self.ensure_as_opened(self.properties(), strictly=True)
-            timeline, is_long = self.ensure_timeline_is_whole(timeline), False
+            timeline = self.ensure_timeline_is_whole(timeline)
+            # What is there now was listed after an empty listing, and may be long.
+            is_long = bool(timeline.instants)
         if known and timeline.state_of(known) is not State.COMPLETED:
             self._ensure_same_table(timeline, known)
         self.observed.newest_commit = timeline.commits[-1].requested if timeline.commits else ""

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from lakelock.errors import ConflictError, LockTimeout, RolledBackError
 from lakelock.settings import Settings
-from tests.api import ArrowEngine, Coordinator, Event, EventKind, Runtime, StorageLocation, SystemRuntime
+from tests.api import ArrowEngine, Coordinator, Event, EventKind, Runtime, StorageLocation, SystemRuntime, layout
 from tests.crashing import arm
 from tests.demo.bookings.tables import BOOKED, BOOKINGS, SEATS, create_both, first_rows, halves, move
 from tests.demo.feed import Feed
@@ -95,16 +95,21 @@ def move_bookings(agency: Agency) -> None:
 
 
 def end_the_dead(agency: Agency, *engines: ArrowEngine) -> None:
-    """Return when no move is pending in any table; `DemoError` if that takes too long."""
+    """Return when neither a pending move nor a heartbeat is left in any table; `DemoError` if that takes too long."""
     for killed in (AGENT_A, AGENT_B):
         agency.signals.wait_for(f"{killed}-killed", ENDS_S)
     deadline_s = agency.runtime.monotonic_s() + ENDS_S
-    while any(engine.coordinator.table.timeline().pending for engine in engines):
+    while any(engine.coordinator.table.timeline().pending or _beats(engine) for engine in engines):
         if agency.runtime.monotonic_s() > deadline_s:
             raise DemoError(f"a dead agent's move was not ended within {ENDS_S:.0f} s")
         agency.runtime.sleep(PAUSE_S)
         for engine in engines:
             engine.coordinator.reap()
+
+
+def _beats(engine: ArrowEngine) -> bool:
+    """Whether a heartbeat is there: a dead agent's goes last, after its markers."""
+    return any(engine.coordinator.table.storage.list(layout.HEARTBEATS))
 
 
 def audit(agency: Agency) -> None:

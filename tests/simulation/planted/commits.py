@@ -24,6 +24,15 @@ BUGS_OF_COMMITS = (
         seed=162,
     ),
     Planted(
+        "a long listing after an empty one",
+        "a reader whose first listing shows nothing takes the next one for that of one moment, however long it is",
+        "occ.open_table:OpenTable._timeline_now",
+        "is_long = bool(timeline.instants)",
+        "is_long = False",
+        among=PAGED,
+        seed=3000198,
+    ),
+    Planted(
         "too quick for a late starter",
         "nobody waits for a foreign writer that has an earlier instant and has not looked at the table",
         "occ.foreign:late_starters",
