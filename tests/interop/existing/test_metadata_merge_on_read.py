@@ -67,6 +67,7 @@ class Both:
 
 
 @pytest.mark.in_ci
+@pytest.mark.timeout(900)  # with FULL=1 Java answers 400 queries
 @pytest.mark.sampled(promise=LOGGED, one_in=2)
 @pytest.mark.parametrize("name", but([*LAYOUTS], ["types"]))
 def test_java_finds_the_rows_of_log_files_by_its_metadata_table(share: Share, name: str) -> None:
