@@ -229,7 +229,7 @@ class MergeCondition:
     """`of_target` is the part that stored rows decide alone, None if there is none or it asks for the time. `equated` says, by
     column of the table, which expression of the source it must equal, in the column's type: null where no value can.
     `same` has, by column of the table, the columns of the source that it must equal; `compared` also those that `<=>` equates.
-    `only_equates`: the condition is nothing but such equations.
+    `only_equates`: the condition is nothing but such equations; `at_most_once`: no two of them are about one column.
     """
 
     of_target: Condition | None
@@ -237,6 +237,7 @@ class MergeCondition:
     same: Mapping[str, frozenset[str]]
     compared: Mapping[str, frozenset[str]]
     only_equates: bool
+    at_most_once: bool
 
     @classmethod
     def of(cls, target: DataFrame, source: DataFrame, on: str | Column) -> MergeCondition:
@@ -270,11 +271,12 @@ class MergeCondition:
         equated: dict[str, Column] = {}
         same: dict[str, frozenset[str]] = {}
         compared: dict[str, frozenset[str]] = {}
-        only_equates = True
+        only_equates = at_most_once = True
         for node in conjuncts:
             found = list(_keys(spark, node, sides[1], names))
             only_equates = only_equates and bool(found)
             for name, column, theirs in found:
+                at_most_once = at_most_once and name not in compared
                 compared[name] = compared.get(name, frozenset()) | theirs
                 if node.nodeName() == "EqualTo":
                     equated.setdefault(name, column)
@@ -287,7 +289,7 @@ class MergeCondition:
             for node in alone[1:]:
                 both = both & column_of(spark, node)
             watched = Condition.of_filter(spark, target.where(both), text)
-        return cls(watched, equated, same, compared, only_equates)
+        return cls(watched, equated, same, compared, only_equates, at_most_once)
 
 
 def with_columns_equated(spec: MergeSpec, schema: TableSchema) -> MergeSpec:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial, reduce
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -56,15 +56,23 @@ from lakelock.spark_plugin.merge_builder import (
     require_sensible,
     source_column,
 )
-from lakelock.spark_plugin.spark_session import FILE, ROW, computed, local_frame, spark_schema, with_generated
-from lakelock.spark_plugin.stage_rows import Rows, SparkRows, is_few_bytes, is_little
-from lakelock.spark_plugin.write_attempt import Attempt, Written, column
+from lakelock.spark_plugin.spark_session import (
+    FILE,
+    ROW,
+    arrow_schema,
+    computed,
+    local_frame,
+    spark_schema,
+    with_generated,
+)
+from lakelock.spark_plugin.stage_rows import FewRows, Rows, SparkRows, is_few_bytes, is_little
+from lakelock.spark_plugin.write_attempt import Attempt, Memory, Written, column
 from lakelock.table.base_files import BaseFile
 from lakelock.table.column_types import OWN_PREFIX, refuse_own_name
 from lakelock.table.merged_slices import open_slice
 from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import require_key
-from lakelock.table.rows import KnownSchemas
+from lakelock.table.rows import KnownSchemas, spelled
 from lakelock.table.schema import TableSchema, require_columns
 from lakelock.table.snapshot import DataFile
 from lakelock.texts import column_hint
@@ -73,6 +81,25 @@ HERE = "_lakelock_here"
 """A column of the source that has a number in every row, and null where the join found no source row."""
 _DRAWN = "cast(cast(reflect('java.lang.Math', 'random') as double) * 9007199254740992 as bigint)"
 _CLAUSE = "_lakelock_clause"
+
+
+@dataclass(frozen=True)
+class WriteByKey:
+    """A write by key that does what a merge does: `operation`, and by column of its rows the source's column with its values.
+
+    `keys` are those by which rows are the same.
+    """
+
+    operation: str
+    columns: Mapping[str, str]
+    keys: tuple[str, ...]
+
+    def rows(self, source: pa.Table) -> pa.Table | None:
+        """Its rows, from those of the source. A null equals nothing: None if the merge would insert a row beside its equals."""
+        rows = source.select([*self.columns.values()]).rename_columns([*self.columns])
+        if self.operation == "DELETE":
+            return rows.drop_null()
+        return None if any(rows.column(name).null_count for name in self.keys) else rows
 
 
 @dataclass(frozen=True)
@@ -180,6 +207,33 @@ class MergePlan:
         if (schema, properties) == (self.before, self.properties):
             return self
         return MergePlan.of(self.spec, schema, properties, known, self.source)
+
+    def as_write_by_key(self) -> WriteByKey | None:
+        """The upsert, or delete by key, that does the same as this merge, whatever the table holds; None if none does.
+
+        An upsert of every row of the source, or a delete of all rows that it matches, by the whole key and partition.
+        """
+        clauses = {(each.when, each.then) for each in self.spec.clauses if each.values is None and each.condition is None}
+        apart = len(clauses) < len(self.spec.clauses) or self.schema != self.before or self.properties.keys_span_partitions
+        if apart or self.keys is None or not (self.on.only_equates and self.on.at_most_once):
+            return None
+        if self.on.compared.keys() != self.keys.keys() or any(len(names) != 1 for names in self.on.same.values()):
+            return None
+        equated = {name: next(iter(self.on.same[name])) for name in self.keys}
+        if clauses == {(When.MATCHED, Then.DELETE)}:
+            return self._by_key("DELETE", equated)
+        everything = {(When.MATCHED, Then.UPDATE), (When.NOT_MATCHED, Then.INSERT)}
+        if clauses != everything or self.compared or self.properties.ordering_field is not None:
+            return None
+        return self._by_key("UPSERT", {name: spelled(name, self.source.columns) for name in self.schema.names})
+
+    def _by_key(self, operation: str, columns: Mapping[str, str | None]) -> WriteByKey | None:
+        """None unless the source has these columns in the table's types, so that nothing is computed from them."""
+        given = arrow_schema(self.source.schema)
+        there = {name: column for name, column in columns.items() if column is not None}
+        if any(given.field(column).type != self.schema.arrow.field(name).type for name, column in there.items()):
+            return None
+        return WriteByKey(operation, there, (*self.keys,)) if self.keys and len(there) == len(columns) else None
 
     def changes(self, stored: DataFrame, *, few: bool = False) -> DataFrame:
         """The changes to stored rows, which come with their places, and the new rows; both sides may be in the plan, as few."""
@@ -382,11 +436,9 @@ def _without_equated(
 def merge(attempt: Attempt, plan: MergePlan) -> Written:
     """Run a merge. The source is computed once, for all attempts."""
     memory = attempt.memory
-    if isinstance(memory.plan, MergePlan):
-        plan = memory.plan
-    else:
-        memory.plan = plan = replace(plan, source=_source(attempt, plan))
-    plan = plan.now(attempt.schema, attempt.properties, partial(attempt.known, attempt.tx))
+    if not isinstance(memory.plan, MergePlan):
+        keep_source(plan, attempt.few(plan.source), memory)
+    plan = cast("MergePlan", memory.plan).now(attempt.schema, attempt.properties, partial(attempt.known, attempt.tx))
     spec, attempt = plan.spec, attempt.growing(plan.schema)
     after = plan.schema if plan.schema != plan.before else None
     if not plan.repeatable:
@@ -408,13 +460,11 @@ def merge(attempt: Attempt, plan: MergePlan) -> Written:
     return Written(write_changes(attempt, changes, read, partial(_changes, attempt, plan)), after)
 
 
-def _source(attempt: Attempt, plan: MergePlan) -> DataFrame:
-    """The rows of the source, in the plan if they are few."""
-    few = attempt.few(plan.source)
-    if few is not None:
-        return few.frame
-    attempt.memory.keep(SparkRows(plan.source))
-    return plan.source
+def keep_source(plan: MergePlan, few: FewRows | None, memory: Memory) -> None:
+    """Have the rows of the source computed once for all attempts; in the plan if they are few."""
+    memory.plan = plan if few is None else replace(plan, source=few.frame)
+    if few is None:
+        memory.keep(SparkRows(plan.source))
 
 
 def _changes(attempt: Attempt, plan: MergePlan, files: Sequence[DataFile]) -> Rows:

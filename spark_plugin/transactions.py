@@ -46,7 +46,7 @@ from lakelock.spark_plugin.merging import MergePlan
 from lakelock.spark_plugin.spark_jobs import job_group
 from lakelock.spark_plugin.spark_session import ended_by, outcome_told, require_batch, require_running
 from lakelock.spark_plugin.sql_planning import StatementPlanner
-from lakelock.spark_plugin.stage_rows import few_rows, is_little
+from lakelock.spark_plugin.stage_rows import FewRows, few_rows, is_little
 from lakelock.spark_plugin.write_attempt import Attempt, Memory, Write, Written, fitting_frame, fitting_keys
 from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import require_key
@@ -388,8 +388,8 @@ class _RepeatedWrite:
 
 
 class _SmallWrite:
-    """What others may carry out of a single write: few rows to insert or upsert, or keys to delete. Asked once, and answered in
-    the driver. The rows are computed once for all attempts.
+    """What others may carry out of a single write: few rows to insert or upsert, or keys to delete, also as a merge that does
+    just this. Asked once, and answered in the driver. The rows are computed once for all attempts.
     """
 
     def __init__(self, spark: SparkSession, coordinator: Coordinator, request: WriteRequest, steps: _RepeatedWrite) -> None:
@@ -412,6 +412,8 @@ class _SmallWrite:
             return None
         schema, properties = seen
         small, tag, given = SmallWrites(self._coordinator, ARROW, self._batch), request.tag, write.keywords
+        if write.func is merging.merge:
+            return self._merge(tx, given["plan"], seen, small)
         if write.func is inserting.insert:
             frame, _ = fitting_frame(given["df"], properties, schema, merge=False, missing="null")
             return None if (rows := self._rows(tx, frame, seen)) is None else small.insert(rows, tag)
@@ -428,18 +430,34 @@ class _SmallWrite:
             return None if keys is None else small.delete(keys, tag)
         return None
 
+    def _merge(
+        self, tx: Transaction | None, plan: MergePlan, seen: tuple[TableSchema, TableProperties], small: SmallWrites
+    ) -> SmallWrite | None:
+        same = plan.as_write_by_key() if (plan.before, plan.properties) == seen else None
+        if same is None:
+            return None
+        few, tag = self._few(tx, plan.source), self._request.tag
+        merging.keep_source(plan, few, self._steps.memory)
+        rows = None if few is None else same.rows(few.arrow)
+        if rows is None:
+            return None
+        if same.operation == "DELETE":
+            return small.delete(rows, tag)
+        return small.upsert(rows, tag, replace(self._steps.settings, duplicates="error"))
+
     def _rows(self, tx: Transaction | None, frame: DataFrame, seen: tuple[TableSchema, TableProperties]) -> pa.Table | None:
         """The rows of the call, if they are few."""
-        memory, settings = self._steps.memory, self._steps.settings
+        few = self._few(tx, frame)
+        self._steps.memory.give(few, *seen)
+        return None if few is None else few.arrow
+
+    def _few(self, tx: Transaction | None, frame: DataFrame) -> FewRows | None:
         if tx is None:
             runtime, what = self._coordinator.table.runtime, f"{self._request.operation.lower()}: computing the rows"
             running = partial(job_group, self._spark, what, runtime, lambda: None, current())
-            few = few_rows(frame, settings.driver_rows, running, little=False)
-        else:
-            with outcome_told(self._spark, tx, self._coordinator.table.storage.uri):
-                few = self._steps.attempt_in(tx).few(frame)
-        memory.give(few, *seen)
-        return None if few is None else few.arrow
+            return few_rows(frame, self._steps.settings.driver_rows, running, little=False)
+        with outcome_told(self._spark, tx, self._coordinator.table.storage.uri):
+            return self._steps.attempt_in(tx).few(frame)
 
     def _batch(self, tx: Transaction, schema: TableSchema, rows: pa.Table) -> Batch:
         tx.extra[keys.RAN_ON] = keys.DRIVER

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.api import ArrowEngine, Committed, MemoryStorage, Storage, SystemRuntime, TableProperties, TableSchema, layout
-from tests.behaviour.tables import SCHEMA, leftovers, new_table, writer
+from tests.behaviour.tables import QUICK, SCHEMA, leftovers, new_table, writer
 from tests.faulty_storage import CountingStorage
 
 from lakelock.engine.batch import AttemptCache, Batch
@@ -114,6 +114,25 @@ def test_deletes_that_wait_are_one_commit_and_a_row_is_deleted_once(table_type: 
     assert content(storage) == {"d": 1}
     assert members(engine) == {"mine": (0, 0, 1), "first": (0, 0, 2), "second": (0, 0, 0)}
     assert counts(done) == (0, 0, 1) and done.rows_written == 0
+
+
+@pytest.mark.parametrize("table_type", TYPES)
+@pytest.mark.parametrize("in_two_files", [False, True])
+def test_a_key_that_is_stored_twice_is_counted_as_ever(table_type: str, in_two_files: bool):
+    found = []
+    for crowd in (False, True):
+        storage = table_with([("a", 1), *([] if in_two_files else [("a", 1)]), ("b", 1)], table_type)
+        if in_two_files:
+            ArrowEngine(writer(storage, QUICK)).insert(rows([("a", 1)]))
+        if crowd:
+            on_offer(storage, rows([("c", 2)]), "UPSERT", "first")
+            on_offer(storage, keys(["x"]), "DELETE", "first")
+        engine = crowded(storage) if crowd else ArrowEngine(writer(storage))
+        done = [counts(engine.upsert(rows([("a", 3)])))]
+        if crowd:
+            meets_others(engine)
+        found.append([*done, counts(engine.delete(keys(["a"])))])
+    assert found[0] == found[1] == [(0, 2, 0), (0, 0, 2)]
 
 
 def test_each_kind_of_write_is_committed_with_its_own():

@@ -112,8 +112,9 @@ class _Hurried:
         self._coordinator, self._work, self._small, self._lost = coordinator, work, small, 0
 
     def __call__(self, tx: Transaction) -> Committed:
-        table = self._coordinator.table
-        if self._small(tx) is not None:
+        table, small = self._coordinator.table, self._small(tx)
+        alike = {tx.operation} if small is None else {tx.operation, small.operation}
+        if small is not None:
             tx.lock_wait_s = HURRY_S
         try:
             return self._work(tx)
@@ -122,7 +123,7 @@ class _Hurried:
                 raise _HurryIsOver from error
             raise
         except ConflictError as error:
-            if tx.lock_wait_s is not None and error.conflict.other.operation == tx.operation:
+            if tx.lock_wait_s is not None and error.conflict.other.operation in alike:
                 self._lost += 1
                 table.observed.meets_others(table.runtime.monotonic_s())
                 if self._lost == MOST_LOST:

@@ -132,8 +132,7 @@ class SmallWrites:
     def _commit_upserts(self, tx: Transaction, offers: Sequence[Offer], rows: Sequence[Any]) -> Committed:
         batch, keyed, fresh = self._grouped(tx, rows, tx.baseline.properties.ordering_field)
         place, stats = upserted(batch, keyed)
-        if sum(stat.num_update_writes or 0 for stat in stats) != sum(len(found) for _, found in place.known):
-            raise NotTogether  # a stored row is newer, or stands twice
+        _require_once(keyed, place, sum(stat.num_update_writes or 0 for stat in stats))
         new = self._missing(fresh, place)
         tx.offers = [
             _told(each, inserted=count, updated=each.member.rows - count) for each, count in zip(offers, new, strict=True)
@@ -143,8 +142,7 @@ class SmallWrites:
     def _commit_deletes(self, tx: Transaction, offers: Sequence[Offer], rows: Sequence[Any]) -> Committed:
         batch, keyed, fresh = self._grouped(tx, rows, None)
         place, stats = deleted(batch, keyed)
-        if sum(stat.num_deletes or 0 for stat in stats) != sum(len(found) for _, found in place.known):
-            raise NotTogether  # a row stands twice
+        _require_once(keyed, place, sum(stat.num_deletes or 0 for stat in stats))
         missing = self._missing(fresh, place)
         tx.offers = [
             _told(offer, deleted=sum(map(len, mine.values())) - count)
@@ -181,6 +179,13 @@ class SmallWrites:
             held[file.partition].append(found)
         without = self._kernels.without
         return [sum(len(without(rows, held[partition])) for partition, rows in mine.items()) for mine in members]
+
+
+def _require_once(keyed: Mapping[str, KeyedRows], place: Place, changed: int) -> None:
+    """`NotTogether` if a stored row was not changed, being newer, or if a key is stored twice, in a file or in two."""
+    known, new = sum(len(rows) for _, rows in place.known), sum(map(len, place.new.values()))
+    if changed != known or known + new != sum(map(len, keyed.values())):
+        raise NotTogether
 
 
 def _told(offer: Offer, *, inserted: int = 0, updated: int = 0, deleted: int = 0) -> Offer:

@@ -146,6 +146,11 @@ _SHARE_HINT = (
     "give every writer StorageBased, Zookeeper, DynamoDB or HiveMetastore locks, or set lock.provider for lakelock alone"
 )
 
+_LOOK_HINT = (
+    "give every writer of the table optimistic_concurrency_control; where none of them has this mode, set concurrency.mode for "
+    "lakelock alone"
+)
+
 _USED_IN_URI: Mapping[str, tuple[str, ...]] = {
     "storage": (),
     "zookeeper": ("zookeeper.url", "zookeeper.base_path", "zookeeper.lock_key"),
@@ -191,6 +196,9 @@ def _mode(properties: Mapping[str, str], values: dict[str, tuple[object, str]]) 
     known = {"optimistic_concurrency_control": "OPTIMISTIC", "single_writer": "SINGLE_WRITER"}
     if mode.lower() in known:
         values["concurrency.mode"] = (known[mode.lower()], _MODE)
+    elif mode.lower() == "non_blocking_concurrency_control":
+        why = f"{_MODE}={mode}: such writers do not look at what others commit, and can lose an acknowledged row by themselves"
+        values["concurrency.mode"] = (Refused(why, _LOOK_HINT), _MODE)
     elif mode:
         return [f"{_MODE}={mode} has no equivalent; concurrency.mode stays OPTIMISTIC"]
     return []

@@ -353,13 +353,17 @@ def test_a_log_file_is_a_data_file_of_the_instant_in_its_name() -> None:
     assert not is_data_file_of(log.key, "20260101000000001")
 
 
+BUCKETS = {"hoodie.index.type": "BUCKET", "hoodie.bucket.index.num.buckets": "2", "hoodie.bucket.index.hash.field": "id"}
 REFUSED = [
     ({"hoodie.record.merge.mode": "EVENT_TIME_ORDERING", "hoodie.table.ordering.fields": "v"}, "event time"),
+    ({"hoodie.record.merge.mode": "EVENT_TIME_ORDERING", "hoodie.table.ordering.fields": "v,month"}, "by several columns"),
     ({"hoodie.table.cdc.enabled": "true"}, "change logs"),
     ({"hoodie.populate.meta.fields": "false"}, "record keys"),
     ({"hoodie.table.storage.layout": "lsm_tree"}, "storage.layout"),
     ({"hoodie.record.merge.mode": "CUSTOM"}, "in its own way"),
     ({"hoodie.record.merge.property.hoodie.payload.delete.field": "op"}, "say in their own way"),
+    ({**BUCKETS, "hoodie.index.bucket.engine": "CONSISTENT_HASHING"}, "CONSISTENT_HASHING"),
+    ({"hoodie.index.type": "GLOBAL_SIMPLE"}, "from one partition to another"),
 ]
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import nullcontext
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -260,13 +262,25 @@ def test_what_completes_while_a_transaction_begins_is_judged_and_not_part_of_its
     assert content(engine)["k00"] == 500
 
 
-TURNS = 2
+TURNS, PROCESSES = 2, 16
+PATIENT = replace(QUICK, retry=replace(QUICK.retry, attempts=200), lock=replace(QUICK.lock, wait_s=120))
 
 
-def _in_a_process(folder: str, number: int, gate: Any) -> int:
-    """The attempts of one process, which begins when all are there."""
-    storage, patient = StorageLocation.of(folder).open(), replace(QUICK, lock=replace(QUICK.lock, wait_s=120))
-    engine = ArrowEngine(writer(storage, patient, name=f"w{number}"))
+def in_processes(work: Callable[[str, int, Any], Any], folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What each of sixteen processes gives back. They are forks of one that has imported this module."""
+    monkeypatch.syspath_prepend(Path(__file__).parents[3])
+    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[3]), prepend=os.pathsep)
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload([__name__])
+    with processes.Manager() as manager, ProcessPoolExecutor(PROCESSES, mp_context=processes) as pool:
+        gate = manager.Barrier(PROCESSES)
+        futures = [pool.submit(work, str(folder), number, gate) for number in range(PROCESSES)]
+        return [future.result(timeout=300) for future in futures]
+
+
+def _own_row(folder: str, number: int, gate: Any) -> int:
+    """The attempts of one process."""
+    engine = ArrowEngine(writer(StorageLocation.of(folder).open(), PATIENT, name=f"w{number}"))
     gate.wait(timeout=120)
     return sum(engine.upsert(rows(**{f"k{number:02}": 1000 + turn})).attempts for turn in range(TURNS))
 
@@ -275,36 +289,42 @@ def _in_a_process(folder: str, number: int, gate: Any) -> int:
 def test_sixteen_processes_write_rows_of_one_file_group_and_none_runs_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    monkeypatch.syspath_prepend(Path(__file__).parents[3])  # new processes import this module
     storage = StorageLocation.of(str(tmp_path)).open()
     new_table(storage, table_type=MERGE_ON_READ)
     ArrowEngine(writer(storage)).insert(rows(**{f"k{number:02}": 0 for number in range(60)}))
-    processes = multiprocessing.get_context("spawn")
-    with processes.Manager() as manager, ProcessPoolExecutor(16, mp_context=processes) as pool:
-        gate = manager.Barrier(16)
-        futures = [pool.submit(_in_a_process, str(tmp_path), number, gate) for number in range(16)]
-        attempts = sum(future.result() for future in futures)
+    attempts = sum(in_processes(_own_row, tmp_path, monkeypatch))
     found = content(ArrowEngine(writer(storage)))
-    assert attempts == 16 * TURNS
-    assert [found[f"k{number:02}"] for number in range(16)] == [999 + TURNS] * 16
+    assert attempts == PROCESSES * TURNS
+    assert [found[f"k{number:02}"] for number in range(PROCESSES)] == [999 + TURNS] * PROCESSES
     assert leftovers(storage) == []
 
 
-def test_no_update_of_one_row_is_lost_between_many_writers(storage: Storage) -> None:
-    patient = replace(QUICK, retry=replace(QUICK.retry, attempts=200), lock=replace(QUICK.lock, wait_s=120))
+def _one_row(folder: str, number: int, gate: Any) -> None:
+    """Adds one to a row that it reads, and then upserts another."""
+    engine = ArrowEngine(writer(StorageLocation.of(folder).open(), PATIENT, name=f"w{number}"))
 
-    def add_one(number: int) -> int:
-        engine = ArrowEngine(writer(storage, patient, name=f"w{number}"))
+    def add(tx: Any) -> Any:
+        (seen,) = engine.read_in(tx, ID == "k00")["v"].to_pylist()
+        return engine.upsert_in(tx, rows(k00=seen + 1))
 
-        def work(tx: Any) -> Any:
-            (seen,) = engine.read_in(tx, ID == "k00")["v"].to_pylist()
-            return engine.upsert_in(tx, rows(k00=seen + 1))
+    gate.wait(timeout=120)
+    engine.run(add)
+    engine.upsert(rows(k01=1000 + number), tag=str(number))
 
-        return engine.run(work).attempts
 
-    with ThreadPoolExecutor(4) as pool:
-        attempts = list(pool.map(add_one, range(8)))
-    assert content(ArrowEngine(writer(storage)))["k00"] == 8 <= sum(attempts)
+@pytest.mark.waits
+def test_sixteen_processes_write_one_row_and_no_update_is_lost(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    storage = StorageLocation.of(str(tmp_path)).open()
+    new_table(storage, table_type=MERGE_ON_READ)
+    engine = ArrowEngine(writer(storage))
+    engine.insert(rows(**FIRST))
+    in_processes(_one_row, tmp_path, monkeypatch)
+    found, commits = content(engine), engine.coordinator.history(2 * PROCESSES)
+    upserts = [[each.tag for each in entry.members] or [entry.tag] for entry in commits if entry.members or entry.tag]
+    assert found["k00"] == PROCESSES and sorted(chain(*upserts)) == sorted(map(str, range(PROCESSES)))
+    assert found["k01"] == 1000 + int(upserts[0][-1])
     assert leftovers(storage) == []
 
 

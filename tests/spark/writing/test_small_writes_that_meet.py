@@ -120,7 +120,24 @@ WRITES: dict[str, Callable[[LakeTable], WriteResult]] = {
     "delete": lambda t: t.delete(keys(spark_of(t), 1, 50), tag="mine"),
     "delete where": lambda t: t.delete("id IN (1, 50) AND p = 'a'", tag="mine"),
     "delete in SQL": lambda t: t.sql(f"DELETE FROM lakelock.`{t.path}` AS x WHERE x.P = 'a' AND 1 = x.id", tag="mine"),
+    "upsert by merge": lambda t: upserting(t, frame(spark_of(t), (1, 9, "a"), (7, 7, "a")), tag="mine"),
+    "upsert by MERGE": lambda t: t.sql(f"{MERGE.format(t.path)} WHEN MATCHED THEN UPDATE SET * {OR_INSERT}", tag="mine"),
+    "delete by merge": lambda t: deleting(t, keys(spark_of(t), 1, 50), tag="mine"),
 }
+MERGE = """MERGE INTO lakelock.`{}` AS t USING (SELECT 1L AS ID, 9L AS v, 'a' AS p UNION ALL SELECT 7L, 7L, 'a') AS s
+ON s.p = t.p AND t.id = s.id"""
+OR_INSERT = "WHEN NOT MATCHED THEN INSERT *"
+
+
+def upserting(table: LakeTable, rows: DataFrame, on: object = ("id", "p"), **more: str) -> WriteResult:
+    found = table.merge(rows, on, **more).when_not_matched_insert_all().when_matched_update_all()  # type: ignore[arg-type]
+    return found.execute()
+
+
+def deleting(table: LakeTable, rows: DataFrame, on: object = ("id", "p"), **more: str) -> WriteResult:
+    return table.merge(rows, on, **more).when_matched_delete().execute()  # type: ignore[arg-type]
+
+
 COUNTS = {"insert": (1, 0, 0), "upsert": (1, 1, 0), "delete": (0, 0, 1)}
 """Of each operation the rows inserted, updated, and deleted."""
 
@@ -130,7 +147,7 @@ def spark_of(_: LakeTable) -> SparkSession:
 
 
 @pytest.mark.parametrize("table_type", ["COPY_ON_WRITE", *in_ci("MERGE_ON_READ")])
-@pytest.mark.parametrize("kind", but(WRITES, ("upsert", "delete in SQL"), WRITES))
+@pytest.mark.parametrize("kind", but(WRITES, ("upsert", "delete in SQL", "upsert by merge"), WRITES))
 def test_a_small_write_takes_along_those_of_its_kind_that_wait(
     spark: SparkSession, path: str, kind: str, table_type: str
 ) -> None:
@@ -230,7 +247,36 @@ APART: dict[str, tuple[dict[str, object], Callable[[LakeTable], WriteResult]]] =
     "global keys": ({"index": "global"}, lambda t: t.upsert(frame(spark_of(t), (1, 9, "b")))),
     "a condition on other columns": ({}, lambda t: t.delete("id = 1 AND p = 'a' AND v = 1")),
     "a condition without the partition": ({}, lambda t: t.delete("id = 1")),
-    "a merge": ({}, lambda t: t.merge(frame(spark_of(t), (1, 9, "a")), ["id", "p"]).when_matched_update_all().execute()),
+    "a merge without new rows": (
+        {},
+        lambda t: t.merge(frame(spark_of(t), (1, 9, "a")), ["id", "p"]).when_matched_update_all().execute(),
+    ),
+    "a merge by an ordering column": ({"order_by": "v"}, lambda t: upserting(t, frame(spark_of(t), (1, 0, "a")))),
+    "a merge with another condition": (
+        {},
+        lambda t: upserting(
+            t, frame(spark_of(t), (1, 9, "a")), "target.id = source.id AND target.p = source.p AND target.v < 5"
+        ),
+    ),
+    "a merge of keys that are computed": (
+        {},
+        lambda t: deleting(t, frame(spark_of(t), (0, 9, "a")), "target.id = source.id + 1 AND target.p = source.p"),
+    ),
+    "a merge that equates a column twice": (
+        {},
+        lambda t: deleting(
+            t, frame(spark_of(t), (1, 1, "a")), "target.id = source.id AND target.id = source.v AND target.p = source.p"
+        ),
+    ),
+    "a merge by a part of the key": ({}, lambda t: deleting(t, frame(spark_of(t), (1, 9, "a")), "id")),
+    "a merge of narrower values": (
+        {},
+        lambda t: upserting(t, frame(spark_of(t), (1, 9, "a")).selectExpr("id", "int(v) AS v", "p")),
+    ),
+    "a merge of a clause with a condition": (
+        {},
+        lambda t: t.merge(frame(spark_of(t), (1, 9, "a")), ["id", "p"]).when_matched_delete("target.v = 1").execute(),
+    ),
 }
 
 
@@ -245,6 +291,41 @@ def test_other_writes_are_committed_by_themselves(spark: SparkSession, path: str
             done = write(table)
         assert members(table) == {} and len(offers(path)) == 2
         assert done.rows_updated + done.rows_deleted + done.rows_inserted >= 1
+
+
+STRANGE: dict[str, Callable[[LakeTable], WriteResult]] = {
+    "of a null that equals nothing": lambda t: upserting(t, frame(spark_of(t), (1, 9, None), (1, 8, "a"))),
+    "that deletes where nothing is null": lambda t: deleting(t, frame(spark_of(t), (1, 9, None), (2, 9, "a"), (2, 8, "a"))),
+    "of two rows for one": lambda t: upserting(t, frame(spark_of(t), (1, 9, "a"), (1, 8, "a"))),
+    "of two new rows of one key": lambda t: upserting(t, frame(spark_of(t), (7, 9, "a"), (7, 9, "a"))),
+    "of a key that is stored twice": lambda t: upserting(t, frame(spark_of(t), (3, 9, "b"))),
+    "of no rows": lambda t: upserting(t, frame(spark_of(t))),
+}
+
+
+@pytest.mark.parametrize("kind", but(STRANGE, ("of two rows for one", "of a key that is stored twice"), STRANGE))
+def test_a_merge_does_the_same_beside_others_as_alone(
+    spark: SparkSession, tmp_path_factory: pytest.TempPathFactory, kind: str
+) -> None:
+    found = []
+    for beside in (False, True):
+        path = str(tmp_path_factory.mktemp("table") / "table")
+        with made(spark, path, {"write.duplicates": "any"}) as table:
+            for value in (5, 6):
+                table.insert(frame(spark, (3, value, "b")))
+            table.insert(frame(spark, (1, 1, None)))
+            if beside:
+                on_offer(path, "UPSERT", arrow((20, 0, "a")), "theirs")
+                meeting(table, lambda table: table.upsert(frame(spark, (21, 0, "a"))))
+            else:
+                table.upsert(frame(spark, (20, 0, "a"), (21, 0, "a")))
+            try:
+                done = STRANGE[kind](table)
+                told: object = (done.rows_written, done.rows_inserted, done.rows_updated, done.rows_deleted)
+            except DuplicateKeyError as error:
+                told = str(error)
+            found.append((told, sorted(without_jobs.content(table), key=str)))
+    assert found[0] == found[1]
 
 
 def test_a_row_that_an_ordering_column_makes_too_old_is_left_out_as_ever(spark: SparkSession, path: str) -> None:

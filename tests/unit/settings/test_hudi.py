@@ -148,6 +148,14 @@ def test_a_lock_nobody_else_can_take_part_in_is_refused_unless_overridden(tmp_pa
     assert resolved(tmp_path, text, lock__provider="storage:").settings.lock.provider == "storage:"
 
 
+def test_writers_that_do_not_look_at_what_others_commit_are_refused_unless_overridden(tmp_path: Path) -> None:
+    text = "hoodie.write.concurrency.mode=NON_BLOCKING_CONCURRENCY_CONTROL"
+    with pytest.raises(SettingsError, match="can lose an acknowledged row by themselves") as caught:
+        resolved(tmp_path, text)
+    assert "optimistic_concurrency_control" in caught.value.hint
+    assert resolved(tmp_path, text, concurrency__mode="OPTIMISTIC").settings.concurrency.mode == "OPTIMISTIC"
+
+
 @pytest.mark.parametrize(("missing", "named"), [("url", "zookeeper.url"), ("base_path", "zookeeper.base_path")])
 def test_a_provider_without_its_address_names_the_missing_key(tmp_path: Path, missing: str, named: str) -> None:
     text = "\n".join(line for line in _ZOOKEEPER.splitlines() if f"zookeeper.{missing}=" not in line)
@@ -157,12 +165,12 @@ def test_a_provider_without_its_address_names_the_missing_key(tmp_path: Path, mi
 
 def test_what_has_no_effect_is_named_and_a_slip_of_the_pen_is_guessed(tmp_path: Path) -> None:
     text = (
-        "hoodie.write.concurrency.mode=NON_BLOCKING_CONCURRENCY_CONTROL\nhoodie.write.lock.client.num_retries=50\n"
+        "hoodie.write.concurrency.mode=SOME_OTHER_MODE\nhoodie.write.lock.client.num_retries=50\n"
         "hoodie.write.lock.wait_time_millis=1\nhoodie.datasource.write.recordkey.field=id\nspark.master=x\n"
     )
     warnings = resolved(tmp_path, text).warnings
     assert len(warnings) == 4
-    assert "NON_BLOCKING_CONCURRENCY_CONTROL has no equivalent" in warnings[0]
+    assert "SOME_OTHER_MODE has no equivalent" in warnings[0]
     assert "client.num_retries has no effect here: one bound is enough: lock.wait_s" in warnings[1]
     assert 'wait_time_millis is not known and has no effect; did you mean "hoodie.write.lock.wait_time_ms"' in warnings[2]
     assert "recordkey.field has no effect here" in warnings[3]

@@ -6,12 +6,14 @@ import io
 import json
 import math
 import struct
+from dataclasses import replace
 
 import fastavro
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from lakelock.errors import TableError
 from lakelock.table.log_files import Block, BlockHeader, BlockKind
 from lakelock.table.log_rows import add_block
 from lakelock.table.row_versions import ByCommitTime, Change, comparable, counts
@@ -46,6 +48,23 @@ def test_every_row_of_a_block_is_read_however_many_there_are(make, count: int) -
     add_block(make([{"_hoodie_record_key": f"k{n}", "v": n} for n in range(count)]), versions)
     rows = pa.concat_tables([COLUMNS.empty_table(), *versions.rest()])
     assert rows.to_pylist() == [{"_hoodie_record_key": f"k{n}", "v": n} for n in range(count)]
+
+
+REFUSED = [
+    (
+        replace(parquet_block([]), header={BlockHeader.INSTANT: "1", BlockHeader.COMPACTED_INSTANTS: "1,2"}),
+        "compacted into one",
+    ),
+    (Block(BlockKind.HFILE, {BlockHeader.INSTANT: "1"}, b"", "a block"), "HFILE"),
+    (Block(BlockKind.CDC, {BlockHeader.INSTANT: "1"}, b"", "a block"), "CDC"),
+]
+
+
+@pytest.mark.parametrize(("block", "named"), REFUSED)
+def test_blocks_of_other_kinds_are_refused_by_name_and_not_passed_over(block: Block, named: str) -> None:
+    with pytest.raises(TableError, match=f"a block: lakelock does not read .*{named}") as caught:
+        add_block(block, ByCommitTime(COLUMNS))
+    assert 'read(query_type="read_optimized")' in caught.value.hint
 
 
 RISING = [None, -math.inf, -1.5, -0.0, 0.0, 5e-324, 2.5, math.inf, math.nan]
