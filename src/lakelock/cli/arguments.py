@@ -1,4 +1,4 @@
-"""What all commands take: the table, where its settings come from, and how to print.
+"""What all commands take: the table, where its settings come from, and how to print, declared once by `on_table`.
 
 Commands start no Spark, so they read Hadoop's settings from the files of this machine.
 """
@@ -6,16 +6,18 @@ Commands start no Spark, so they read Hadoop's settings from the files of this m
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass, field, replace
+from functools import cache, wraps
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 from xml.etree import ElementTree
 
 import typer
 
+from lakelock.cli.output import Output, reporting
 from lakelock.errors import SettingsError
 from lakelock.events import Listener
 from lakelock.occ.coordinator import Coordinator
@@ -76,6 +78,11 @@ SetOption = Annotated[
     ),
 ]
 JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for programs.")]
+DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
+PartitionOption = Annotated[
+    list[str] | None,
+    typer.Option("--partition", "-p", help="A partition or prefix, such as month=1. May be repeated.", show_default=False),
+]
 
 APPLICATION = "lakelock command line"
 
@@ -116,14 +123,54 @@ def location_of(path: str, settings: Settings) -> StorageLocation:
     return StorageLocation(uri, options)
 
 
-@contextmanager
-def opened(
-    path: str, config: Path | None, overrides: Sequence[str] | None, *, lock: bool = False, listeners: Sequence[Listener] = ()
-) -> Iterator[Coordinator]:
-    """The table, open for the block. Without `lock` no lock service is contacted or needs to be installed."""
-    settings = resolved(config, overrides).settings
-    if not lock:
-        settings = replace(settings, concurrency=replace(settings.concurrency, mode="SINGLE_WRITER"))
-    coordinator = Coordinator.open(location_of(path, settings), settings, application=APPLICATION, listeners=listeners)
-    with coordinator:
-        yield coordinator
+@dataclass(frozen=True)
+class Call(Next):
+    """One call of a command: its table, where its settings come from, and where its result goes."""
+
+    out: Output = field(kw_only=True)
+
+    @contextmanager
+    def opened(self, *, lock: bool = False, listeners: Sequence[Listener] = ()) -> Iterator[Coordinator]:
+        """The table, open for the block. Without `lock` no lock service is contacted or needs to be installed."""
+        settings = resolved(self.config, self.overrides).settings
+        if not lock:
+            settings = replace(settings, concurrency=replace(settings.concurrency, mode="SINGLE_WRITER"))
+        location = location_of(self.path, settings)
+        with Coordinator.open(location, settings, application=APPLICATION, listeners=listeners) as coordinator:
+            yield coordinator
+
+    def ask(self, question: str, shown: Callable[[Output], None] = lambda _: None) -> None:
+        """Ask, after what is `shown`: the command ends unless the answer is yes. `SettingsError` where it prints JSON."""
+        if self.out.as_json:
+            raise SettingsError("--json does not ask", hint="add --yes")
+        shown(self.out)
+        typer.confirm(question, abort=True, err=True)
+
+
+def on_table(command: Callable[..., None]) -> Callable[..., None]:
+    """A command about a table: PATH stands where it takes its `call`, and it has --config, --set and --json, too.
+
+    An error of lakelock is printed, and ends the process with its exit code.
+    """
+
+    @wraps(command)
+    def run(path: str, config: Path | None, settings: list[str] | None, as_json: bool, **own: Any) -> None:
+        with reporting(as_json) as out:
+            command(call=Call(path, config, settings, out=out), **own)
+
+    given = signature(command, eval_str=True).parameters.values()
+    parameters = [*(_PATH if each.annotation is Call else each for each in given), *_COMMON]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+    return run
+
+
+_PATH = Parameter("path", Parameter.POSITIONAL_OR_KEYWORD, annotation=TableArgument)
+_COMMON = [
+    Parameter(name, Parameter.POSITIONAL_OR_KEYWORD, annotation=annotation, default=default)
+    for name, annotation, default in (
+        ("config", ConfigOption, None),
+        ("settings", SetOption, None),
+        ("as_json", JsonOption, False),
+    )
+]

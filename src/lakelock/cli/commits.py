@@ -12,9 +12,9 @@ from typing import Annotated
 import typer
 
 from lakelock.admin.manual_changes import audited
-from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
+from lakelock.cli.arguments import Call, on_table
 from lakelock.cli.locks import ReasonOption
-from lakelock.cli.output import Exit, Output, iso, moment, reporting
+from lakelock.cli.output import Exit, Output, iso, moment
 from lakelock.conflict import Conflict, Party
 from lakelock.errors import CorruptTableError, InputError, LakelockError
 from lakelock.identity import OTHER_ENGINE, name_of
@@ -34,23 +34,21 @@ from lakelock.texts import size_text
 
 commits_app = typer.Typer(no_args_is_help=True, help="What was committed, and what became of one instant.")
 
-_EXITS_OF_COMMITS = {Outcome.COMMITTED: Exit.OK, Outcome.REJECTED: Exit.CONFLICT, Outcome.PENDING: Exit.OUTCOME_UNKNOWN}
+_EXITS = {Outcome.COMMITTED: Exit.OK, Outcome.REJECTED: Exit.CONFLICT, Outcome.PENDING: Exit.OUTCOME_UNKNOWN}
 
 
 @commits_app.command("ls")
+@on_table
 def list_commits(
-    path: TableArgument,
+    call: Call,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many commits.")] = 20,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List the newest commits, newest first."""
-    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
+    with call.opened() as coordinator:
         entries = coordinator.history(limit)
         pending = [i.requested for i in coordinator.table.timeline().pending]
         values = {"table": coordinator.table.storage.uri, "commits": [asdict(e) for e in entries], "pending": pending}
-        out.show(values, lambda o: _print_list(o, entries, pending))
+        call.out.show(values, lambda o: _print_list(o, entries, pending))
 
 
 def _print_list(out: Output, entries: list[HistoryEntry], pending: list[str]) -> None:
@@ -69,48 +67,42 @@ def _print_list(out: Output, entries: list[HistoryEntry], pending: list[str]) ->
 
 
 @commits_app.command("show")
+@on_table
 def show_commit(
-    path: TableArgument,
+    call: Call,
     instant: Annotated[str, typer.Argument(help="The instant, such as 20261121093515485.", show_default=False)],
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Tell what became of an instant: exit code 0 committed, 4 rejected, 5 still pending, 1 no trace of such an instant.
 
     A commit that was decided but is not visible yet gets published in passing. A write that waited for others, whose error
     has given it a name, is withdrawn unless it is committed.
     """
-    then = Next(path, config, settings)
-    with reporting(as_json) as out:
-        if not is_instant_time(instant) and not is_offer(instant):
-            raise InputError(f"{instant!r} is not an instant", hint=then.command("commits ls"))
-        with opened(path, config, settings, lock=True) as coordinator:
-            committed = settle(coordinator.table, instant, 0) if is_offer(instant) else None
-            values = _facts(coordinator, instant if committed is None else committed.instant, then)
-        shown = {name: _text(name, value) for name, value in values.items() if name != "known"}
-        out.show(values, lambda o: o.fields(shown))
-        raise typer.Exit(_EXITS_OF_COMMITS[Outcome(str(values["outcome"]))] if values["known"] else Exit.ERROR)
+    if not is_instant_time(instant) and not is_offer(instant):
+        raise InputError(f"{instant!r} is not an instant", hint=call.command("commits ls"))
+    with call.opened(lock=True) as coordinator:
+        committed = settle(coordinator.table, instant, 0) if is_offer(instant) else None
+        values = _facts(coordinator, instant if committed is None else committed.instant, call)
+    shown = {name: _text(name, value) for name, value in values.items() if name != "known"}
+    call.out.show(values, lambda o: o.fields(shown))
+    raise typer.Exit(_EXITS[Outcome(str(values["outcome"]))] if values["known"] else Exit.ERROR)
 
 
 @commits_app.command("settle")
+@on_table
 def settle_commit(
-    path: TableArgument,
+    call: Call,
     instant: Annotated[str, typer.Argument(help="The instant that waits, from `lakelock doctor`.", show_default=False)],
     home_is_gone: Annotated[
         bool, typer.Option("--home-is-gone", help="The table that the error names was dropped and will not come back.")
     ] = False,
     reason: ReasonOption = "",
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """End a transaction over several tables whose first table was dropped for good.
 
     It is committed if one of its other tables shows it, else rejected, and so in all of them. Needed only in this case:
     every other transaction is ended by the next writer.
     """
-    with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
+    with call.opened(lock=True) as coordinator:
         if not home_is_gone:
             raise InputError(
                 "only you can know that the table with the outcome will not come back",
@@ -122,10 +114,10 @@ def settle_commit(
         outcome = coordinator.outcome(instant).value
         others = [f"{each.uri} {each.instant}" for each in record.name.tables[1:] if each.uri != table.storage.uri]
         values = {"table": table.storage.uri, "instant": instant, "outcome": outcome, "why": record.why, "other_tables": others}
-        out.show(values, lambda o: o.fields({name: _text(name, value) for name, value in values.items()}))
+        call.out.show(values, lambda o: o.fields({name: _text(name, value) for name, value in values.items()}))
 
 
-def _facts(coordinator: Coordinator, instant: str, then: Next) -> dict[str, object]:
+def _facts(coordinator: Coordinator, instant: str, then: Call) -> dict[str, object]:
     outcome = coordinator.outcome(instant)
     table = coordinator.table
     timeline = table.timeline()
@@ -148,7 +140,7 @@ def _facts(coordinator: Coordinator, instant: str, then: Next) -> dict[str, obje
     }
 
 
-def _rejected_facts(coordinator: Coordinator, instant: str, then: Next) -> dict[str, object]:
+def _rejected_facts(coordinator: Coordinator, instant: str, then: Call) -> dict[str, object]:
     table = coordinator.table
     facts: dict[str, object] = {}
     decision = decided_for(instant, table.log.peek(after=table.log.boundary()))
@@ -175,7 +167,7 @@ def _rejected_facts(coordinator: Coordinator, instant: str, then: Next) -> dict[
     return facts if decision is not None else facts | {"detail": why.detail}
 
 
-def _commit_facts(coordinator: Coordinator, timeline: Timeline, instant: str, then: Next) -> dict[str, object]:
+def _commit_facts(coordinator: Coordinator, timeline: Timeline, instant: str, then: Call) -> dict[str, object]:
     """What a commit did, as the timeline tells it, or the archive."""
     storage, found = coordinator.table.storage, timeline.write_at(instant)
     if found is None or not found.is_completed:
@@ -196,7 +188,7 @@ def _commit_facts(coordinator: Coordinator, timeline: Timeline, instant: str, th
     }
 
 
-def _other_tables(coordinator: Coordinator, transaction: TransactionName | None, then: Next) -> dict[str, object]:
+def _other_tables(coordinator: Coordinator, transaction: TransactionName | None, then: Call) -> dict[str, object]:
     """The other tables of a transaction over several, and what they show of it."""
     if transaction is None:
         return {}
@@ -205,7 +197,7 @@ def _other_tables(coordinator: Coordinator, transaction: TransactionName | None,
     return {"other_tables": [f"{each.uri} {each.instant}: {_shown_there(coordinator, each, then)}" for each in others]}
 
 
-def _shown_there(coordinator: Coordinator, where: TableInstant, then: Next) -> str:
+def _shown_there(coordinator: Coordinator, where: TableInstant, then: Call) -> str:
     try:
         timeline = read_timeline(coordinator.table.storage_of(where.uri))
     except LakelockError as error:
@@ -230,28 +222,23 @@ def _text(name: str, value: object) -> object:
 
 conflicts_app = typer.Typer(no_args_is_help=True, help="Which transactions were rejected, and why.")
 
-_OUTCOMES = {Outcome.COMMITTED: Exit.OK, Outcome.REJECTED: Exit.CONFLICT, Outcome.PENDING: Exit.OUTCOME_UNKNOWN}
-
 
 @conflicts_app.command("explain")
+@on_table
 def explain_rejection(
-    path: TableArgument,
+    call: Call,
     instant: Annotated[str, typer.Argument(help="An instant that was rejected.", show_default=False)],
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Tell why an instant was rejected: whom it met, over what, by which rule, and what helps. Reads only and takes no lock.
 
     Exit code 4 if the instant was rejected, 5 if it is pending, 1 if there is no trace of it, else 0.
     """
-    with reporting(as_json) as out:
-        if not is_instant_time(instant):
-            raise InputError(f"{instant!r} is not an instant", hint=Next(path, config, settings).command("conflicts ls"))
-        with opened(path, config, settings) as coordinator:
-            why = coordinator.why_rejected(instant)
-            out.show({"table": coordinator.table.storage.uri, **why.as_dict()}, lambda o: _print_why(o, why))
-        raise typer.Exit(_OUTCOMES[why.outcome] if why.known else Exit.ERROR)
+    if not is_instant_time(instant):
+        raise InputError(f"{instant!r} is not an instant", hint=call.command("conflicts ls"))
+    with call.opened() as coordinator:
+        why = coordinator.why_rejected(instant)
+        call.out.show({"table": coordinator.table.storage.uri, **why.as_dict()}, lambda o: _print_why(o, why))
+    raise typer.Exit(_EXITS[why.outcome] if why.known else Exit.ERROR)
 
 
 def _print_why(out: Output, why: WhyRejected) -> None:
@@ -269,21 +256,19 @@ def _mine(record: Rejection) -> str:
 
 @conflicts_app.command("list", hidden=True)
 @conflicts_app.command("ls")
+@on_table
 def list_rejections(
-    path: TableArgument,
+    call: Call,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many rejections.")] = 20,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """List the newest transactions that were rejected, newest first, and whom they met; retries are listed, too."""
-    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
+    with call.opened() as coordinator:
         table = coordinator.table
         newest = rejected_instants(table.storage)[:limit]
         reads = [partial(_read, table.storage, instant) for instant in newest]
         found = [record for record in table.io.gather(reads) if record is not None]
         values = {"table": table.storage.uri, "rejections": [record.as_dict() for record in found]}
-        out.show(values, lambda o: _print_rejections(o, found))
+        call.out.show(values, lambda o: _print_rejections(o, found))
 
 
 def _read(storage: Storage, instant: str) -> Rejection | None:

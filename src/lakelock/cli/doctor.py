@@ -15,10 +15,10 @@ from typing import Annotated
 import typer
 from rich.text import Text
 
-from lakelock.cli.arguments import ConfigOption, JsonOption, SetOption, TableArgument, location_of, resolved
+from lakelock.cli.arguments import Call, location_of, on_table, resolved
 from lakelock.cli.doctor_contents import check_contents, check_index, check_keys, check_metadata_table
 from lakelock.cli.doctor_services import Check, DoctorContext, check_clients, check_lock, check_spark
-from lakelock.cli.output import Exit, Output, reporting
+from lakelock.cli.output import Exit, Output
 from lakelock.clock import SystemRuntime
 from lakelock.errors import LISTED_BY_DOCTOR, LakelockError, TableError
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, who_removes
@@ -216,28 +216,25 @@ CHECKS: dict[str, Callable[[DoctorContext], Iterator[Check]]] = {
 _STYLES = {"ok": "green", "warning": "yellow", "failed": "bold red"}
 
 
+@on_table
 def doctor(
-    path: TableArgument,
+    call: Call,
     keys: Annotated[bool, typer.Option("--keys", help="Also read the key of every row, and name duplicates.")] = False,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Check a table, its storage, its lock and this machine; exit code 1 when a check failed, 0 otherwise.
 
     Writes a few small objects under `.hoodie/` and removes them, and takes the commit lock once. Only the lock's own file
     stays. Warnings alone end with 0: jobs can run.
     """
-    with reporting(as_json) as out:
-        found = resolved(config, settings)
-        storage = location_of(path, found.settings).open()
-        _ensure_table(storage)
-        checks = list(examine(DoctorContext(path, found, storage, SystemRuntime(), config, settings), keys=keys))
-        failed = any(check.status == "failed" for check in checks)
-        values = {"table": storage.uri, "ok": not failed, "checks": [asdict(check) for check in checks]}
-        out.show(values, lambda o: _print(o, checks))
-        if failed:
-            raise typer.Exit(Exit.ERROR)
+    found = resolved(call.config, call.overrides)
+    storage = location_of(call.path, found.settings).open()
+    _ensure_table(storage)
+    checks = list(examine(DoctorContext(call.path, found, storage, SystemRuntime(), call.config, call.overrides), keys=keys))
+    failed = any(check.status == "failed" for check in checks)
+    values = {"table": storage.uri, "ok": not failed, "checks": [asdict(check) for check in checks]}
+    call.out.show(values, lambda o: _print(o, checks))
+    if failed:
+        raise typer.Exit(Exit.ERROR)
 
 
 def _ensure_table(storage: Storage) -> None:

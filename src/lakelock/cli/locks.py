@@ -17,8 +17,8 @@ import typer
 from lakelock.admin.java_writers import java_options
 from lakelock.admin.manual_changes import AuditRecord, Migration, audited, migrate, plan_migration, read_audit
 from lakelock.admin.shown_locks import COMMIT, DATA, DEAD, RESERVATION, ExplainedLock, LockRow, explained_locks, shown_locks
-from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened, resolved
-from lakelock.cli.output import Output, iso, reporting
+from lakelock.cli.arguments import Call, DryRunOption, PartitionOption, on_table, resolved
+from lakelock.cli.output import Output, iso
 from lakelock.data_locks.base import FIRST_TOKEN
 from lakelock.errors import CorruptTableError, InputError, LockError, SettingsError
 from lakelock.occ.coordinator import Coordinator
@@ -37,8 +37,9 @@ JavaPropertiesOption = Annotated[
 ]
 
 
+@on_table
 def break_lock(
-    path: TableArgument,
+    call: Call,
     token: Annotated[
         int | None, typer.Option("--token", min=0, help="Token of the grant to break, from `locks ls`.", show_default=False)
     ] = None,
@@ -49,32 +50,28 @@ def break_lock(
     force: Annotated[bool, typer.Option("--force", help="Break it even while its lease still runs.")] = False,
     reason: ReasonOption = "",
     yes: YesOption = False,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Take a lock away from its holder: only needed when the holder is gone and its lease does not end.
 
     A holder that turns out to be alive can do no harm: the decision log checks its commit again.
     """
-    with reporting(as_json) as out:
-        if everything and not (data and force):
-            raise SettingsError("--all is for data locks that block all writers", hint="use --data --all --force")
-        look = Next(path, config, settings).command("locks ls")
-        if everything and token is not None:
-            raise SettingsError("--all breaks the data locks of all tokens", hint="give --token or --all, not both")
-        if token is None and not everything:
-            raise SettingsError("--token is required", hint=f"`{look}` shows tokens; add --token N")
-        if data and token is not None and token < FIRST_TOKEN:
-            hint = f"`{look}` shows tokens; --data --all --force breaks all data locks"
-            raise SettingsError(f"{token} is not a token of data locks, which count from {FIRST_TOKEN}", hint=hint)
-        with opened(path, config, settings, lock=True) as coordinator:
-            _ensure_recorded(coordinator)
-            act = _Breaking(coordinator, token, data=data, force=force, reason=reason)
-            if act.holder and not yes:
-                _ask(act.question, as_json=as_json)
-            act.run()
-            out.show(act.values, lambda o: o.line(act.summary))
+    if everything and not (data and force):
+        raise SettingsError("--all is for data locks that block all writers", hint="use --data --all --force")
+    look = call.command("locks ls")
+    if everything and token is not None:
+        raise SettingsError("--all breaks the data locks of all tokens", hint="give --token or --all, not both")
+    if token is None and not everything:
+        raise SettingsError("--token is required", hint=f"`{look}` shows tokens; add --token N")
+    if data and token is not None and token < FIRST_TOKEN:
+        hint = f"`{look}` shows tokens; --data --all --force breaks all data locks"
+        raise SettingsError(f"{token} is not a token of data locks, which count from {FIRST_TOKEN}", hint=hint)
+    with call.opened(lock=True) as coordinator:
+        _ensure_recorded(coordinator)
+        act = _Breaking(coordinator, token, data=data, force=force, reason=reason)
+        if act.holder and not yes:
+            call.ask(act.question)
+        act.run()
+        call.out.show(act.values, lambda o: o.line(act.summary))
 
 
 @dataclass
@@ -159,28 +156,18 @@ def _ensure_recorded(coordinator: Coordinator) -> None:
         compare_locks(table.storage, recorded_provider(table.storage), table.provider.identity)
 
 
-def _ask(question: str, *, as_json: bool) -> None:
-    if as_json:
-        raise SettingsError("--json does not ask", hint="add --yes")
-    typer.confirm(question, abort=True, err=True)
-
-
+@on_table
 def migrate_lock(
-    path: TableArgument,
+    call: Call,
     to: Annotated[str, typer.Option("--to", help="The new lock, as a URI for lock.provider.", show_default=False)],
     to_set: Annotated[
         list[str] | None,
         typer.Option("--to-set", help="An option of the new lock: lock.options.NAME=VALUE.", show_default=False),
     ] = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would be done and which writers are in the way.")
-    ] = False,
+    dry_run: DryRunOption = False,
     reason: ReasonOption = "",
     java_properties: JavaPropertiesOption = None,
     yes: YesOption = False,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Move the table to another lock, while no writer is live. Use the settings that the writers have had until now.
 
@@ -188,7 +175,7 @@ def migrate_lock(
     next begin or commit. Java Hudi writers ignore the record: give them the properties that it prints, or writes with
     --java-properties to a file.
     """
-    with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
+    with call.opened(lock=True) as coordinator:
         commit_lock(coordinator)
         table = coordinator.table
         options = _options_of(to, to_set, table.settings)
@@ -197,14 +184,14 @@ def migrate_lock(
         try:
             plan = plan_migration(coordinator, new)
             if plan.needed and not dry_run and not yes:
-                _ask(f"Move {plan.table} from the lock {plan.recorded} to {plan.to}?", as_json=as_json)
+                call.ask(f"Move {plan.table} from the lock {plan.recorded} to {plan.to}?")
             done = plan if dry_run or not plan.needed else migrate(coordinator, new, reason=reason)
         finally:
             new.close()
         java = java_options(coordinator.properties, changed)
         values = {**asdict(done), "dry_run": dry_run, "java_options": java}
-        out.show(values, lambda o: _print_migration(o, done, dry_run=dry_run))
-        tell_java(out, java, done.to, java_properties, table.storage.uri)
+        call.out.show(values, lambda o: _print_migration(o, done, dry_run=dry_run))
+        tell_java(call.out, java, done.to, java_properties, table.storage.uri)
         if dry_run and done.needed and done.live:
             raise LockError(
                 f"the table is still used by {counted(len(done.live), 'writer')}",
@@ -267,11 +254,6 @@ app = typer.Typer(no_args_is_help=True, help="The table's commit lock and its da
 app.command("break")(break_lock)
 app.command("migrate")(migrate_lock)
 
-PartitionOption = Annotated[
-    list[str] | None,
-    typer.Option("--partition", "-p", help="A partition or prefix, such as month=1/day=2; repeatable.", show_default=False),
-]
-
 SHOWN = (
     "lock id", "database", "table", "partition", "state", "type", "blocked by", "instant", "last heartbeat", "acquired at",
     "user", "host", "agent info",
@@ -281,18 +263,16 @@ _MOST_ASKED = ("partition", "state", "type", "blocked by", "agent info")
 
 
 @app.command("ls")
+@on_table
 def list_locks(
-    path: TableArgument,
+    call: Call,
     partition: PartitionOption = None,
     extended: Annotated[
         bool, typer.Option("--extended", help="Also show locks on ancestors, more columns, and manual changes to locks.")
     ] = False,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show who holds the commit lock and the data locks, who has reserved what, who waits, and for whom (SHOW LOCKS)."""
-    with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
+    with call.opened(lock=True) as coordinator:
         provider = commit_lock(coordinator)
         state = provider.inspect()
         recorded = recorded_provider(coordinator.table.storage)
@@ -313,13 +293,12 @@ def list_locks(
         if extended:
             values["audit"] = [record.as_dict() for record in audit]
         warning = recorded if recorded not in (None, provider.identity) else None
-        then = Next(path, config, settings)
-        out.show(values, lambda o: _print(o, then, values, state, rows, warning, audit, extended=extended))
+        call.out.show(values, lambda o: _print(o, call, values, state, rows, warning, audit, extended=extended))
 
 
 def _print(
     out: Output,
-    then: Next,
+    then: Call,
     values: dict[str, object],
     state: LockState,
     rows: list[LockRow],
@@ -402,21 +381,19 @@ def _holder(holder: Holder) -> dict[str, object]:
 
 
 @app.command("explain")
+@on_table
 def explain(
     operation: Annotated[
         str, typer.Argument(help='Such as "INSERT OVERWRITE PARTITION (month=1, day)" or "ADD COLUMNS".', show_default=False)
     ],
-    path: TableArgument,
+    call: Call,
     partition: PartitionOption = None,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Print the data locks that an operation would take, in their order, without taking them (EXPLAIN LOCKS)."""
-    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
+    with call.opened() as coordinator:
         locks = explained_locks(coordinator, operation, partition)
         values = {"table": coordinator.table.storage.uri, "operation": operation, "locks": [asdict(lock) for lock in locks]}
-        out.show(values, lambda o: _print_explained(o, locks))
+        call.out.show(values, lambda o: _print_explained(o, locks))
 
 
 def _print_explained(out: Output, locks: list[ExplainedLock]) -> None:
@@ -426,18 +403,16 @@ def _print_explained(out: Output, locks: list[ExplainedLock]) -> None:
 
 
 @app.command("audit")
+@on_table
 def audit(
-    path: TableArgument,
+    call: Call,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many, newest first.")] = 20,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show manual changes to the table's locks: who made them, when, to which lock, why, and how they ended."""
-    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
+    with call.opened() as coordinator:
         records = read_audit(coordinator.table.storage, limit)
         values = {"table": coordinator.table.storage.uri, "records": [record.as_dict() for record in records]}
-        out.show(values, lambda o: _audit(o, records))
+        call.out.show(values, lambda o: _audit(o, records))
 
 
 def _audit(out: Output, records: list[AuditRecord]) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass
-from typing import Annotated
 
 import typer
 
-from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
-from lakelock.cli.output import Exit, Output, plain, reporting
+from lakelock.cli.arguments import Call, DryRunOption, on_table
+from lakelock.cli.output import Exit, Output, plain
 from lakelock.errors import StorageError
 from lakelock.events import Event, EventKind
 from lakelock.identity import name_of
@@ -44,14 +43,13 @@ class Announced:
 
 
 @app.command("ls")
-def list_markers(
-    path: TableArgument, config: ConfigOption = None, settings: SetOption = None, as_json: JsonOption = False
-) -> None:
+@on_table
+def list_markers(call: Call) -> None:
     """List the writers that are active or left something behind: heartbeat, markers and claims of each."""
-    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
-        rows = _announced(coordinator, out)
+    with call.opened() as coordinator:
+        rows = _announced(coordinator, call.out)
         values = {"table": coordinator.table.storage.uri, "writers": [plain(row) for row in rows]}
-        out.show(values, lambda o: _print(o, Next(path, config, settings), rows))
+        call.out.show(values, lambda o: _print(o, call, rows))
 
 
 def _announced(coordinator: Coordinator, out: Output) -> list[Announced]:
@@ -93,7 +91,7 @@ def _markers(storage: Storage) -> Counter[str]:
     return Counter({instant: count for instant, count in found.items() if is_instant_time(instant)})
 
 
-def _print(out: Output, then: Next, rows: list[Announced]) -> None:
+def _print(out: Output, then: Call, rows: list[Announced]) -> None:
     columns = ("instant", "timeline", "writer is", "beat s ago", "operation", "by", "marker files", "claims")
     cells = [(r.instant, r.state, r.liveness, r.heartbeat_age_s, r.operation, r.writer, r.markers, r.claims) for r in rows]
     out.table(columns, cells, empty="no writer is active, and none left anything behind")
@@ -103,12 +101,10 @@ def _print(out: Output, then: Next, rows: list[Announced]) -> None:
 
 
 @app.command("reap")
+@on_table
 def reap_markers(
-    path: TableArgument,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be removed.")] = False,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
+    call: Call,
+    dry_run: DryRunOption = False,
 ) -> None:
     """Roll back what dead writers left behind, and publish what they had decided. Live writers are never touched.
 
@@ -120,17 +116,17 @@ def reap_markers(
         if event.kind is EventKind.ALERT:
             problems.append(f"{event.instant}: {event.facts.get('problem', '')}")
 
-    with reporting(as_json) as out, opened(path, config, settings, lock=not dry_run, listeners=[note_problem]) as coordinator:
+    with call.opened(lock=not dry_run, listeners=[note_problem]) as coordinator:
         check_writable(coordinator.properties)
         uri = coordinator.table.storage.uri
         if dry_run:
             found = _would_reap(coordinator)
-            out.show({"table": uri, "dry_run": True, "dead": found}, lambda o: _print_dry_run(o, found))
+            call.out.show({"table": uri, "dry_run": True, "dead": found}, lambda o: _print_dry_run(o, found))
             return
         coordinator.ensure_same_provider()
         reaped = coordinator.reap()
         values = {"table": uri, "dry_run": False, "reaped": [plain(each) for each in reaped], "problems": problems}
-        out.show(values, lambda o: _print_reaped(o, reaped, problems))
+        call.out.show(values, lambda o: _print_reaped(o, reaped, problems))
         if problems:
             raise typer.Exit(Exit.ERROR)
 

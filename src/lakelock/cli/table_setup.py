@@ -19,7 +19,7 @@ from lakelock.admin.adopt import Adoption, Wishes, adopt, plan_adoption, undo
 from lakelock.admin.executor_archive import ExecutorArchive, default_name, write_archive
 from lakelock.admin.java_writers import java_options
 from lakelock.admin.manual_changes import refuse_live
-from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, location_of, opened, resolved
+from lakelock.cli.arguments import Call, DryRunOption, JsonOption, location_of, on_table, resolved
 from lakelock.cli.locks import JavaPropertiesOption, ReasonOption, YesOption, commit_lock, tell_java
 from lakelock.cli.output import Output, reporting
 from lakelock.errors import SettingsError
@@ -31,9 +31,10 @@ from lakelock.storage import Storage
 from lakelock.texts import counted
 
 
+@on_table
 def adopt_table(
-    path: TableArgument,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change, and who is in the way.")] = False,
+    call: Call,
+    dry_run: DryRunOption = False,
     assume_utc: Annotated[
         bool, typer.Option("--assume-utc", help="You know that the instants are in UTC, though their files do not prove it.")
     ] = False,
@@ -47,32 +48,26 @@ def adopt_table(
     reason: ReasonOption = "",
     java_properties: JavaPropertiesOption = None,
     yes: YesOption = False,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Make a table of Java Hudi writable: set its zone to UTC if its instants prove it. Its metadata table is kept.
 
     Stop all writers first. Rows and instants stay as they are. From then on each Java writer needs the properties that it
     prints, the lock among them; --java-properties writes them to a file.
     """
-    with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
+    with call.opened(lock=True) as coordinator:
         lock, java = commit_lock(coordinator).identity, java_options(coordinator.properties, coordinator.table.settings)
         if undoing:
             changed = undo(coordinator, reason=reason)
-            out.show({"table": coordinator.table.storage.uri, "changes": changed}, lambda o: o.line(_UNDONE))
+            call.out.show({"table": coordinator.table.storage.uri, "changes": changed}, lambda o: o.line(_UNDONE))
             return
         wishes = Wishes(assume_utc, drop_metadata_table, remove_indexes)
         plan = plan_adoption(coordinator, wishes)
         if plan.needed and not dry_run and not yes:
-            if as_json:
-                raise SettingsError("--json does not ask", hint="add --yes")
-            _print_plan(out, plan)
-            typer.confirm(f"Change {plan.table}?", abort=True, err=True)
+            call.ask(f"Change {plan.table}?", lambda o: _print_plan(o, plan))
         done = plan if dry_run or not plan.needed else adopt(coordinator, wishes, reason=reason)
         values = {**asdict(done), "dry_run": dry_run, "java_options": java, "lock": lock}
-        out.show(values, lambda o: _print_adoption(o, Next(path, config, settings), done))
-        tell_java(out, java, lock, java_properties, coordinator.table.storage.uri)
+        call.out.show(values, lambda o: _print_adoption(o, call, done))
+        tell_java(call.out, java, lock, java_properties, coordinator.table.storage.uri)
         if dry_run and done.needed:
             refuse_live(coordinator.table, done.live)
 
@@ -80,7 +75,7 @@ def adopt_table(
 _UNDONE = "undone: the zone is what it was; a metadata table that was dropped is built anew by the next Java writer"
 
 
-def _print_adoption(out: Output, then: Next, done: Adoption) -> None:
+def _print_adoption(out: Output, then: Call, done: Adoption) -> None:
     if not done.needed:
         out.line("nothing to do: lakelock writes this table as it is")
         return
@@ -103,24 +98,23 @@ def _print_plan(out: Output, plan: Adoption) -> None:
         out.line(f"in the way: {name}")
 
 
+@on_table
 def register_table(
-    path: TableArgument,
+    call: Call,
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="The name, such as sales.orders; else catalog.table.")] = "",
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Tell a Hive metastore or Glue of a table: its columns, its partitions and its newest commit.
 
     Writers with `catalog.table` do so after each commit; this makes the first entry, or tells what a commit could not.
     """
-    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
+    with call.opened() as coordinator:
         synced = coordinator.register(name)
-        out.show(asdict(synced), lambda o: o.line(str(synced)))
+        call.out.show(asdict(synced), lambda o: o.line(str(synced)))
 
 
+@on_table
 def profile(
-    path: TableArgument,
+    call: Call,
     require: Annotated[
         Literal["strict", "delta", "hive", "hudi"] | None,
         typer.Option("--require", help="Refuse writers with a weaker profile than this.", show_default=False),
@@ -130,52 +124,48 @@ def profile(
         typer.Option("--isolation", help="With --require delta: refuse writers with a weaker level.  [default: Serializable]"),
     ] = None,
     release: Annotated[bool, typer.Option("--release", help="Admit writers with any profile.")] = False,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Show or change the weakest profile that writers of a table may have."""
-    with reporting(as_json) as out:
-        if isolation and not require:
-            raise SettingsError("--isolation says which level of delta is required", hint="add --require delta")
-        if require and release:
-            raise SettingsError("--require and --release contradict each other", hint="give one of them")
-        wanted = isolation or "Serializable"
-        if require:
-            ConcurrencySettings(profile=require, isolation=wanted).check_together()
-        with opened(path, config, settings, lock=bool(require or release)) as coordinator:
-            if require or release:
-                coordinator.require_profile(require or "", wanted if require else "")
-            storage = coordinator.table.storage
-            guard = recorded_guard(storage)
-            required = guard.profile if guard else ""
-            level = guard.isolation if guard and required == "delta" else ""
-            told = f"{required} ({level})" if level else required or "none: writers may have any"
-            values = {"table": storage.uri, "required": required or None, "isolation": level or None}
-            out.show(values, lambda o: o.line(f"required profile: {told}"))
+    if isolation and not require:
+        raise SettingsError("--isolation says which level of delta is required", hint="add --require delta")
+    if require and release:
+        raise SettingsError("--require and --release contradict each other", hint="give one of them")
+    wanted = isolation or "Serializable"
+    if require:
+        ConcurrencySettings(profile=require, isolation=wanted).check_together()
+    with call.opened(lock=bool(require or release)) as coordinator:
+        if require or release:
+            coordinator.require_profile(require or "", wanted if require else "")
+        storage = coordinator.table.storage
+        guard = recorded_guard(storage)
+        required = guard.profile if guard else ""
+        level = guard.isolation if guard and required == "delta" else ""
+        told = f"{required} ({level})" if level else required or "none: writers may have any"
+        values = {"table": storage.uri, "required": required or None, "isolation": level or None}
+        call.out.show(values, lambda o: o.line(f"required profile: {told}"))
 
 
 config_app = typer.Typer(no_args_is_help=True, help="Which settings are in effect.")
 
 
 @config_app.command("explain")
-def explain(path: TableArgument, config: ConfigOption = None, settings: SetOption = None, as_json: JsonOption = False) -> None:
+@on_table
+def explain(call: Call) -> None:
     """Print each setting in effect for a table and where it came from; secrets are masked.
 
     Spark conf is not visible from here: what a job sets there wins over the file.
     """
-    with reporting(as_json) as out:
-        found = resolved(config, settings)
-        storage = location_of(path, found.settings).open()
-        recorded = recorded_provider(storage)
-        rows = found.explain()
-        values = {
-            "table": storage.uri,
-            "recorded_lock": recorded,
-            "settings": [asdict(row) for row in rows],
-            "warnings": list(found.warnings),
-        }
-        out.show(values, lambda o: _print_settings(o, rows, found.warnings, _guard(storage, recorded)))
+    found = resolved(call.config, call.overrides)
+    storage = location_of(call.path, found.settings).open()
+    recorded = recorded_provider(storage)
+    rows = found.explain()
+    values = {
+        "table": storage.uri,
+        "recorded_lock": recorded,
+        "settings": [asdict(row) for row in rows],
+        "warnings": list(found.warnings),
+    }
+    call.out.show(values, lambda o: _print_settings(o, rows, found.warnings, _guard(storage, recorded)))
 
 
 def _guard(storage: Storage, recorded: str | None) -> str:

@@ -13,8 +13,8 @@ from typing import Annotated
 import typer
 
 from lakelock.admin.timeline_page import read_bars, timeline_page
-from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
-from lakelock.cli.output import Exit, Output, reporting
+from lakelock.cli.arguments import Call, on_table
+from lakelock.cli.output import Exit, Output
 from lakelock.errors import InputError, SettingsError
 from lakelock.identity import name_of
 from lakelock.occ.foreign import HINT, Audited, Overlap, audit
@@ -22,22 +22,20 @@ from lakelock.occ.publish import SHARE_THE_LOCK
 from lakelock.texts import counted
 
 
+@on_table
 def timeline(
-    path: TableArgument,
+    call: Call,
     html: Annotated[
         Path | None, typer.Option("--html", help="The file to write the page to; not needed with --json.", show_default=False)
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many commits.")] = 200,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Write a page with who wrote when, for how long, who waited, and who was rejected because of whom.
 
     Rejected transactions are on it as long as their records are kept: a week.
     """
-    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
-        if html is None and not as_json:
+    with call.opened() as coordinator:
+        if html is None and not call.out.as_json:
             raise SettingsError("a page needs a file", hint="add --html FILE, or --json for the data")
         bars, uri = read_bars(coordinator, limit), coordinator.table.storage.uri
         if html is not None:
@@ -45,7 +43,7 @@ def timeline(
         values = {"table": uri, "html": str(html or ""), "transactions": [asdict(bar) for bar in bars]}
         met = sum(bool(bar.blocked_by) for bar in bars)
         told = f"{counted(len(bars), 'transaction')}, {met or 'none'} in conflict with another: {html}"
-        out.show(values, lambda o: o.line(told))
+        call.out.show(values, lambda o: o.line(told))
 
 
 def _write(html: Path, page: str) -> None:
@@ -55,19 +53,17 @@ def _write(html: Path, page: str) -> None:
         raise InputError(f"cannot write {html}: {error.strerror or error}", hint="name a file in a folder") from error
 
 
+@on_table
 def audit_table(
-    path: TableArgument,
+    call: Call,
     limit: Annotated[int, typer.Option("--limit", "-n", min=2, help="How many of the newest commits to read.")] = 1000,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Find commits that rewrote the same file groups unaware of each other, and commits that another engine has undone; exit
     code 4 if there are any.
 
     Both mean that some writer, such as Java Hudi, takes no lock or a different one. The command only reads.
     """
-    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
+    with call.opened() as coordinator:
         done = audit(coordinator.table, limit)
         found = done.overlaps
         values = {
@@ -78,8 +74,8 @@ def audit_table(
             "undone": [each.as_dict() for each in done.undone],
             "overlaps": [{**_side("first", o), **_side("second", o), "file_groups": list(map(str, o.groups))} for o in found],
         }
-        next_steps = f"{Next(path, config, settings).command('repair')}; then write their rows again. {SHARE_THE_LOCK}"
-        out.show(values, lambda o: _print(o, done, next_steps))
+        next_steps = f"{call.command('repair')}; then write their rows again. {SHARE_THE_LOCK}"
+        call.out.show(values, lambda o: _print(o, done, next_steps))
         if found or done.undone:
             raise typer.Exit(Exit.CONFLICT)
 

@@ -11,13 +11,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 
-from lakelock.cli.arguments import ConfigOption, JsonOption, Next, SetOption, TableArgument, opened
-from lakelock.cli.output import Exit, Output, console, iso, moment, plain, reporting
+from lakelock.cli.arguments import Call, DryRunOption, PartitionOption, on_table
+from lakelock.cli.output import Exit, Output, console, iso, moment, plain
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.engine.batch import compacts
 from lakelock.occ.archive import Archived
@@ -34,7 +35,6 @@ from lakelock.table.eligibility import check_writable
 from lakelock.table.timeline import Timeline
 from lakelock.texts import counted, size_text
 
-DryRunOption = Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")]
 BudgetOption = Annotated[
     float | None,
     typer.Option("--budget", metavar="SECONDS", min=0.1, help="Start no new work after this long.", show_default=False),
@@ -45,69 +45,63 @@ def _instead(name: str, kept: str) -> Any:
     return typer.Option(name, help=f"Keep the table {kept}, instead of what clean.* says.", show_default=False)
 
 
+@on_table
 def upkeep(
-    path: TableArgument,
+    call: Call,
     dry_run: DryRunOption = False,
     budget_s: BudgetOption = None,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Finish what the dead left, compact log files, delete old files, archive old instants, collect old decisions.
 
     Live writers and readers are not disturbed. Exit code 1 if a step could not be done; the others are still done.
     """
-    with reporting(as_json) as out, opened(path, config, _with_budget(settings, budget_s), lock=not dry_run) as coordinator:
+    with _within(call, budget_s).opened(lock=not dry_run) as coordinator:
         compacts(coordinator)
         with _shown_progress() as report:
             done = coordinator.upkeep(dry_run=dry_run, progress=report)
-        out.show({"table": coordinator.table.storage.uri, **plain(done)}, lambda o: _print_upkept(o, done))
+        call.out.show({"table": coordinator.table.storage.uri, **plain(done)}, lambda o: _print_upkept(o, done))
         if done.problems:
             raise typer.Exit(Exit.ERROR)
 
 
+@on_table
 def clean(
-    path: TableArgument,
+    call: Call,
     keep_hours: Annotated[float | None, _instead("--keep-hours", "as of the last so many hours")] = None,
     keep_commits: Annotated[int | None, _instead("--keep-commits", "as of the newest so many commits")] = None,
     keep_versions: Annotated[int | None, _instead("--keep-versions", "with so many files of each file group")] = None,
     dry_run: DryRunOption = False,
     budget_s: BudgetOption = None,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Delete the old data files that `clean.*` does not keep (elsewhere called vacuum).
 
     With --keep-... it is an error, before any work, if a file that would go is still needed; otherwise such files stay.
     """
-    with reporting(as_json) as out, opened(path, config, _with_budget(settings, budget_s), lock=not dry_run) as coordinator:
+    with _within(call, budget_s).opened(lock=not dry_run) as coordinator:
         configured = coordinator.table.settings.clean
         asked = asked_retention(configured, keep_hours=keep_hours, keep_commits=keep_commits, keep_versions=keep_versions)
         with _shown_progress() as report:
             done = coordinator.clean(dry_run=dry_run, progress=report, asked=asked)
         values = {"table": coordinator.table.storage.uri, "dry_run": dry_run, **plain(done)}
-        out.show(values, lambda o: _print_cleaned(o, done, dry_run=dry_run))
+        call.out.show(values, lambda o: _print_cleaned(o, done, dry_run=dry_run))
 
 
+@on_table
 def archive(
-    path: TableArgument,
+    call: Call,
     dry_run: DryRunOption = False,
     budget_s: BudgetOption = None,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Move the oldest instants from the active timeline to its history, where every reader still finds them."""
-    with reporting(as_json) as out, opened(path, config, _with_budget(settings, budget_s), lock=not dry_run) as coordinator:
+    with _within(call, budget_s).opened(lock=not dry_run) as coordinator:
         with _shown_progress() as report:
             done = coordinator.archive(dry_run=dry_run, progress=report)
         values = {"table": coordinator.table.storage.uri, "dry_run": dry_run, **plain(done)}
-        out.show(values, lambda o: _print_archived(o, done, dry_run=dry_run))
+        call.out.show(values, lambda o: _print_archived(o, done, dry_run=dry_run))
 
 
-def _with_budget(settings: list[str] | None, budget_s: float | None) -> list[str]:
-    return [*(settings or ()), *([f"upkeep.budget_s={budget_s:g}"] if budget_s is not None else ())]
+def _within(call: Call, budget_s: float | None) -> Call:
+    return call if budget_s is None else replace(call, overrides=[*(call.overrides or ()), f"upkeep.budget_s={budget_s:g}"])
 
 
 @contextmanager
@@ -178,46 +172,41 @@ NameArgument = Annotated[str, typer.Argument(metavar="NAME", help="Name of the s
 
 
 @savepoints_app.command("create")
+@on_table
 def create_savepoint(
-    path: TableArgument,
+    call: Call,
     name: NameArgument,
     as_of: Annotated[
         str | None,
         typer.Option("--as-of", metavar="INSTANT", help="The commit to keep; default: the newest.", show_default=False),
     ] = None,
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Keep the files of the table as of a commit."""
-    with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
+    with call.opened(lock=True) as coordinator:
         made = coordinator.savepoint(name, as_of)
-        out.show(_values(made), lambda o: o.line(f"{made.name} keeps {counted(made.files, 'file')} as of {made.instant}"))
+        call.out.show(_values(made), lambda o: o.line(f"{made.name} keeps {counted(made.files, 'file')} as of {made.instant}"))
 
 
 @savepoints_app.command("ls")
-def list_savepoints(
-    path: TableArgument, config: ConfigOption = None, settings: SetOption = None, as_json: JsonOption = False
-) -> None:
+@on_table
+def list_savepoints(call: Call) -> None:
     """List the savepoints, oldest commit first."""
-    with reporting(as_json) as out, opened(path, config, settings) as coordinator:
+    with call.opened() as coordinator:
         found = coordinator.savepoints()
         values = {"table": coordinator.table.storage.uri, "savepoints": [_values(each) for each in found]}
-        out.show(values, lambda o: _print(o, found))
+        call.out.show(values, lambda o: _print(o, found))
 
 
 @savepoints_app.command("rm")
+@on_table
 def delete_savepoint(
-    path: TableArgument,
+    call: Call,
     name: Annotated[str, typer.Argument(metavar="NAME", help="Name of the savepoint, or its instant.", show_default=False)],
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Delete a savepoint; cleaning may then delete its files."""
-    with reporting(as_json) as out, opened(path, config, settings, lock=True) as coordinator:
+    with call.opened(lock=True) as coordinator:
         gone = coordinator.delete_savepoint(name)
-        out.show(_values(gone), lambda o: o.line(f"deleted the savepoint {gone.name} of {gone.instant}"))
+        call.out.show(_values(gone), lambda o: o.line(f"deleted the savepoint {gone.name} of {gone.instant}"))
 
 
 def _print(out: Output, found: list[Savepoint]) -> None:
@@ -229,27 +218,21 @@ def _values(savepoint: Savepoint) -> dict[str, object]:
     return {**plain(savepoint), "taken": iso(savepoint.at_ms)}
 
 
-PartitionOption = Annotated[
-    list[str] | None,
-    typer.Option("--partition", "-p", help="A partition or prefix, such as month=1. May be repeated.", show_default=False),
-]
 TagOption = Annotated[str, typer.Option("--tag", help="A note that the commit keeps.", show_default=False)]
 
 
+@on_table
 def optimize_table(
-    path: TableArgument,
+    call: Call,
     partition: PartitionOption = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be joined.")] = False,
+    dry_run: DryRunOption = False,
     tag: TagOption = "",
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Join small files into bigger ones, and compact log files.
 
     No row changes, and every other write of the same files takes precedence.
     """
-    with reporting(as_json) as out, opened(path, config, settings, lock=not dry_run) as coordinator:
+    with call.opened(lock=not dry_run) as coordinator:
         if dry_run:
             check_writable(coordinator.properties)
             targets = resources_of(partition, coordinator.properties)
@@ -266,7 +249,7 @@ def optimize_table(
             joining = f"{counted(count, 'file')} would become {new:,}" if count else ""
             compacting = f"log files of {counted(compacted, 'file group')} would be compacted" if compacted else ""
             told = ", ".join(filter(None, (joining, compacting))) or "nothing to do"
-            out.show(values, lambda o: o.line(f"{told}; nothing was changed"))
+            call.out.show(values, lambda o: o.line(f"{told}; nothing was changed"))
             return
         done = ArrowEngine(coordinator).optimize(partition=partition, tag=tag)
         values = {
@@ -279,22 +262,20 @@ def optimize_table(
             "yielded": done.yielded,
             "reasons": done.reasons,
         }
-        out.show(values, lambda o: o.line(str(done)))
+        call.out.show(values, lambda o: o.line(str(done)))
 
 
+@on_table
 def restore_table(
-    path: TableArgument,
+    call: Call,
     as_of: Annotated[
         str, typer.Argument(metavar="AS_OF", help="A savepoint, an instant, or a time in UTC such as 2026-11-21 09:27.")
     ],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be undone.")] = False,
+    dry_run: DryRunOption = False,
     tag: TagOption = "",
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Restore an earlier state of the table: a new commit undoes what came after it, and can be undone in the same way."""
-    with reporting(as_json) as out, opened(path, config, settings, lock=not dry_run) as coordinator:
+    with call.opened(lock=not dry_run) as coordinator:
         table = coordinator.table
         as_of = moment_of(coordinator, as_of)
         before = table.timeline_of_one_moment()
@@ -305,18 +286,18 @@ def restore_table(
             values |= {"restored_to": found.kept, "undone": found.undone, "files_new": new, "file_groups_removed": gone}
             told = f"would restore to {_named(before, found.kept)}: {counted(len(found.undone), 'commit')} undone, "
             told += f"{counted(new, 'file')} written anew, {counted(gone, 'file group')} removed; nothing was changed"
-            out.show(values, lambda o: o.line(told))
+            call.out.show(values, lambda o: o.line(told))
             return
         kept = kept_by(before, as_of)
         if not undone_by(before, as_of):
             check_moment(before, as_of, table.runtime.now_ms())
             values |= {"restored_to": kept, "undone": ()}
-            out.show(values, lambda o: o.line(f"the newest commit is {_named(before, kept)}; nothing was to be done"))
+            call.out.show(values, lambda o: o.line(f"the newest commit is {_named(before, kept)}; nothing was to be done"))
             return
         done = ArrowEngine(coordinator).restore(as_of, tag=tag)
         undone = [instant for instant in undone_by(table.timeline(), as_of) if instant < done.instant]
         values |= {"restored": plain(done), "restored_to": kept, "undone": undone}
-        undo = f"to undo this: {Next(path, config, settings).command('restore', before.commits[-1].requested)}"
+        undo = f"to undo this: {call.command('restore', before.commits[-1].requested)}"
         told = f"restored to {_named(before, kept)}, {counted(len(undone), 'commit')} undone, "
         told += f"{counted(done.files, 'file')} written anew"
 
@@ -324,22 +305,20 @@ def restore_table(
             o.line(f"RESTORE {done.instant}: {told}")
             o.line(undo)
 
-        out.show(values, show)
+        call.out.show(values, show)
 
 
+@on_table
 def repair_table(
-    path: TableArgument,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be done.")] = False,
+    call: Call,
+    dry_run: DryRunOption = False,
     tag: TagOption = "",
-    config: ConfigOption = None,
-    settings: SetOption = None,
-    as_json: JsonOption = False,
 ) -> None:
     """Take commits out of the table whose files another engine's rollback has removed, so that it can be read again.
 
     File groups that they had rewritten show their older rows again. Rows of these commits are lost: write them again.
     """
-    with reporting(as_json) as out, opened(path, config, settings, lock=not dry_run) as coordinator:
+    with call.opened(lock=not dry_run) as coordinator:
         table = coordinator.table
         done = preview_repair(coordinator) if dry_run else ArrowEngine(coordinator).repair(tag=tag)
         values = {
@@ -369,7 +348,7 @@ def repair_table(
             o.line(f"REPAIR {done.committed.instant}: {counted(len(done.undone), 'commit')} taken out, {what}")
             o.line(f"next: write the rows of these commits again; {SHARE_THE_LOCK}")
 
-        out.show(values, show)
+        call.out.show(values, show)
 
 
 def _named(timeline: Timeline, instant: str) -> str:
