@@ -18,7 +18,6 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 
 from lakelock.engine.file_tasks import Target, rewrite_group, write_new_files
@@ -28,16 +27,12 @@ from lakelock.occ.begin import WriteContext
 from lakelock.occ.committed import Phase
 from lakelock.occ.footprint import BucketsRead
 from lakelock.occ.transaction import ALL_ROWS
-from lakelock.spark_plugin.deleting import POSITIONS, AtPositions, Selection
 from lakelock.spark_plugin.lookup_stages import CHUNK_ROWS, chunked, chunks
 from lakelock.spark_plugin.stage_rows import Rows
 from lakelock.spark_plugin.write_attempt import Attempt, KeptFiles, Redoing, Staged
 from lakelock.spark_plugin.write_stages import (
-    KEYS,
     PARCELS,
     REPORT_SCHEMA,
-    REST,
-    ROUTE,
     SLOTS,
     FileTarget,
     Parcels,
@@ -131,34 +126,26 @@ def write_buckets(
     *,
     redoing: Redoing | None = None,
     anew: bool = False,
-    without: Selection | None = None,
 ) -> tuple[WriteStat, ...]:
-    """Write a prepared frame, each row into the file group of its bucket, and leave out the stored rows of `without`.
+    """Write a prepared frame, each row into the file group of its bucket.
 
     "add" ignores keys; "upsert" replaces the rows of the same key. With `anew` the rows join no existing file group:
     they replace those that they meet. With `redoing` the rows stay for the next attempt, and files of the one before are kept.
     """
     index = attempt.properties.bucket_index
     assert index is not None
-    chosen = () if without is None else without.files
-    rest = () if anew else attempt.tx.current().files
-    # The numbers in a selection are those of its own files, so these come first.
-    files = tuple(dict.fromkeys((*chosen, *rest)))
+    files = () if anew else tuple(attempt.tx.current().files)
     plan = BucketPlan(attempt.context(schema), columns, files, index, how)
     placed, reports = _placed(attempt, frame, plan, stays=redoing is not None)
     work: Counter[tuple[str, int]] = sum((report.counts for report in reports), Counter())
     row_bytes = sum(report.size_bytes for report in reports) // max(1, work.total())
-    if without is not None:
-        work.update({(files[n].partition, n): count for n, count in without.counts.items()})
     if not work:
         return ()
     new = {bucket for report in reports for bucket in report.new}
     rewritten, groups = {n for _, n in work if n < len(files)}, [bucket_group(*bucket) for bucket in sorted(new)]
     if how == "upsert":
         attempt.tx.reads(BucketsRead("the keys of the upsert", [*(files[n].group for n in rewritten), *groups]))
-    rows = placed.without_reports().select(ROUTE, KEYS, REST)
-    if without is not None:
-        rows = rows.and_others(without.positions())
+    rows = placed.without_reports()
     if redoing is None:
         attempt.tx.claim((files[n].group for n in sorted(rewritten)), groups)
         return _written_by_tasks(attempt, rows, plan, work, row_bytes)
@@ -251,30 +238,19 @@ def bucket_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterato
 
 def _buckets_written(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat | None]:
     found: dict[Place, list[pa.Table]] = {}
-    gone: dict[int, list[bytes]] = {}
-    for batch in batches:
-        rows = batch.filter(pc.is_valid(batch[KEYS]))
-        for route, table in plan.parcels.unpacked([rows]):
-            for target, mine in by_target(plan, route, table):
-                found.setdefault(target, []).append(mine)
-        if POSITIONS in batch.schema.names:
-            chosen = batch.filter(pc.is_valid(batch[POSITIONS])).select([ROUTE, POSITIONS]).to_pydict()
-            for number, positions in zip(chosen[ROUTE], chosen[POSITIONS], strict=True):
-                gone.setdefault(number, []).append(positions)
+    for route, rows in plan.parcels.unpacked(batches):
+        for target, mine in by_target(plan, route, rows):
+            found.setdefault(target, []).append(mine)
     context, task = plan.context, this_task()
-    targets: list[Place] = [*found, *(number for number in gone if number not in found)]
-    for target in targets:
-        parts = found.pop(target, None)
-        keyed = None if parts is None else plan.keyed(pa.concat_tables(parts))
-        if keyed is not None and plan.how == "upsert":
+    for target in list(found):
+        keyed = plan.keyed(pa.concat_tables(found.pop(target)))
+        if plan.how == "upsert":
             any_of = context.settings.write.duplicates == "any"
             keyed = dedupe(keyed, context.properties.ordering_field, take_any=any_of)
         if isinstance(target, int):
-            positions = gone.get(target)
-            deleted = None if positions is None else AtPositions(np.frombuffer(b"".join(positions), "<i8"))
             upserts, added = (keyed, None) if plan.how == "upsert" else (None, keyed)
-            yield rewrite_group(context, plan.files[target], task, upserts=upserts, added=added, delete_mask=deleted)
-        elif keyed is not None:
+            yield rewrite_group(context, plan.files[target], task, upserts=upserts, added=added)
+        else:
             yield from write_new_files(context, target[0], [keyed.rows], task, bucket=target[1])
 
 

@@ -22,8 +22,7 @@ from lakelock.engine.file_tasks import Target, rewrite_group, write_new_files
 from lakelock.errors import DuplicateKeyError, SchemaError
 from lakelock.occ.begin import WriteContext
 from lakelock.spark_plugin import bucketing
-from lakelock.spark_plugin.bucketing import BucketPlan
-from lakelock.spark_plugin.deleting import AtPositions
+from lakelock.spark_plugin.bucketing import BucketPlan, fitting
 from lakelock.spark_plugin.lookup_stages import CHUNK_ROWS, LookedUpKeys, chunks, rows_by_route, slots_of
 from lakelock.spark_plugin.spark_session import FILE, ROW
 from lakelock.spark_plugin.write_stages import STORED_AT, Parcels, Routes, this_task, while_wanted
@@ -158,7 +157,8 @@ class NewPlaces:
     """The places for new rows beside `files`, whose numbers are routes. `routes`, once they are planned, say which file takes
     the new rows of a partition, if any does. The new rows of `settled` partitions and buckets are in files that were kept.
     `looked_up`: the only keys that new rows may have, if it is known. `equated`: no stored row has the key of a new one in
-    which none of these columns is null; without one, nothing is known of their keys, and with None no task looks."""
+    which none of these columns is null; without one, nothing is known of their keys, and with None no task looks. Unless they
+    `may_repeat`, two new rows of one key are an error."""
 
     context: WriteContext
     files: tuple[DataFile, ...]
@@ -166,6 +166,7 @@ class NewPlaces:
     settled: frozenset[Target] = frozenset()
     looked_up: LookedUpKeys | None = None
     equated: tuple[str, ...] | None = None
+    may_repeat: bool = False
 
     @property
     def in_buckets(self) -> bool:
@@ -304,7 +305,7 @@ def pack_stage(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
     """Every change in a parcel of the file that it concerns, or of the place where a new row goes; values fit the table."""
     numbers = {file.name: number for number, file in enumerate(plan.files)}
     report, parcels = ChangeReport(), plan.parcels
-    for rows in chunks(batches, CHUNK_ROWS):
+    for rows in chunks(map(fitting, batches), CHUNK_ROWS):
         report.size_bytes += rows.nbytes
         action = rows.column(ACTION)
         if pc.any(pc.equal(action, MISFIT)).as_py():
@@ -407,7 +408,7 @@ def _rewritten(
     added = None
     if new is not None:
         added = Keyed.of(conform(pa.concat_tables(new), context.schema.arrow), context.properties)
-        if plan.inserts is None or plan.inserts.equated is not None or not context.settings.write.merge_may_duplicate_keys:
+        if plan.inserts is None or not plan.inserts.may_repeat:
             _refuse_twins(added)
     if not isinstance(target, int):
         assert added is not None
@@ -433,6 +434,21 @@ def _at_places(plan: ChangePlan, file: DataFile, changes: pa.Table) -> tuple[Pla
     placed = Placed(values, place[order]) if len(order) else None
     gone = np.unique(positions[place < 0])
     return placed, AtPositions(gone) if len(gone) else None
+
+
+class AtPositions:
+    """A delete mask for the rows at some positions of a file; call it with the file's batches in order."""
+
+    def __init__(self, positions: npt.NDArray[Any]) -> None:
+        self._positions, self._at = np.sort(positions), 0
+
+    def __call__(self, batch: pa.Table) -> pa.Array:
+        start, end = self._at, self._at + batch.num_rows
+        first, last = np.searchsorted(self._positions, [start, end])
+        mask = np.zeros(batch.num_rows, np.bool_)
+        mask[self._positions[first:last] - start] = True
+        self._at = end
+        return pa.array(mask)
 
 
 def _changed_twice(context: WriteContext, file: DataFile, position: int, count: int) -> DuplicateKeyError:

@@ -1,4 +1,4 @@
-"""The driver's part in upserts, deletes by key and updates: rows are found, their file groups claimed, and rewritten.
+"""The driver's part in upserts, deletes and updates: rows are found, their file groups claimed, and rewritten.
 
 An upsert or delete by key looks the keys up, claims the file groups that hold them, and rewrites those: three stages of tasks
 (`lookup_stages.py`), then a shuffle and the stage that writes. The driver claims all file groups before that, so that a
@@ -33,7 +33,7 @@ from pyspark.sql import functions as F
 
 from lakelock.engine.file_tasks import Target
 from lakelock.errors import DuplicateKeyError, SchemaError
-from lakelock.occ.footprint import WholeTable
+from lakelock.occ.transaction import ALL_ROWS
 from lakelock.spark_plugin.arguments import Assignments, fitting_values, grown_by_values, values_are_repeatable
 from lakelock.spark_plugin.bucketing import write_buckets
 from lakelock.spark_plugin.change_stages import (
@@ -52,8 +52,7 @@ from lakelock.spark_plugin.change_stages import (
     rewrite_stage,
 )
 from lakelock.spark_plugin.conditions import Condition
-from lakelock.spark_plugin.deleting import RowsRead
-from lakelock.spark_plugin.lookup import FoundAnywhere, KeysRead, Tagged, look_up, look_up_anywhere
+from lakelock.spark_plugin.lookup import FoundAnywhere, KeysRead, Tagged, files_with, look_up, look_up_anywhere
 from lakelock.spark_plugin.lookup_stages import LookedUpKeys, TagPlan
 from lakelock.spark_plugin.spark_session import FILE, ROW, arrow_schema, spark_schema
 from lakelock.spark_plugin.stage_rows import Rows, is_few_bytes
@@ -222,7 +221,9 @@ def _with_new_rows(attempt: Attempt, plan: ChangePlan, inserts: NewPlaces, chang
     new: dict[Target, object] = {target: rows for target, rows in report.new.sums.items() if target not in numbered}
     buckets = [bucket_group(partition, bucket) for partition, bucket in sorted(new) if bucket is not None]
     found = {route for _, route in report.counts if route < len(files)}
-    kept = redoing.claimed_and_kept(files, found, new, buckets, joined, counts=_by_file(report))
+    # A task rewrites what new rows join, and never appends to it.
+    counts = _by_file(report) | dict.fromkeys(joined, ALL_ROWS)
+    kept = redoing.claimed_and_kept(files, found, new, buckets, joined, counts=counts)
     plan = replace(plan, context=redoing.context)
     work = _left_over(inserts, report.counts, new, kept)
     if not work:
@@ -454,14 +455,7 @@ def update_where(attempt: Attempt, values: Assignments, condition: Condition | N
     if attempt.settings.merge_schema:
         rows = attempt.read(())
         attempt = attempt.growing(grown_by_values(rows.alias(alias) if alias else rows, values, before))
-    snapshot = attempt.tx.current()
-    if condition is None:
-        attempt.tx.reads(WholeTable())
-        files = snapshot.files
-    else:
-        pruning = attempt.pruning(condition)
-        attempt.tx.reads(RowsRead(condition, pruning, attempt))
-        files = pruning.files_of(snapshot)
+    files = files_with(attempt, condition)
     if not files:
         return Written()
     same_rows = condition is None or condition.repeatable
@@ -478,5 +472,27 @@ def update_where(attempt: Attempt, values: Assignments, condition: Condition | N
         )  # fmt: skip
         return attempt.rows(changed, little=is_few_bytes(some))
 
-    plan = ChangePlan(attempt.context(), tuple(files), tuple(values))
-    return Written(write_changes(attempt, plan, plan.files, changes), attempt.schema if attempt.schema != before else None)
+    plan = ChangePlan(attempt.context(), files, tuple(values))
+    return Written(write_changes(attempt, plan, files, changes), attempt.schema if attempt.schema != before else None)
+
+
+def delete_where(attempt: Attempt, condition: Condition) -> Written:
+    """Delete the rows that satisfy the condition. No other writer may add such a row meanwhile."""
+    files = files_with(attempt, condition)
+    attempt = attempt if condition.repeatable else attempt.forgetful()
+    return Written(remove_rows(attempt, files, condition))
+
+
+def remove_rows(attempt: Attempt, files: tuple[DataFile, ...], condition: Condition) -> tuple[WriteStat, ...]:
+    """Delete the rows of these files that satisfy the condition, at their places: exact even where a key occurs twice."""
+
+    def changes(some: Sequence[DataFile]) -> Rows:
+        return attempt.rows(deletions(attempt, some, condition), little=is_few_bytes(some))
+
+    return write_changes(attempt, ChangePlan(attempt.context(), files, ()), files, changes)
+
+
+def deletions(attempt: Attempt, files: Sequence[DataFile], condition: Condition) -> DataFrame:
+    """The changes that delete the rows of these files that satisfy the condition; null counts as not satisfied."""
+    rows = attempt.placed(files)
+    return rows.where(condition.on(rows)).select(FILE, ROW, F.lit(DELETE).alias(ACTION))

@@ -23,8 +23,10 @@ from lakelock.occ.begin import WriteContext
 from lakelock.occ.footprint import WholeTable
 from lakelock.occ.request import within
 from lakelock.spark_plugin.bucketing import FITS, fitting, write_buckets
+from lakelock.spark_plugin.change_stages import ACTION, DRAWN, INSERT, ChangePlan, NewPlaces
+from lakelock.spark_plugin.changing import deletions, remove_rows, write_changes
 from lakelock.spark_plugin.conditions import Condition
-from lakelock.spark_plugin.deleting import RowsRead, remove_rows, select_rows
+from lakelock.spark_plugin.lookup import files_with
 from lakelock.spark_plugin.spark_session import arrow_schema, rebalanced, with_generated
 from lakelock.spark_plugin.stage_rows import SparkRows, is_little
 from lakelock.spark_plugin.write_attempt import Attempt, KeptFiles, Redoing, Written, column, prepared
@@ -34,6 +36,7 @@ from lakelock.table.partitions import partition_paths
 from lakelock.table.properties import TableProperties
 from lakelock.table.rows import conform
 from lakelock.table.schema import KeptColumn, renamed, replacing_schema
+from lakelock.table.snapshot import DataFile
 
 GATHERED_ROWS, GATHERED_BYTES = 1_000_000, 256 << 20
 """How much a task with unordered rows holds in memory to group them by partition."""
@@ -194,18 +197,26 @@ def _left(value: Column, spark: DataType, inside: Sequence[KeptColumn]) -> Colum
 
 def overwrite_where(attempt: Attempt, df: DataFrame, condition: Condition) -> Written:
     """Delete the rows that satisfy the condition and insert `df`, whose rows must all satisfy it too."""
-    pruning = attempt.pruning(condition)
-    attempt.tx.reads(RowsRead(condition, pruning, attempt))
-    selection = select_rows(attempt, pruning.files_of(attempt.tx.current()), condition)
-    attempt.tx.claim(selection.groups)
+    files = files_with(attempt, condition)
     frame, schema = prepared(attempt, df)
     frame = frame.withColumn(FITS, F.coalesce(condition.on(frame), F.lit(False)))
+    attempt = attempt.growing(schema).forgetful()
     if attempt.properties.bucket_index is not None:
-        # A file group may both lose rows and get some: it is rewritten once.
-        return Written(write_buckets(attempt, frame, schema, schema, "add", without=selection), schema)
-    added = write_rows(attempt, frame, attempt.context(schema), "writing rows")
-    removed = remove_rows(replace(attempt, earlier=Written((), schema)), selection)
-    return Written((*added, *removed), schema)
+        return Written(_replaced_in_buckets(attempt, files, frame, condition), schema)
+    removed = remove_rows(attempt, files, condition)
+    return Written((*removed, *write_rows(attempt, frame, attempt.context(), "writing rows")), schema)
+
+
+def _replaced_in_buckets(
+    attempt: Attempt, read: Sequence[DataFile], frame: DataFrame, condition: Condition
+) -> tuple[WriteStat, ...]:
+    """A file group may both lose rows and get some: it is rewritten once."""
+    files = tuple(dict.fromkeys((*read, *attempt.tx.current().files)))
+    gone = deletions(attempt, read, condition).withColumn(FITS, F.lit(True))
+    new = frame.withColumn(ACTION, F.lit(INSERT)).withColumn(DRAWN, F.lit(0).cast("long"))
+    rows = attempt.rows(gone.unionByName(new, allowMissingColumns=True))
+    places = NewPlaces(attempt.context(), files, may_repeat=True)
+    return write_changes(attempt, ChangePlan(attempt.context(), files, (), places), read, lambda _: rows)
 
 
 def _replacing(attempt: Attempt, written: Written, partitions: Iterable[str]) -> Written:

@@ -1,25 +1,30 @@
-"""The driver's part in looking up keys: rows with the number of the file that holds their key, before anything is written.
+"""What a write reads before it writes anything: it looks keys up, which gives each row the file that holds its key, or selects
+rows by a condition.
 
-The keys that were looked up become a question about the files of other writers: does one of them hold such a key?
+The keys or the condition become a question about the files of other writers: does one of them hold such a row?
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from py4j.protocol import Py4JJavaError
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
 
 from lakelock.errors import LakelockError, StorageError
 from lakelock.occ.begin import WriteContext
 from lakelock.occ.committed import Phase
-from lakelock.occ.footprint import ReadKind
+from lakelock.occ.footprint import ReadKind, WholeTable
 from lakelock.spark_plugin import lookup_stages
+from lakelock.spark_plugin.conditions import SHOWN_CHARACTERS, Condition
 from lakelock.spark_plugin.lookup_stages import (
     CHUNK_ROWS,
     FileKeys,
@@ -35,7 +40,9 @@ from lakelock.spark_plugin.lookup_stages import (
     pack_stage,
     tag_stage,
 )
+from lakelock.spark_plugin.reading import FILE_GONE
 from lakelock.spark_plugin.spark_jobs import in_task_text
+from lakelock.spark_plugin.spark_session import local_frame, spark_schema
 from lakelock.spark_plugin.stage_rows import Rows, Stage
 from lakelock.spark_plugin.write_attempt import Attempt, Memory, Staged
 from lakelock.spark_plugin.write_stages import (
@@ -56,7 +63,7 @@ from lakelock.storage.location import TableIO
 from lakelock.table.base_files import BaseFile
 from lakelock.table.key_search import LocatedKeys, held, possible_files
 from lakelock.table.merged_slices import Change, open_slice
-from lakelock.table.pruning import StatisticsOf
+from lakelock.table.pruning import Pruning, StatisticsOf
 from lakelock.table.record_index import Answer
 from lakelock.table.snapshot import DataFile
 from lakelock.texts import counted
@@ -125,6 +132,69 @@ class KeysRead:
             _among_stage, self._looked_up.context, self._looked_up.parcels, changed, anywhere=self._partitions is None
         )
         return next((str(report) for report in self._looked_up.rows.through(stage, REPORT_SCHEMA).reports()), None)
+
+
+class RowsRead:
+    """The rows that satisfy a condition, as Spark understands it."""
+
+    kind = ReadKind.ROWS
+
+    def __init__(self, condition: Condition, pruning: Pruning, attempt: Attempt) -> None:
+        self._condition, self._pruning, self._attempt = condition, pruning, attempt
+
+    @property
+    def description(self) -> str:
+        return str(self._condition)
+
+    def concerns(self, partition: str) -> bool:
+        return self._pruning.concerns(partition)
+
+    def candidates(self, files: Sequence[DataFile], statistics: StatisticsOf) -> Sequence[DataFile]:
+        return self._pruning.kept(files, statistics)
+
+    def matches(self, files: Sequence[DataFile]) -> str | None:
+        files = self._pruning.kept(files)
+        return self._first(lambda: [self._attempt.read(files)]) if files else None
+
+    def changed_by(self, changes: Sequence[Change]) -> str | None:
+        return self._first(partial(self._changed, changes))
+
+    def _changed(self, changes: Sequence[Change]) -> Iterator[DataFrame]:
+        """The rows that were changed, some of them at a time."""
+        attempt, found = self._attempt, list[pa.Table]()
+        schema = spark_schema(attempt.schema.arrow)
+        for change in changes:
+            for rows in change.rows(attempt.storage, attempt.schema):
+                found.append(rows)
+                if sum(rows.num_rows for rows in found) > CHUNK_ROWS:
+                    yield local_frame(attempt.spark, pa.concat_tables(found), schema)
+                    found = []
+        if any(rows.num_rows for rows in found):
+            yield local_frame(attempt.spark, pa.concat_tables(found), schema)
+
+    def _first(self, frames: Callable[[], Iterable[DataFrame]]) -> str | None:
+        try:
+            for frame in frames():
+                found = frame.where(self._condition.on(frame)).limit(1).select(F.to_json(F.struct("*"))).head()
+                if found is not None:
+                    return str(found[0])[:SHOWN_CHARACTERS]
+        except StorageError as error:
+            return error.message
+        except (PySparkException, Py4JJavaError) as error:
+            if not FILE_GONE.search(str(error)):
+                raise
+            return "a file that it has to look into is gone"
+        return None
+
+
+def files_with(attempt: Attempt, condition: Condition | None) -> tuple[DataFile, ...]:
+    """The files that may have rows that satisfy the condition, or all. These rows were read: no other writer may add one."""
+    if condition is None:
+        attempt.tx.reads(WholeTable())
+        return tuple(attempt.tx.current().files)
+    pruning = attempt.pruning(condition)
+    attempt.tx.reads(RowsRead(condition, pruning, attempt))
+    return tuple(pruning.files_of(attempt.tx.current()))
 
 
 KeysOfPartitions = Sequence[tuple[str, pa.Array]]

@@ -43,8 +43,7 @@ from lakelock.spark_plugin.change_stages import (
 )
 from lakelock.spark_plugin.changing import write_changes
 from lakelock.spark_plugin.conditions import Condition, condition_text, is_repeatable
-from lakelock.spark_plugin.deleting import RowsRead
-from lakelock.spark_plugin.lookup import KeysRead, look_up
+from lakelock.spark_plugin.lookup import KeysRead, files_with, look_up
 from lakelock.spark_plugin.lookup_stages import KeysByPartition, LookedUpKeys, TagPlan
 from lakelock.spark_plugin.merge_builder import (
     Clause,
@@ -451,7 +450,7 @@ def merge(attempt: Attempt, plan: MergePlan) -> Written:
         may_repeat = attempt.settings.merge_may_duplicate_keys and not attempt.properties.keys_span_partitions
         equated = None if may_repeat else plan.new_keys
         looked_up = _looked_up(attempt) if plan.inserts_equated else None
-        places = NewPlaces(attempt.context(), files, looked_up=looked_up, equated=equated)
+        places = NewPlaces(attempt.context(), files, looked_up=looked_up, equated=equated, may_repeat=may_repeat)
     elif not read:
         return Written((), after)
     misfit = f"when_matched_update_all would give a stored row another value of {', '.join(plan.compared)}"
@@ -511,14 +510,8 @@ def _read(attempt: Attempt, plan: MergePlan) -> tuple[DataFile, ...]:
         return attempt.tx.current().files
     for condition in conditions:
         assert condition is not None
-        files += _selected(attempt, condition)
+        files += files_with(attempt, condition)
     return tuple(dict.fromkeys(files))
-
-
-def _selected(attempt: Attempt, condition: Condition) -> Iterable[DataFile]:
-    pruning = attempt.pruning(condition)
-    attempt.tx.reads(RowsRead(condition, pruning, attempt))
-    return pruning.files_of(attempt.tx.current())
 
 
 def _looked_up(attempt: Attempt) -> LookedUpKeys | None:

@@ -16,7 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError, SettingsError
-from lakelock.spark_plugin import changing, deleting, inserting, merging
+from lakelock.spark_plugin import changing, inserting, merging
 from lakelock.spark_plugin.arguments import ColumnNames, checked_assignments, is_float_in_sql
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.hadoop import in_full
@@ -151,7 +151,7 @@ class StatementPlanner:
                 return self._update(statement)
             case Delete():
                 condition = self._condition(statement.where or "true", statement.target)
-                write = partial(deleting.delete_where, condition=condition)
+                write = partial(changing.delete_where, condition=condition)
                 return PlannedWrite("DELETE", write, statement.where)
             case Insert():
                 return self._insert(statement)

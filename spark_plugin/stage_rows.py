@@ -102,9 +102,6 @@ class Rows(Protocol):
     def gathered(self, routes: Routes, *, files: int, size_bytes: int) -> Rows:
         """The rows of each pack in one task, which will write so many `files` over those of `size_bytes`."""
 
-    def and_others(self, others: Rows) -> Rows:
-        """These and others, with the columns of both."""
-
     def keep(self, frames: KeptFrames) -> None:
         """Compute them once, until `frames` are closed."""
 
@@ -138,9 +135,6 @@ class SparkRows:
 
     def gathered(self, routes: Routes, *, files: int, size_bytes: int) -> SparkRows:
         return SparkRows(self.frame.repartition(routes.packs, pack_of(routes, ROUTE)))
-
-    def and_others(self, others: Rows) -> SparkRows:
-        return SparkRows(self.frame.unionByName(on_executors(others, self.frame.sparkSession), allowMissingColumns=True))
 
     def keep(self, frames: KeptFrames) -> None:
         frames.keep(self.frame)
@@ -226,27 +220,14 @@ class DriverRows:
     def gathered(self, routes: Routes, *, files: int, size_bytes: int) -> Rows:
         if is_little(files, size_bytes):
             return DriverRows(self._spark, self.schema, lambda: iter(self._items), routes)
-        return SparkRows(on_executors(self, self._spark)).gathered(routes, files=files, size_bytes=size_bytes)
-
-    def and_others(self, others: Rows) -> Rows:
-        if not isinstance(others, DriverRows):
-            return SparkRows(on_executors(self, self._spark)).and_others(others)
-        both = pa.concat_tables([self.table, others.table], promote_options="default")
-        return DriverRows.of(self._spark, both)
+        on_executors = SparkRows(local_frame(self._spark, self.table, spark_schema(self.schema)))
+        return on_executors.gathered(routes, files=files, size_bytes=size_bytes)
 
     def keep(self, frames: KeptFrames) -> None:
         """They are."""
 
     def drop(self, frames: KeptFrames) -> None:
         """Nothing but memory is taken."""
-
-
-def on_executors(rows: Rows, spark: SparkSession) -> DataFrame:
-    """The rows as a frame."""
-    if isinstance(rows, SparkRows):
-        return rows.frame
-    assert isinstance(rows, DriverRows)
-    return local_frame(spark, rows.table, spark_schema(rows.schema))
 
 
 class FewRows:

@@ -22,7 +22,7 @@ from lakelock.occ.committed import WriteResult
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.request import Every, Targets, WriteRequest, names, numbered
 from lakelock.settings import MissingColumns
-from lakelock.spark_plugin import changing, deleting, inserting, merging, spark_session
+from lakelock.spark_plugin import changing, inserting, merging, spark_session
 from lakelock.spark_plugin import inserting as overwriting
 from lakelock.spark_plugin.arguments import (
     Assignments,
@@ -123,7 +123,7 @@ class TableWrites(TableTransactions):
         """
         txn, what = numbered(txn_app_id, txn_version), chosen_rows(what)
         if isinstance(what, str | Column):
-            write: Write = partial(deleting.delete_where, condition=self._condition(what))
+            write: Write = partial(changing.delete_where, condition=self._condition(what))
             return self._write(WriteRequest("DELETE", partition, tag, txn), write, where=what)
         require_key(self._coordinator.properties, "a delete by keys")
         write = partial(changing.delete_keys, df=require_batch(what, "delete"))

@@ -30,7 +30,7 @@ from lakelock.occ.request import Every, Targets, WriteRequest, numbered, resourc
 from lakelock.occ.retry import applied_instead, run
 from lakelock.occ.transaction import Transaction
 from lakelock.settings import MissingColumns, WriteSettings
-from lakelock.spark_plugin import changing, deleting, inserting, merging
+from lakelock.spark_plugin import changing, inserting, merging
 from lakelock.spark_plugin.arguments import (
     Assignments,
     changed,
@@ -39,8 +39,7 @@ from lakelock.spark_plugin.arguments import (
     delta_arguments,
     delta_update,
 )
-from lakelock.spark_plugin.deleting import RowsRead
-from lakelock.spark_plugin.lookup import is_quick
+from lakelock.spark_plugin.lookup import RowsRead, is_quick
 from lakelock.spark_plugin.merge_builder import TARGET, MergeBuilder, MergeSpec, with_columns_equated
 from lakelock.spark_plugin.merging import MergePlan
 from lakelock.spark_plugin.spark_jobs import job_group
@@ -198,7 +197,7 @@ class LakeTransaction:
         what = chosen_rows(what)
         if isinstance(what, str | Column):
             condition = self._open().condition(what)
-            self._write(partial(deleting.delete_where, condition=condition))
+            self._write(partial(changing.delete_where, condition=condition))
         else:
             require_key(self._open().properties, "a delete by keys")
             self._write(partial(changing.delete_keys, df=require_batch(what, "delete")))
@@ -425,7 +424,7 @@ class _SmallWrite:
         if write.func is changing.delete_keys:
             frame, _ = fitting_keys(given["df"], properties, schema)
             return None if (rows := self._rows(tx, frame, seen)) is None else small.delete(rows, tag)
-        if write.func is deleting.delete_where:
+        if write.func is changing.delete_where:
             keys = small.keys_of(given["condition"].named(schema))
             return None if keys is None else small.delete(keys, tag)
         return None

@@ -16,7 +16,7 @@ from tests.sizes import in_ci
 from tests.spark.sparks import since_spark_4
 
 from lakelock.errors import StorageUnavailable, WriteFailed
-from lakelock.spark_plugin import LakeTable, changing, deleting, inserting, lookup
+from lakelock.spark_plugin import LakeTable, changing, inserting, lookup
 
 pytestmark = pytest.mark.usefixtures("on_executors")
 
@@ -27,7 +27,7 @@ STAGES = [
     (inserting, "insert_stage"),
     *((lookup, name) for name in ("pack_stage", "look_stage", "tag_stage")),
     (changing, "rewrite_stage"),
-    (deleting, "remove_stage"),
+    (changing, "change_stage"),
 ]
 
 

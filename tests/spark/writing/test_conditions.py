@@ -14,7 +14,7 @@ from tests.spark import without_jobs
 from tests.waiting import eventually
 
 from lakelock.errors import InputError
-from lakelock.spark_plugin import LakeTable, deleting, inserting
+from lakelock.spark_plugin import LakeTable, changing
 
 COLUMNS = "id long, p string, ts timestamp"
 LONG_AGO = datetime(2020, 1, 1, tzinfo=timezone.utc)
@@ -91,16 +91,16 @@ def test_the_time_stands_still_from_the_first_look_of_a_delete_to_its_last_attem
     spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     spark.createDataFrame([(7, LONG_AGO)], "id long, moment timestamp").createOrReplaceTempView("moments")
-    remove_rows, meanwhile = deleting.remove_rows, [(4, "c", LONG_AGO), None]
+    plan_routes, meanwhile = changing.plan_routes, [(4, "c", LONG_AGO), None]
 
-    def beside_others(*args: object) -> object:
+    def beside_others(*args: object, **more: object) -> object:
         if meanwhile:
             # A row of just now, in the past at the commit but not when the delete began; and first one that it must see.
             others = [row for row in (meanwhile.pop(0), (5 + len(meanwhile), "c", now())) if row]
             LakeTable.for_path(spark, table.path).insert(rows(spark, *others))
-        return remove_rows(*args)
+        return plan_routes(*args, **more)
 
-    monkeypatch.setattr(deleting, "remove_rows", beside_others)
+    monkeypatch.setattr(changing, "plan_routes", beside_others)
     done = table.delete(PAST[kind]())
     assert (ids(table), done.rows_deleted, done.attempts) == ([3, 5, 6], 3, 2)
 
@@ -108,13 +108,13 @@ def test_the_time_stands_still_from_the_first_look_of_a_delete_to_its_last_attem
 def test_an_overwrite_judges_old_and_new_rows_and_those_of_others_at_one_moment(
     spark: SparkSession, table: LakeTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    remove_rows = inserting.remove_rows
+    plan_routes = changing.plan_routes
 
-    def beside_others(*args: object) -> object:
+    def beside_others(*args: object, **more: object) -> object:
         LakeTable.for_path(spark, table.path).insert(rows(spark, (5, "c", now())))
-        return remove_rows(*args)
+        return plan_routes(*args, **more)
 
-    monkeypatch.setattr(inserting, "remove_rows", beside_others)
+    monkeypatch.setattr(changing, "plan_routes", beside_others)
     # A narrower type than the table's: the condition fits it all the same.
     new = rows(spark, (8, "a", LONG_AGO)).withColumn("id", F.col("id").cast("int"))
     done = table.overwrite(new, where="ts < current_timestamp() and id < 100")
