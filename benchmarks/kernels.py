@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from benchmarks.measuring import arguments, rows, show
-from lakelock.engine.file_tasks import rewrite_group, write_new_files
+from lakelock.engine.file_tasks import FileTasks
 from lakelock.identity import WriterIdentity
 from lakelock.markers.data_files import TaskToken
 from lakelock.occ.begin import WriteContext
@@ -72,13 +72,13 @@ def upsert(root: str, paths: list[str], count: int, results: multiprocessing.Que
     here = context(root, SECOND, TableSchema.from_arrow(changes.schema), count)
     storage, files = here.location.open(), [file for path in paths if (file := DataFile.parse(path))]
     before_mb = peak_mb()
-    upserts = Keyed.of(changes, PROPERTIES)
+    upserts, tasks = Keyed.of(changes, PROPERTIES), FileTasks.of(here, storage)
     began, began_s = time.process_time(), time.perf_counter()
     tags = tag(upserts.keys, files, here.io())
     tagged = time.process_time()
     for number, holding in enumerate(tags.holdings):
         positions = holding.positions if number else np.concatenate([holding.positions, tags.missing])
-        rewrite_group(here, holding.file, TaskToken(0, 0, number), upserts=upserts.pick(positions), storage=storage)
+        tasks.rewrite_group(holding.file, TaskToken(0, 0, number), upserts=upserts.pick(positions))
     results.put(
         {
             "tag_cpu_s": tagged - began,
@@ -101,7 +101,7 @@ def measured_upsert(count: int, files: int) -> dict[str, float]:
     with tempfile.TemporaryDirectory(prefix="lakelock-kernels-") as root:
         schema = TableSchema.from_arrow(rows(np.arange(1)).schema)
         parts = (rows(np.arange(start, min(start + 100_000, count)), start) for start in range(0, count, 100_000))
-        stats = write_new_files(context(root, FIRST, schema, -(-count // files)), "", parts, TOKEN)
+        stats = FileTasks.of(context(root, FIRST, schema, -(-count // files))).write_new_files("", parts, TOKEN)
         results: multiprocessing.Queue[dict[str, float]] = spawning.Queue()
         process = spawning.Process(target=upsert, args=(root, [stat.path for stat in stats], count, results))
         process.start()

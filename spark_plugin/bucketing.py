@@ -20,7 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 from pyspark.sql import DataFrame
 
-from lakelock.engine.file_tasks import Target, rewrite_group, write_new_files
+from lakelock.engine.file_tasks import FileTasks, Target
 from lakelock.errors import SchemaError
 from lakelock.markers.heartbeat import SharedHeartbeat
 from lakelock.occ.begin import WriteContext
@@ -241,7 +241,7 @@ def _buckets_written(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Ite
     for route, rows in plan.parcels.unpacked(batches):
         for target, mine in by_target(plan, route, rows):
             found.setdefault(target, []).append(mine)
-    context, task = plan.context, this_task()
+    context, task, tasks = plan.context, this_task(), FileTasks.of(plan.context)
     for target in list(found):
         keyed = plan.keyed(pa.concat_tables(found.pop(target)))
         if plan.how == "upsert":
@@ -249,9 +249,9 @@ def _buckets_written(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Ite
             keyed = dedupe(keyed, context.properties.ordering_field, take_any=any_of)
         if isinstance(target, int):
             upserts, added = (keyed, None) if plan.how == "upsert" else (None, keyed)
-            yield rewrite_group(context, plan.files[target], task, upserts=upserts, added=added)
+            yield tasks.rewrite_group(plan.files[target], task, upserts=upserts, added=added)
         else:
-            yield from write_new_files(context, target[0], [keyed.rows], task, bucket=target[1])
+            yield from tasks.write_new_files(target[0], [keyed.rows], task, bucket=target[1])
 
 
 def unrouted_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch], shared: SharedHeartbeat) -> Iterator[WriteStat]:
@@ -264,7 +264,7 @@ def unrouted_stage(plan: BucketPlan, batches: Iterator[pa.RecordBatch], shared: 
 
 
 def _added(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat | None]:
-    numbered, task = plan.numbered(), this_task()
+    numbered, task, tasks = plan.numbered(), this_task(), FileTasks.of(plan.context)
     places: dict[tuple[str, int], list[int]] = {}
     with TemporaryFile() as waiting:
         with pa.ipc.new_file(waiting, plan.columns.arrow) as sink:
@@ -281,9 +281,9 @@ def _added(plan: BucketPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Writ
             mine = plan.keyed(pa.Table.from_batches([stored.get_batch(number) for number in numbers]))
             file = numbered.get((partition, bucket))
             if file is None:
-                yield from write_new_files(plan.context, partition, [mine.rows], task, bucket=bucket)
+                yield from tasks.write_new_files(partition, [mine.rows], task, bucket=bucket)
             else:
-                yield rewrite_group(plan.context, plan.files[file], task, added=mine)
+                yield tasks.rewrite_group(plan.files[file], task, added=mine)
 
 
 def by_target(plan: BucketPlan, route: int, rows: pa.Table) -> Iterator[tuple[Place, pa.Table]]:

@@ -24,6 +24,7 @@ from lakelock.occ.reading import ReadView, ensure_in_order, ensure_not_future
 from lakelock.spark_plugin.arguments import instant_of
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.spark_session import arrow_schema, needs_spark, require_running, spark_schema
+from lakelock.spark_plugin.write_stages import numbers_of
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.change_feed import FeedMode, Unit, checked_mode, in_need_of_pairs, position_of, read_changes
@@ -58,7 +59,7 @@ class Numbered(Generic[P]):
 def numbered_stage(plan: Numbered[P], batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """On an executor: the rows of the pieces whose numbers came to this task."""
     storage = plan.location.open()
-    for number in (number for batch in batches for number in batch.column(0).to_pylist()):
+    for number in numbers_of(batches):
         for rows in plan.read(plan.pieces[number], storage):
             yield from rows.to_batches()
 

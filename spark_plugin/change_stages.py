@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakelock.engine.file_tasks import Target, rewrite_group, write_new_files
+from lakelock.engine.file_tasks import FileTasks, Target
 from lakelock.errors import DuplicateKeyError, SchemaError
 from lakelock.occ.begin import WriteContext
 from lakelock.spark_plugin import bucketing
@@ -72,21 +72,21 @@ def _pack_rewritten(plan: RewritePlan, batches: Iterator[pa.RecordBatch]) -> Ite
     for route, rows in plan.parcels.unpacked(batches):
         for target, mine in by_target(plan, route, rows):
             found.setdefault(target, []).append(mine)
-    context, task = plan.context, this_task()
+    context, task, tasks = plan.context, this_task(), FileTasks.of(plan.context)
     take_any = context.settings.write.duplicates == "any"
     for target in list(found):
         rows = pa.concat_tables(found.pop(target))
         keyed = Keyed.of(conform(rows, plan.columns.arrow), context.properties)
         if plan.deletes:
             assert isinstance(target, int), "keys that no file holds were left out before"
-            yield rewrite_group(context, plan.files[target], task, delete_mask=keys_among(keyed.keys))
+            yield tasks.rewrite_group(plan.files[target], task, delete_mask=keys_among(keyed.keys))
             continue
         keyed = Keyed(keyed.rows.append_column(STORED_AT, rows.column(STORED_AT)), keyed.keys)
         keyed = _located(dedupe(keyed, context.properties.ordering_field, take_any=take_any))
         if isinstance(target, int):
-            yield rewrite_group(context, plan.files[target], task, upserts=keyed)
+            yield tasks.rewrite_group(plan.files[target], task, upserts=keyed)
         else:
-            yield from write_new_files(context, target[0], [keyed.rows], task)
+            yield from tasks.write_new_files(target[0], [keyed.rows], task)
 
 
 def _located(keyed: Keyed) -> Keyed:
@@ -395,17 +395,16 @@ def _written(plan: ChangePlan, batches: Iterator[pa.RecordBatch]) -> Iterator[Wr
         if fresh.num_rows and plan.inserts is not None:
             for target, mine in plan.inserts.targets(route, fresh):
                 new.setdefault(target, []).append(mine)
+    tasks = FileTasks.of(plan.context)
     for target in [*new, *(number for number in changes if number not in new)]:
-        yield from _rewritten(
-            plan, target, changes.pop(target, None) if isinstance(target, int) else None, new.pop(target, None)
-        )
+        mine = changes.pop(target, None) if isinstance(target, int) else None
+        yield from _rewritten(plan, tasks, target, mine, new.pop(target, None))
 
 
 def _rewritten(
-    plan: ChangePlan, target: RewriteTarget, changes: list[pa.Table] | None, new: list[pa.Table] | None
+    plan: ChangePlan, tasks: FileTasks, target: RewriteTarget, changes: list[pa.Table] | None, new: list[pa.Table] | None
 ) -> Iterator[WriteStat | None]:
-    context, task = plan.context, this_task()
-    added = None
+    context, task, added = plan.context, this_task(), None
     if new is not None:
         added = Keyed.of(conform(pa.concat_tables(new), context.schema.arrow), context.properties)
         if plan.inserts is None or not plan.inserts.may_repeat:
@@ -414,11 +413,11 @@ def _rewritten(
         assert added is not None
         assert plan.inserts is not None
         bucket = target[1] if plan.inserts.in_buckets else None
-        yield from write_new_files(context, target[0], [added.rows], task, bucket=bucket)
+        yield from tasks.write_new_files(target[0], [added.rows], task, bucket=bucket)
         return
     file = plan.files[target]
     placed, mask = (None, None) if changes is None else _at_places(plan, file, pa.concat_tables(changes))
-    yield rewrite_group(context, file, task, upserts=placed, delete_mask=mask, added=added)
+    yield tasks.rewrite_group(file, task, upserts=placed, delete_mask=mask, added=added)
 
 
 def _at_places(plan: ChangePlan, file: DataFile, changes: pa.Table) -> tuple[Placed | None, AtPositions | None]:

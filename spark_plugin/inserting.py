@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import ArrayType, DataType, MapType, StructType
 
 from lakelock.data_locks import Resource
-from lakelock.engine.file_tasks import generated_keys, write_new_files
+from lakelock.engine.file_tasks import FileTasks, generated_keys
 from lakelock.markers.heartbeat import SharedHeartbeat
 from lakelock.occ.begin import WriteContext
 from lakelock.occ.footprint import WholeTable
@@ -96,14 +96,14 @@ def insert_stage(
 
     Unless the rows arrive grouped by partition (`in_order`), they are grouped here, in bounded memory.
     """
-    task = this_task()
+    task, tasks = this_task(), FileTasks.of(context)
     generated = generated_keys(context, task)
     rows: Iterator[pa.Table] = (conform(fitting(batch), context.schema.arrow) for batch in batches if batch.num_rows)
     if not in_order and context.properties.partition_fields:
         rows = gathered(rows, context.properties)
     partitions = groupby(by_partition(rows, context.properties), key=lambda piece: piece[0])
     files = (
-        write_new_files(context, partition, (piece for _, piece in pieces), task, generated=generated)
+        tasks.write_new_files(partition, (piece for _, piece in pieces), task, generated=generated)
         for partition, pieces in partitions
     )
     yield from while_wanted(context, chain.from_iterable(files), shared)

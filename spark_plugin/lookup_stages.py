@@ -27,7 +27,7 @@ import pyarrow as pa
 
 from lakelock.errors import WriteFailed
 from lakelock.occ.begin import WriteContext
-from lakelock.spark_plugin.write_stages import SLOTS, Parcels, family_of, slot_of, this_task
+from lakelock.spark_plugin.write_stages import SLOTS, Parcels, family_of, numbers_of, slot_of, this_task
 from lakelock.table.key_search import NONE_LOCATED, NOT_STORED, LocatedKeys, string_hashes, tag
 from lakelock.table.partitions import partition_paths
 from lakelock.table.record_keys import Keyed
@@ -172,7 +172,7 @@ class FileKeys:
 def look_stage(plan: LookPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[list[FileKeys]]:
     """For each share whose number came to this task, what its files hold."""
     io = plan.context.io()
-    for share in (number for batch in batches for number in batch.column(0).to_pylist()):
+    for share in numbers_of(batches):
         asked: dict[int, tuple[pa.Array, dict[DataFile, int]]] = {}
         for number in plan.shares[share]:
             file = plan.files[number]

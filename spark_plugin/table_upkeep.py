@@ -15,7 +15,7 @@ from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
-from itertools import groupby, islice
+from itertools import chain, groupby, islice
 from typing import TYPE_CHECKING, NoReturn
 
 import pyarrow as pa
@@ -24,7 +24,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.checked_calls import checked, checked_calls
-from lakelock.engine.file_tasks import move_rows, rewrite_group
+from lakelock.engine.file_tasks import FileTasks
 from lakelock.errors import InputError, WriteFailed
 from lakelock.occ.begin import WriteContext
 from lakelock.occ.clean import Cleaned, asked_retention
@@ -44,13 +44,12 @@ from lakelock.spark_plugin.table_info import Locks
 from lakelock.spark_plugin.table_writes import Columns, Types
 from lakelock.spark_plugin.transactions import TableTransactions
 from lakelock.spark_plugin.write_attempt import Attempt, column
-from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, this_task, values_for, while_wanted
+from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, numbers_of, this_task, values_for, while_wanted
 from lakelock.storage import Storage
 from lakelock.table.base_files import CONSTANT, BaseFile
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.merged_slices import open_slice
 from lakelock.table.partitions import partition_values
-from lakelock.table.rewriting import ARROW
 from lakelock.table.rows import conform
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 from lakelock.table.snapshot import DataFile
@@ -194,16 +193,10 @@ def _in_order(attempt: Attempt, joins: Sequence[Join], sort_by: Sequence[str]) -
 
 def join_stage(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
     """On an executor: write the joins whose numbers came to this task, a batch of rows at a time."""
-    numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
-    yield from while_wanted(plan.context, _joined(plan, numbers))
-
-
-def _joined(plan: JoinPlan, numbers: Sequence[int]) -> Iterator[WriteStat]:
-    storage, task = plan.context.location.open(holds_table=True), this_task()
-    for number in numbers:
-        join = plan.joins[number]
-        rows = ARROW.stored(join.sources, plan.context.schema, storage)
-        yield from move_rows(plan.context, join.partition, rows, task)
+    tasks, task = FileTasks.of(plan.context), this_task()
+    joins = (plan.joins[number] for number in numbers_of(batches))
+    files = (tasks.move_rows(join.partition, tasks.stored(join.sources), task) for join in joins)
+    yield from while_wanted(plan.context, chain.from_iterable(files))
 
 
 def sorted_stage(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
@@ -212,12 +205,12 @@ def sorted_stage(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[
 
 
 def _sorted(plan: JoinPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
-    task = this_task()
+    task, tasks = this_task(), FileTasks.of(plan.context)
     pieces = (piece for batch in batches for piece in _by_join(batch))
     for number, rows in groupby(pieces, key=lambda piece: piece[0]):
         join = plan.joins[number]
         stored = (_stamped(plan, batch) for _, batch in rows)
-        yield from move_rows(plan.context, join.partition, stored, task, file_rows=max(1, -(-plan.rows[number] // join.files)))
+        yield from tasks.move_rows(join.partition, stored, task, file_rows=max(1, -(-plan.rows[number] // join.files)))
 
 
 def _by_join(batch: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -242,40 +235,21 @@ def _stamped(plan: JoinPlan, batch: pa.RecordBatch) -> pa.Table:
 MOST_TASKS = 1_000
 
 
-@dataclass(frozen=True)
-class CopyPlan:
-    """What a task needs; the numbers of its copies arrive as rows."""
-
-    context: WriteContext
-    copies: tuple[Copy, ...]
-
-
 def copy_slices(attempt: Attempt, copies: Sequence[Copy], check: Callable[[], None]) -> tuple[WriteStat, ...]:
     """Write all copies. `check` is called now and then, and raises to stop."""
     if not copies:
         return ()
-    plan = CopyPlan(attempt.context(), tuple(copies))
     numbers = attempt.numbers(len(copies), min(len(copies), MOST_TASKS), in_driver=False)
     what = f"writing {counted(len(copies), 'file group')} anew"
-    return attempt.written(numbers.through(partial(copy_stage, plan), REPORT_SCHEMA), what, check=check)
+    stage = partial(copy_stage, attempt.context(), tuple(copies))
+    return attempt.written(numbers.through(stage, REPORT_SCHEMA), what, check=check)
 
 
-def copy_stage(plan: CopyPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
+def copy_stage(context: WriteContext, copies: Sequence[Copy], batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
     """On an executor: write the copies whose numbers came to this task."""
-    numbers = [number for batch in batches for number in batch.column(0).to_pylist()]
-    yield from while_wanted(plan.context, _copied(plan, numbers))
-
-
-def _copied(plan: CopyPlan, numbers: Sequence[int]) -> Iterator[WriteStat | None]:
-    storage, task = plan.context.location.open(holds_table=True), this_task()
-    for number in numbers:
-        copy = plan.copies[number]
-        if copy.base is not None:
-            yield rewrite_group(plan.context, copy.base, task, content=copy.source)
-        else:
-            rows = ARROW.stored([copy.source], plan.context.schema, storage)
-            bucket = copy.bucket(plan.context.properties)
-            yield from move_rows(plan.context, copy.source.partition, rows, task, bucket=bucket)
+    tasks, task = FileTasks.of(context), this_task()
+    files = (tasks.copy_slice(copies[number], task) for number in numbers_of(batches))
+    yield from while_wanted(context, chain.from_iterable(files))
 
 
 LOOK_EACH = 10

@@ -22,7 +22,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.clock import Runtime
-from lakelock.engine.file_tasks import EarlierFiles, Files, Target, copy_file
+from lakelock.engine.file_tasks import EarlierFiles, Files, FileTasks, Target
 from lakelock.errors import LakelockError
 from lakelock.events import current
 from lakelock.occ import commit_keys as keys
@@ -48,7 +48,7 @@ from lakelock.spark_plugin.spark_session import (
     with_generated,
 )
 from lakelock.spark_plugin.stage_rows import DriverRows, FewRows, Rows, SparkRows, few_rows, is_little
-from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, this_task, while_wanted
+from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, numbers_of, this_task, while_wanted
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
 from lakelock.table.base_files import BaseFile
@@ -579,7 +579,6 @@ class Redoing:
 
 def copy_stage(context: WriteContext, files: Sequence[WriteStat], batches: Iterator[pa.RecordBatch]) -> Iterator[WriteStat]:
     """On an executor: copy the files whose numbers came to this task, and report the copies of those that can be copied."""
-    task = this_task()
-    numbers = (number for batch in batches for number in batch.column(0).to_pylist())
-    copies = (copy_file(context, files[number], task) for number in numbers)
+    task, tasks = this_task(), FileTasks.of(context)
+    copies = (tasks.copy_file(files[number], task) for number in numbers_of(batches))
     yield from while_wanted(context, (copy for copy in copies if copy is not None))

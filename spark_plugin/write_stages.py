@@ -431,6 +431,11 @@ def _from_bytes(value: pa.BinaryScalar, schema: pa.Schema) -> pa.RecordBatch:
 _NOTHING = pa.RecordBatch.from_arrays([], schema=pa.schema([]))
 
 
+def numbers_of(batches: Batches) -> Iterator[int]:
+    """The numbers that came to a task whose rows are nothing else."""
+    return (number for batch in batches for number in batch.column(0).to_pylist())
+
+
 def while_wanted(
     context: WriteContext, written: Iterator[WriteStat | None], shared: SharedHeartbeat | None = None
 ) -> Iterator[WriteStat]:

@@ -27,7 +27,7 @@ from tests.api import (
 )
 from tests.faulty_storage import FaultyStorage, Rule
 
-from lakelock.engine.file_tasks import rewrite_group, write_new_files
+from lakelock.engine.file_tasks import FileTasks
 from lakelock.errors import StorageError, TransactionStateError
 from lakelock.markers.data_files import TaskToken, listed
 from lakelock.occ.begin import WriteContext
@@ -83,17 +83,17 @@ def table(tmp_path: Path) -> Path:
 
 def test_hudi_reads_what_tasks_wrote(table: Path) -> None:
     storage = LocalStorage(table)
-    first = context(str(table), target_file_rows=3)
-    stats = write_new_files(first, EU, [rows(("a", 1), ("b", 2)), rows(("c", 3), ("d", 4))], TOKEN)
-    stats += write_new_files(first, "region=us", [rows(("e", 5), region="us")], TOKEN)
+    first = FileTasks.of(context(str(table), target_file_rows=3))
+    stats = first.write_new_files(EU, [rows(("a", 1), ("b", 2)), rows(("c", 3), ("d", 4))], TOKEN)
+    stats += first.write_new_files("region=us", [rows(("e", 5), region="us")], TOKEN)
     commit(storage, FIRST, stats)
     assert read_by_hudi(table) == [("a", 1, "eu"), ("b", 2, "eu"), ("c", 3, "eu"), ("d", 4, "eu"), ("e", 5, "us")]
 
-    second = context(str(table), SECOND)
+    second = FileTasks.of(context(str(table), SECOND))
     upserts = Keyed.of(rows(("a", 10), ("new", 11)), PROPERTIES)
     changed = [
-        rewrite_group(second, data_file(stats[0]), TOKEN, upserts=upserts, delete_mask=keys_among(pa.array(["b"]))),
-        rewrite_group(second, data_file(stats[2]), TOKEN, delete_mask=keys_among(pa.array(["e"]))),
+        second.rewrite_group(data_file(stats[0]), TOKEN, upserts=upserts, delete_mask=keys_among(pa.array(["b"]))),
+        second.rewrite_group(data_file(stats[2]), TOKEN, delete_mask=keys_among(pa.array(["e"]))),
     ]
     commit(storage, SECOND, changed)
     assert read_by_hudi(table) == [("a", 10, "eu"), ("c", 3, "eu"), ("d", 4, "eu"), ("new", 11, "eu")]
@@ -103,7 +103,9 @@ def test_hudi_reads_what_tasks_wrote(table: Path) -> None:
 
 def test_new_files_are_rolled_announced_and_counted(table: Path) -> None:
     storage = LocalStorage(table)
-    stats = write_new_files(context(str(table), target_file_rows=3), EU, [rows(*((f"k{i}", i) for i in range(7)))], TOKEN)
+    stats = FileTasks.of(context(str(table), target_file_rows=3)).write_new_files(
+        EU, [rows(*((f"k{i}", i) for i in range(7)))], TOKEN
+    )
     assert [stat.num_writes for stat in stats] == [3, 3, 1] == [stat.num_inserts for stat in stats]
     assert len({(stat.file_id or "").rpartition("-")[0] for stat in stats}) == 1
     assert [(stat.file_id or "").rpartition("-")[2] for stat in stats] == ["0", "1", "2"]
@@ -118,8 +120,8 @@ def test_new_files_are_rolled_announced_and_counted(table: Path) -> None:
 
 def test_a_new_file_begins_where_wide_rows_fill_one(table: Path) -> None:
     wide = rows(*((random.Random(n).randbytes(32).hex(), n) for n in range(4_000)))
-    narrow = context(str(table), target_file_bytes=64 << 10, row_group_rows=1_000)
-    stats = write_new_files(narrow, EU, [wide.slice(start, 500) for start in range(0, 4_000, 500)], TOKEN)
+    narrow = FileTasks.of(context(str(table), target_file_bytes=64 << 10, row_group_rows=1_000))
+    stats = narrow.write_new_files(EU, [wide.slice(start, 500) for start in range(0, 4_000, 500)], TOKEN)
     assert [stat.num_writes for stat in stats] == [1_000] * 4
     assert all((64 << 10) <= (stat.file_size_bytes or 0) < (128 << 10) for stat in stats)
 
@@ -127,7 +129,9 @@ def test_a_new_file_begins_where_wide_rows_fill_one(table: Path) -> None:
 def test_one_table_of_many_wide_rows_is_written_in_pieces(table: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wide = rows(*((random.Random(n).randbytes(500).hex(), n) for n in range(1_000)))
     monkeypatch.setattr(rewriting, "BATCH_BYTES", 100 << 10)  # some hundred of these rows
-    stats = write_new_files(context(str(table), target_file_bytes=200 << 10, row_group_rows=100), EU, [wide], TOKEN)
+    stats = FileTasks.of(context(str(table), target_file_bytes=200 << 10, row_group_rows=100)).write_new_files(
+        EU, [wide], TOKEN
+    )
     assert [stat.num_writes for stat in stats][:-1] == [stats[0].num_writes] * (len(stats) - 1)
     assert 3 <= len(stats) <= 5
     assert sum(stat.num_writes for stat in stats) == 1_000
@@ -135,15 +139,17 @@ def test_one_table_of_many_wide_rows_is_written_in_pieces(table: Path, monkeypat
 
 def test_no_rows_leave_nothing() -> None:
     storage = MemoryStorage()
-    assert write_new_files(context("/unused"), EU, [rows(), rows()], TOKEN, storage=storage) == []
+    assert FileTasks.of(context("/unused"), storage).write_new_files(EU, [rows(), rows()], TOKEN) == []
     assert list(storage.list("")) == list(storage.list(layout.TEMP)) == []
 
 
 def test_a_rewrite_names_what_it_replaces(table: Path) -> None:
-    (stat,) = write_new_files(context(str(table)), EU, [rows(("a", 1), ("b", 2), ("c", 3))], TOKEN)
+    (stat,) = FileTasks.of(context(str(table))).write_new_files(EU, [rows(("a", 1), ("b", 2), ("c", 3))], TOKEN)
     base = data_file(stat)
     upserts = Keyed.of(rows(("a", 10), ("d", 4)), PROPERTIES)
-    new = rewrite_group(context(str(table), SECOND), base, TOKEN, upserts=upserts, delete_mask=keys_among(pa.array(["c", "x"])))
+    new = FileTasks.of(context(str(table), SECOND)).rewrite_group(
+        base, TOKEN, upserts=upserts, delete_mask=keys_among(pa.array(["c", "x"]))
+    )
     assert (new.file_id, new.prev_commit, new.prev_base_file) == (base.file_id, FIRST, base.name)
     assert (new.num_writes, new.num_inserts, new.num_update_writes, new.num_deletes) == (3, 1, 1, 1)
     assert new.group == base.group and not new.is_new_group
@@ -153,9 +159,9 @@ def test_a_rewrite_names_what_it_replaces(table: Path) -> None:
 
 def test_a_group_that_is_not_older_is_refused() -> None:
     storage = MemoryStorage()
-    (stat,) = write_new_files(context("/unused", SECOND), EU, [rows(("a", 1))], TOKEN, storage=storage)
+    (stat,) = FileTasks.of(context("/unused", SECOND), storage).write_new_files(EU, [rows(("a", 1))], TOKEN)
     with pytest.raises(TransactionStateError, match="not older than this transaction"):
-        rewrite_group(context("/unused", FIRST), data_file(stat), TOKEN, storage=storage)
+        FileTasks.of(context("/unused", FIRST), storage).rewrite_group(data_file(stat), TOKEN)
 
 
 def test_contexts_travel_to_executors() -> None:
@@ -168,9 +174,9 @@ class TestFailures:
         inner = MemoryStorage()
         full = StorageError("disk full", hint="free some space")
         storage = FaultyStorage(inner, [Rule("open_output", nth=2, error=full)])
-        small = context("/unused", target_file_rows=1)
+        small = FileTasks.of(context("/unused", target_file_rows=1), storage)
         with pytest.raises(StorageError, match="disk full") as failed:
-            write_new_files(small, EU, [rows(("a", 1), ("b", 2))], TOKEN, storage=storage)
+            small.write_new_files(EU, [rows(("a", 1), ("b", 2))], TOKEN)
         assert str(pickle.loads(pickle.dumps(failed.value))) == str(full)
         assert [entry.key for entry in inner.list("")] == []
         assert len(listed(inner, FIRST).markers) == 2
@@ -181,7 +187,7 @@ class TestFailures:
             raise RuntimeError("the source broke")
 
         with pytest.raises(RuntimeError, match="the source broke"):
-            write_new_files(context(str(table)), EU, torn(), TOKEN)
+            FileTasks.of(context(str(table))).write_new_files(EU, torn(), TOKEN)
         assert list(table.glob("*/*.parquet")) == []
         assert len(listed(LocalStorage(table), FIRST).markers) == 1
 
@@ -191,4 +197,4 @@ class TestFailures:
             MemoryStorage(), [Rule("open_output", error=full), Rule("delete", error=StorageError("read-only"), nth=None)]
         )
         with pytest.raises(StorageError, match="disk full"):
-            write_new_files(context("/unused"), EU, [rows(("a", 1))], TOKEN, storage=storage)
+            FileTasks.of(context("/unused"), storage).write_new_files(EU, [rows(("a", 1))], TOKEN)

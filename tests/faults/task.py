@@ -15,7 +15,7 @@ import pyarrow as pa
 from tests.api import DataFile, Keyed, WriteStat
 from tests.crashing import arm
 
-from lakelock.engine.file_tasks import rewrite_group, write_new_files
+from lakelock.engine.file_tasks import FileTasks
 from lakelock.errors import LakelockError
 from lakelock.markers.data_files import TaskToken
 from lakelock.occ.begin import WriteContext
@@ -34,9 +34,9 @@ class Task:
 
     def run(self) -> list[WriteStat]:
         if self.base is None:
-            return write_new_files(self.context, self.partition, [self.rows], self.token)
+            return FileTasks.of(self.context).write_new_files(self.partition, [self.rows], self.token)
         upserts = Keyed.of(self.rows, self.context.properties)
-        return [rewrite_group(self.context, self.base, self.token, upserts=upserts)]
+        return [FileTasks.of(self.context).rewrite_group(self.base, self.token, upserts=upserts)]
 
 
 def main() -> None:

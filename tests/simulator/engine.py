@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
 from io import BytesIO
 from typing import Any, cast
 
@@ -13,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.engine.batch import AttemptCache, Batch
-from lakelock.engine.file_tasks import copy_file, rewrite_group, write_new_files
+from lakelock.engine.file_tasks import FileTasks
 from lakelock.markers.data_files import TaskToken
 from lakelock.occ.begin import Detached
 from lakelock.occ.optimize import Optimized
@@ -77,12 +76,9 @@ class Engine:
         """Write the files of an insert that another process is to commit."""
         table, kernels, stats = self.coordinator.table, self._format.kernels, []
         with self.coordinator.begin(WriteRequest("INSERT", tag=tag)) as tx:
-            context = tx.write_context()
+            tasks = FileTasks(tx.write_context(), table.storage, table.runtime, kernels)
             for number, (partition, mine) in enumerate(self._by_partition(rows)):
-                stats += write_new_files(
-                    context, partition, [mine], TaskToken(number, 0, 0),
-                    storage=table.storage, runtime=table.runtime, kernels=kernels,
-                )  # fmt: skip
+                stats += tasks.write_new_files(partition, [mine], TaskToken(number, 0, 0))
             return tx.detach(), stats
 
     def upsert(self, rows: Sequence[Row], tag: str, application: AppTransaction | None = None) -> Committed:
@@ -167,41 +163,32 @@ class _AttemptedTwice(Batch):
     def copy(self, earlier: WriteStat) -> WriteStat | None:
         stat = super().copy(earlier)
         if self.follow is not None and not earlier.is_new_group:
-            self.follow(self.context.instant, partial(copy_file, self.context, earlier, _LATE, kernels=self.kernels))
+            self._follow(lambda late: late.copy_file(earlier, _LATE))
         return stat
 
     def write_new(self, partition: str, bucket: int | None, keyed: Any) -> list[WriteStat]:
         stats = super().write_new(partition, bucket, keyed)
         # New rows of an upsert's straggler would be found by their keys and changed by others, and would then stay.
         if self.follow is not None and self.context.operation == "INSERT":
-            late = partial(write_new_files, self.context, partition, [keyed.rows], _LATE, bucket=bucket, kernels=self.kernels)
-            self.follow(self.context.instant, late)
+            self._follow(lambda late: late.write_new_files(partition, [keyed.rows], _LATE, bucket=bucket))
         return stats
 
     def rewrite(self, file: DataFile, *, upserts: Any, delete_mask: Any, added: Any) -> WriteStat | None:
         task, attempt = self.task(), 0
         while True:
-            stat = rewrite_group(
-                self.context, file, TaskToken(task.partition, 0, attempt),
-                upserts=upserts, delete_mask=delete_mask, added=added,
-                storage=self.storage, runtime=self.runtime, kernels=self.kernels,
-            )  # fmt: skip
+            token = TaskToken(task.partition, 0, attempt)
+            stat = self.tasks.rewrite_group(file, token, upserts=upserts, delete_mask=delete_mask, added=added)
             attempt += 1
             if attempt > 1 or self.runtime.random() >= FAILED_ATTEMPTS:
                 break
-        if self.follow is not None:
-            late = partial(
-                rewrite_group,
-                self.context,
-                file,
-                _LATE,
-                upserts=upserts,
-                delete_mask=delete_mask,
-                added=added,
-                kernels=self.kernels,
-            )
-            self.follow(self.context.instant, late)
+        self._follow(lambda late: late.rewrite_group(file, _LATE, upserts=upserts, delete_mask=delete_mask, added=added))
         return stat
+
+    def _follow(self, attempt: Callable[[FileTasks], Any]) -> None:
+        """Have another attempt follow, in a process of its own."""
+        if self.follow is not None:
+            context, kernels = self.context, self.kernels
+            self.follow(context.instant, lambda **opened: attempt(FileTasks.of(context, **opened, kernels=kernels)))
 
 
 def _table(rows: Iterable[Row]) -> pa.Table:

@@ -18,7 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from lakelock.clock import Runtime
-from lakelock.engine.file_tasks import EarlierFiles, copy_file, move_rows, rewrite_group, write_new_files
+from lakelock.engine.file_tasks import EarlierFiles, FileTasks
 from lakelock.errors import InputError
 from lakelock.events import Tasks, current
 from lakelock.markers.data_files import TaskToken
@@ -128,6 +128,11 @@ class Batch:
     @property
     def runtime(self) -> Runtime:
         return self.coordinator.table.runtime
+
+    @property
+    def tasks(self) -> FileTasks:
+        """The tasks of this process."""
+        return FileTasks(self.context, self.storage, self.runtime, self.kernels)
 
     def task(self) -> TaskToken:
         return TaskToken(next(self.tx.task_numbers), 0, 0)
@@ -260,8 +265,7 @@ class Batch:
 
     def copy(self, earlier: WriteStat) -> WriteStat | None:
         """The task that copies a file."""
-        task = self.task()
-        return copy_file(self.context, earlier, task, storage=self.storage, runtime=self.runtime, kernels=self.kernels)
+        return self.tasks.copy_file(earlier, self.task())
 
     def write_new(self, partition: str, bucket: int | None, keyed: KeyedRows) -> list[WriteStat]:
         """The tasks that write new rows: those of several files at once, as many as Arrow has threads."""
@@ -270,23 +274,15 @@ class Batch:
         files = 1 if bucket is not None or announced is not None else -(-count // of_file)
         of_task = of_file * -(-files // pa.cpu_count())
         parts = [rows] if files <= 1 else [rows.slice(start, of_task) for start in range(0, count, of_task)]
-        calls = [
-            partial(
-                write_new_files, self.context, partition, [part], self.task(), bucket=bucket, announced=announced,
-                storage=self.storage, runtime=self.runtime, kernels=self.kernels,
-            )
-            for part in parts
-        ]  # fmt: skip
+        write = partial(self.tasks.write_new_files, bucket=bucket, announced=announced)
+        calls = [partial(write, partition, [part], self.task()) for part in parts]
         return list(chain.from_iterable(self.runtime.gather(calls, limit=len(calls))))
 
     def rewrite(
         self, file: DataFile, *, upserts: KeyedRows | None, delete_mask: DeleteMask | None, added: KeyedRows | None
     ) -> WriteStat | None:
         """The task that rewrites a file group."""
-        return rewrite_group(
-            self.context, file, self.task(), upserts=upserts, delete_mask=delete_mask, added=added,
-            storage=self.storage, runtime=self.runtime, kernels=self.kernels,
-        )  # fmt: skip
+        return self.tasks.rewrite_group(file, self.task(), upserts=upserts, delete_mask=delete_mask, added=added)
 
 
 _PATH = "path of the partition"
@@ -320,17 +316,15 @@ def write_joins(
     ensure_wanted: Callable[[], None],
 ) -> list[WriteStat]:
     """Write the rows of each join into its new files, one join after the other."""
-    table, context, stats = coordinator.table, tx.write_context(), list[WriteStat]()
+    table, stats = coordinator.table, list[WriteStat]()
+    tasks = FileTasks(tx.write_context(), table.storage, table.runtime, kernels)
     for number, join in enumerate(joins):
         ensure_wanted()
-        batches, file_rows = kernels.stored(join.sources, tx.schema, table.storage), None
+        batches, file_rows = tasks.stored(join.sources), None
         if sort_by and (found := list(batches)):
             rows = kernels.in_order(found, sort_by)
             batches, file_rows = iter([rows]), max(1, -(-rows.num_rows // join.files))
-        stats += move_rows(
-            context, join.partition, batches, TaskToken(number, 0, 0), file_rows=file_rows,
-            storage=table.storage, runtime=table.runtime, kernels=kernels,
-        )  # fmt: skip
+        stats += tasks.move_rows(join.partition, batches, TaskToken(number, 0, 0), file_rows=file_rows)
     return stats
 
 
@@ -354,21 +348,9 @@ def write_copies(
     coordinator: Coordinator, kernels: Kernels, tx: Transaction, copies: Sequence[Copy], ensure_wanted: Callable[[], None]
 ) -> list[WriteStat]:
     """Write the rows of slices again, one after the other."""
-    table, context, stats = coordinator.table, tx.write_context(), list[WriteStat]()
+    table, stats = coordinator.table, list[WriteStat]()
+    tasks = FileTasks(tx.write_context(), table.storage, table.runtime, kernels)
     for number, copy in enumerate(copies):
         ensure_wanted()
-        task = TaskToken(number, 0, 0)
-        if copy.base is not None:
-            stat = rewrite_group(
-                context, copy.base, task, content=copy.source,
-                storage=table.storage, runtime=table.runtime, kernels=kernels,
-            )  # fmt: skip
-            assert stat is not None, "the content of another slice is always written"
-            stats.append(stat)
-            continue
-        rows = kernels.stored([copy.source], tx.schema, table.storage)
-        stats += move_rows(
-            context, copy.source.partition, rows, task, bucket=copy.bucket(context.properties),
-            storage=table.storage, runtime=table.runtime, kernels=kernels,
-        )  # fmt: skip
+        stats += tasks.copy_slice(copy, TaskToken(number, 0, 0))
     return stats

@@ -22,6 +22,7 @@ from lakelock.errors import LakelockError, StorageError, TransactionStateError, 
 from lakelock.events import Step, reached
 from lakelock.markers.data_files import Announced, MarkerKind, TaskToken, announce_partition, announcements, is_announced
 from lakelock.occ.begin import WriteContext
+from lakelock.occ.restore import Copy
 from lakelock.storage import Storage
 from lakelock.table.base_files import Stamp, Written
 from lakelock.table.commit_metadata import (
@@ -42,51 +43,278 @@ from lakelock.table.rewriting import ARROW, Counts, DeleteMask, Kernels, KeyedRo
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 
-__all__ = ["TaskToken", "WriteContext", "generated_keys", "move_rows", "rewrite_group", "write_new_files"]
+__all__ = ["FileTasks", "TaskToken", "WriteContext", "generated_keys"]
 
 
 SLOW_S = 0.5
 """After this time a task checks whether it is still wanted: one request, for a file that took longer anyway."""
 
 
-def write_new_files(
-    context: WriteContext,
-    partition: str,
-    tables: Iterable[pa.Table],
-    task: TaskToken,
-    *,
-    storage: Storage | None = None,
-    runtime: Runtime | None = None,
-    kernels: Kernels = ARROW,
-    bucket: int | None = None,
-    generated: GeneratedKeys | None = None,
-    announced: Announced | None = None,
-) -> list[WriteStat]:
-    """Write rows of one partition into new file groups; columns of the table that they lack are null. No rows, no file.
+@dataclass(frozen=True)
+class FileTasks:
+    """The tasks of one transaction that write files."""
 
-    A file is closed at `write.target_file_rows` or `write.target_file_bytes`, unless all rows are those of one `bucket`, which
-    has one file group. On an error none of the files of this call remains, if storage lets them go. In a table without a key, a
-    task that calls this more than once passes the keys of its rows as `generated`. `announced`: the first file, where that is
-    known and has its marker already.
-    """
-    storage, runtime = storage or context.location.open(holds_table=True), runtime or SystemRuntime()
-    uuid, rows = (
-        file_id_without_bucket(runtime.uuid()),
-        _Rows(context, tables, kernels, generated or generated_keys(context, task)),
-    )
-    stats: list[WriteStat] = []
-    try:
-        while rows.more():
-            file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
-            file = DataFile(partition, file_id, str(task), context.instant)
-            known = announced if announced is not None and not stats else Announced(file, None)
-            stats.append(
-                _write_new_file(context, known, rows, storage, runtime, kernels, first=not stats, whole=bucket is not None)
+    context: WriteContext
+    storage: Storage
+    runtime: Runtime
+    kernels: Kernels
+
+    @classmethod
+    def of(
+        cls,
+        context: WriteContext,
+        storage: Storage | None = None,
+        runtime: Runtime | None = None,
+        kernels: Kernels = ARROW,
+    ) -> FileTasks:
+        """In a process that has nothing but the context, such as an executor's, which opens the storage itself."""
+        return cls(context, storage or context.location.open(holds_table=True), runtime or SystemRuntime(), kernels)
+
+    def write_new_files(
+        self,
+        partition: str,
+        tables: Iterable[pa.Table],
+        task: TaskToken,
+        *,
+        bucket: int | None = None,
+        generated: GeneratedKeys | None = None,
+        announced: Announced | None = None,
+    ) -> list[WriteStat]:
+        """Write rows of one partition into new file groups; columns of the table that they lack are null. No rows, no file.
+
+        A file is closed at `write.target_file_rows` or `write.target_file_bytes`, unless all rows are those of one `bucket`,
+        which has one file group. On an error none of the files of this call remains, if storage lets them go. In a table
+        without a key, a task that calls this more than once passes the keys of its rows as `generated`. `announced`: the first
+        file, where that is known and has its marker already.
+        """
+        context, uuid, stats = self.context, file_id_without_bucket(self.runtime.uuid()), list[WriteStat]()
+        rows = _Rows(context, tables, self.kernels, generated or generated_keys(context, task))
+        try:
+            while rows.more():
+                file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
+                file = DataFile(partition, file_id, str(task), context.instant)
+                known = announced if announced is not None and not stats else Announced(file, None)
+                stats.append(self._new_file(known, rows, first=not stats, whole=bucket is not None))
+        except BaseException:
+            self._remove([stat.path for stat in stats if stat.path])
+            raise
+        return stats
+
+    def _new_file(self, announced: Announced, rows: _Rows, *, first: bool, whole: bool) -> WriteStat:
+        """Write the next rows, all of them if they are to be in one file as a `whole`."""
+        (file, since_s), context, runtime = announced, self.context, self.runtime
+        began_s, settings = runtime.monotonic_s(), context.settings.write
+        most_rows, most_bytes = (sys.maxsize, sys.maxsize) if whole else (settings.target_file_rows, settings.target_file_bytes)
+        with self.announced(file, with_partition=first, since_s=since_s) as output:
+            writer = self.kernels.new_file(output, context.schema, context.stamp(file), settings)
+            while (left := most_rows - writer.rows) and output.tell() < most_bytes:
+                if (part := rows.take(min(left, settings.row_group_rows))) is None:
+                    break
+                writer.add_new(part.rows, part.keys)
+            written, size_bytes = writer.close(), output.tell()
+        stat = _created(file, written.rows, size_bytes, round((runtime.monotonic_s() - began_s) * 1000), inserts=written.rows)
+        return replace(stat, recorded=_recorded(context, written))
+
+    def rewrite_group(
+        self,
+        base: DataFile,
+        task: TaskToken,
+        *,
+        upserts: Keyed | Placed | None = None,
+        delete_mask: DeleteMask | None = None,
+        added: Keyed | None = None,
+        content: DataFile | None = None,
+    ) -> WriteStat | None:
+        """Write the next slice of the file group of `base`, without the rows of `delete_mask` and with `upserts` (one per key,
+        or by place). None if no row would change, as when all stored rows are newer: then no file is left.
+
+        The `added` rows come last, whatever their keys. Columns that the `upserts` lack keep their stored values. `content`: an
+        older slice, whose rows are taken instead. If `base` is of an earlier write of this transaction, the new file takes its
+        place.
+        """
+        context, kernels, runtime = self.context, self.kernels, self.runtime
+        file, began_s = DataFile(base.partition, base.file_id, str(task), context.instant), runtime.monotonic_s()
+        source, ordering = content or base, context.properties.ordering_field
+        own = next((own for own in context.own if own.file == base), None)
+        made_from = base if own is None else own.made_from
+        if own is None and base.newest_instant >= context.instant:
+            raise TransactionStateError(
+                f"{base.key} is not older than this transaction {context.instant}, and readers would keep showing it",
+                hint="begin a new transaction",
             )
-    except BaseException:
-        _remove(storage, [stat.path for stat in stats if stat.path])
-        raise
-    return stats
+        if own is None and content is None and added is None and context.may_append(base):
+            write = context.settings.write
+            found = kernels.changed_in(
+                base, self.storage, context.schema, context.stamp(file), write, write.append_below,
+                upserts=upserts, delete_mask=delete_mask, ordering_field=ordering,
+            )  # fmt: skip
+            if found is not None:
+                return None if found.changes is None else self._appended(base, task, found.changes)
+        try:
+            with self.announced(file, base=made_from) as output:
+                writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
+                counts = kernels.rewrite(
+                    source, self.storage, writer, context.schema,
+                    upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering,
+                )  # fmt: skip
+                if content is None and not counts.changes:
+                    raise _Unchanged
+                written = writer.close()
+                size_bytes = output.tell()
+        except _Unchanged:
+            return None  # the commit removes the marker, as it does those of other files that it does not count
+        stat = _rewritten(made_from, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
+        return replace(stat, recorded=_recorded(context, written))
+
+    def _appended(self, base: DataFile, task: TaskToken, changes: LogChanges) -> WriteStat:
+        """Append a log file to the file group of `base`."""
+        stamp, began_s = LogStamp(self.context.instant, base.group, str(task)), self.runtime.monotonic_s()
+        size_bytes = self._write_log(changes, stamp)
+        took_ms = round((self.runtime.monotonic_s() - began_s) * 1000)
+        return replace(log_stat(changes, stamp, size_bytes), runtime=RuntimeStats(upsert_ms=took_ms))
+
+    def _write_log(self, changes: LogChanges, stamp: LogStamp) -> int:
+        context = self.context
+        with self.announced(stamp.file) as output:
+            output.write(self.kernels.log(changes, context.schema, context.properties.name, stamp, context.settings.write))
+            return output.tell()
+
+    def move_rows(
+        self,
+        partition: str,
+        batches: Iterable[StoredRows],
+        task: TaskToken,
+        *,
+        file_rows: int | None = None,
+        bucket: int | None = None,
+    ) -> list[WriteStat]:
+        """Write stored rows into new file groups of a partition, in their order and with all that their meta columns say.
+
+        A file is closed at `file_rows`, if given. Rows of one `bucket` make its one file group. No rows make no file. On an
+        error none of the files of this call remains, if storage lets them go.
+        """
+        context, runtime = self.context, self.runtime
+        uuid, stats = file_id_without_bucket(runtime.uuid()), list[WriteStat]()
+        pieces = _Pieces(batches)
+        try:
+            while pieces.more():
+                file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
+                file = DataFile(partition, file_id, str(task), context.instant)
+                began_s = runtime.monotonic_s()
+                with self.announced(file, with_partition=not stats) as output:
+                    writer = self.kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
+                    while (piece := pieces.take(None if file_rows is None else file_rows - writer.rows)) is not None:
+                        writer.add_stored(piece)
+                    written, size_bytes = writer.close(), output.tell()
+                stat = _created(file, written.rows, size_bytes, round((runtime.monotonic_s() - began_s) * 1000), inserts=0)
+                stats.append(replace(stat, recorded=_recorded(context, written)))
+        except BaseException:
+            self._remove([stat.path for stat in stats if stat.path])
+            raise
+        return stats
+
+    def copy_slice(self, copy: Copy, task: TaskToken) -> list[WriteStat]:
+        """Write the rows of an older slice again: as the next one of its file group, or as a new group where that is gone."""
+        if copy.base is not None:
+            stat = self.rewrite_group(copy.base, task, content=copy.source)
+            assert stat is not None, "the content of another slice is always written"
+            return [stat]
+        rows, bucket = self.stored([copy.source]), copy.bucket(self.context.properties)
+        return self.move_rows(copy.source.partition, rows, task, bucket=bucket)
+
+    def stored(self, files: Sequence[DataFile]) -> Iterator[StoredRows]:
+        """The rows of these files, with all that their meta columns say of them."""
+        return self.kernels.stored(files, self.context.schema, self.storage)
+
+    def copy_file(
+        self,
+        earlier: WriteStat,
+        task: TaskToken,
+    ) -> WriteStat | None:
+        """Copy a file of the `earlier` attempt, under this one's marker, name and instant; its file group stays.
+
+        None if it has to be made again: it is gone, because its writer was taken for dead, or is not one that can be copied.
+        """
+        context, storage = self.context, self.storage
+        source = DataFile.parse(earlier.path or "", earlier.file_size_bytes or 0)
+        if source is None:
+            return self._copied_log(earlier, task)
+        file = DataFile(source.partition, source.file_id, str(task), context.instant)
+        old = Stamp(context.properties.name, source.instant, source.partition, source.name)
+        try:
+            if earlier.is_new_group:
+                announce_partition(storage, context.instant, file.partition)
+            with self.announced(file, base=None if earlier.is_new_group else source) as output:
+                with storage.open_input(source.key, size_bytes=source.size_bytes) as opened:
+                    self.kernels.restamp(opened, output, old, context.stamp(file))
+                size_bytes = output.tell()
+        except (CannotRestamp, StorageError):
+            return None
+        return replace(earlier, path=file.key, total_write_bytes=size_bytes, file_size_bytes=size_bytes)
+
+    def _copied_log(self, earlier: WriteStat, task: TaskToken) -> WriteStat | None:
+        """The same for a log file, all of whose rows name its instant: it is read, and written anew."""
+        source = LogFile.parse(earlier.path or "", earlier.file_size_bytes or 0)
+        if source is None:
+            return None
+        stamp = LogStamp(self.context.instant, source.group, str(task))
+        try:
+            size_bytes = self._write_log(self.kernels.logged(source, self.context.schema, self.storage), stamp)
+        except StorageError:
+            return None
+        log = stamp.file
+        return replace(
+            earlier, path=log.key, prev_commit=log.instant, log_files=(log.name,),
+            total_write_bytes=size_bytes, file_size_bytes=size_bytes,
+        )  # fmt: skip
+
+    @contextmanager
+    def announced(
+        self,
+        file: DataFile | LogFile,
+        *,
+        base: DataFile | None = None,
+        with_partition: bool = False,
+        since_s: float | None = None,
+    ) -> Iterator[IO[bytes]]:
+        """A new data file with its marker, complete when the block ends without an error and removed otherwise.
+
+        With `base` it is the next slice of that file group; `with_partition` also makes its folder a partition, if it is none.
+        `since_s`: it has been announced since then, by the monotonic clock.
+
+        A slow task may be one that was given up: another attempt is committed, and a file of this one would be visible with it.
+        The commit removes the markers of attempts that it does not count before it removes their files for the last time, so a
+        file whose marker is gone once it is complete is removed here.
+        """
+        context, storage, runtime = self.context, self.storage, self.runtime
+        began_s, kind = runtime.monotonic_s() if since_s is None else since_s, MarkerKind.MERGE if base else MarkerKind.CREATE
+        if since_s is None:
+            runtime.gather(announcements(storage, file, kind, with_partition=with_partition), limit=context.requests_at_once)
+            reached(Step.MARKED)
+        try:
+            with storage.open_output(file.key) as output:
+                reached(Step.FILE_OPENED)
+                yield output
+            slow = runtime.monotonic_s() - began_s > SLOW_S
+            if slow and not is_announced(storage, file.instant, file, kind):
+                raise WriteFailed(
+                    f"{file.key} was written too late: its transaction has ended, or continues with another attempt of this "
+                    "task",
+                    hint="nothing needs to be done; if a whole write failed with this, run it again",
+                    instant=file.instant,
+                )
+        except BaseException:
+            self._remove([file.key])
+            raise
+        reached(Step.FILE_WRITTEN)
+
+    def _remove(self, keys: list[str]) -> None:
+        with suppress(LakelockError):
+            self.storage.delete(keys)
+
+
+class _Unchanged(Exception):
+    """A rewrite turned out to change nothing, so its file is given up."""
 
 
 def generated_keys(context: WriteContext, task: TaskToken) -> GeneratedKeys | None:
@@ -95,115 +323,6 @@ def generated_keys(context: WriteContext, task: TaskToken) -> GeneratedKeys | No
         return None
     # Java's middle number is that of the task in its stage. A transaction may have several stages that insert.
     return GeneratedKeys(context.instant, task.stage << 32 | task.partition)
-
-
-def rewrite_group(
-    context: WriteContext,
-    base: DataFile,
-    task: TaskToken,
-    *,
-    upserts: Keyed | Placed | None = None,
-    delete_mask: DeleteMask | None = None,
-    added: Keyed | None = None,
-    content: DataFile | None = None,
-    storage: Storage | None = None,
-    runtime: Runtime | None = None,
-    kernels: Kernels = ARROW,
-) -> WriteStat | None:
-    """Write the next slice of the file group of `base`, without the rows of `delete_mask` and with `upserts` (one per key, or
-    by place). None if no row would change, as when all stored rows are newer: then no file is left.
-
-    The `added` rows come last, whatever their keys. Columns that the `upserts` lack keep their stored values. `content`: an
-    older slice, whose rows are taken instead. If `base` is of an earlier write of this transaction, the new file takes its
-    place.
-    """
-    storage, runtime = storage or context.location.open(holds_table=True), runtime or SystemRuntime()
-    file, began_s = DataFile(base.partition, base.file_id, str(task), context.instant), runtime.monotonic_s()
-    source, ordering = content or base, context.properties.ordering_field
-    own = next((own for own in context.own if own.file == base), None)
-    made_from = base if own is None else own.made_from
-    if own is None and base.newest_instant >= context.instant:
-        raise TransactionStateError(
-            f"{base.key} is not older than this transaction {context.instant}, and readers would keep showing it",
-            hint="begin a new transaction",
-        )
-    if own is None and content is None and added is None and context.may_append(base):
-        found = kernels.changed_in(
-            base, storage, context.schema, context.stamp(file), context.settings.write, context.settings.write.append_below,
-            upserts=upserts, delete_mask=delete_mask, ordering_field=ordering,
-        )  # fmt: skip
-        if found is not None:
-            return None if found.changes is None else _appended(context, base, task, found.changes, storage, runtime, kernels)
-    try:
-        with announced_file(context, file, storage, runtime, base=made_from) as output:
-            writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
-            counts = kernels.rewrite(
-                source, storage, writer, context.schema,
-                upserts=upserts, delete_mask=delete_mask, added=added, ordering_field=ordering,
-            )  # fmt: skip
-            if content is None and not counts.changes:
-                raise _Unchanged
-            written = writer.close()
-            size_bytes = output.tell()
-    except _Unchanged:
-        return None  # the commit removes the marker, as it does those of other files that it does not count
-    stat = _rewritten(made_from, file, counts, size_bytes, round((runtime.monotonic_s() - began_s) * 1000))
-    return replace(stat, recorded=_recorded(context, written))
-
-
-def _appended(
-    context: WriteContext, base: DataFile, task: TaskToken, changes: LogChanges, storage: Storage, runtime: Runtime,
-    kernels: Kernels,
-) -> WriteStat:  # fmt: skip
-    """Append a log file to the file group of `base`."""
-    stamp, began_s = LogStamp(context.instant, base.group, str(task)), runtime.monotonic_s()
-    with announced_file(context, stamp.file, storage, runtime) as output:
-        output.write(kernels.log(changes, context.schema, context.properties.name, stamp, context.settings.write))
-        size_bytes = output.tell()
-    took_ms = round((runtime.monotonic_s() - began_s) * 1000)
-    return replace(log_stat(changes, stamp, size_bytes), runtime=RuntimeStats(upsert_ms=took_ms))
-
-
-class _Unchanged(Exception):
-    """A rewrite turned out to change nothing, so its file is given up."""
-
-
-def move_rows(
-    context: WriteContext,
-    partition: str,
-    batches: Iterable[StoredRows],
-    task: TaskToken,
-    *,
-    file_rows: int | None = None,
-    bucket: int | None = None,
-    storage: Storage | None = None,
-    runtime: Runtime | None = None,
-    kernels: Kernels = ARROW,
-) -> list[WriteStat]:
-    """Write stored rows, in their order and with all that their meta columns say of them, into new file groups of a partition.
-
-    A file is closed at `file_rows`, if given. Rows of one `bucket` make its one file group. No rows make no file. On an error
-    none of the files of this call remains, if storage lets them go.
-    """
-    storage, runtime = storage or context.location.open(holds_table=True), runtime or SystemRuntime()
-    uuid, stats = file_id_without_bucket(runtime.uuid()), list[WriteStat]()
-    pieces = _Pieces(batches)
-    try:
-        while pieces.more():
-            file_id = f"{uuid}-{len(stats)}" if bucket is None else new_file_id(bucket, partition, context.instant)
-            file = DataFile(partition, file_id, str(task), context.instant)
-            began_s = runtime.monotonic_s()
-            with announced_file(context, file, storage, runtime, with_partition=not stats) as output:
-                writer = kernels.new_file(output, context.schema, context.stamp(file), context.settings.write)
-                while (piece := pieces.take(None if file_rows is None else file_rows - writer.rows)) is not None:
-                    writer.add_stored(piece)
-                written, size_bytes = writer.close(), output.tell()
-            stat = _created(file, written.rows, size_bytes, round((runtime.monotonic_s() - began_s) * 1000), inserts=0)
-            stats.append(replace(stat, recorded=_recorded(context, written)))
-    except BaseException:
-        _remove(storage, [stat.path for stat in stats if stat.path])
-        raise
-    return stats
 
 
 class _Pieces:
@@ -258,25 +377,6 @@ class _Rows:
         return first
 
 
-def _write_new_file(
-    context: WriteContext, announced: Announced, rows: _Rows, storage: Storage, runtime: Runtime, kernels: Kernels,
-    *, first: bool, whole: bool,
-) -> WriteStat:  # fmt: skip
-    """Write the next rows, all of them if they are to be in one file as a `whole`."""
-    file, since_s = announced
-    began_s, settings = runtime.monotonic_s(), context.settings.write
-    most_rows, most_bytes = (sys.maxsize, sys.maxsize) if whole else (settings.target_file_rows, settings.target_file_bytes)
-    with announced_file(context, file, storage, runtime, with_partition=first, since_s=since_s) as output:
-        writer = kernels.new_file(output, context.schema, context.stamp(file), settings)
-        while (left := most_rows - writer.rows) and output.tell() < most_bytes:
-            if (part := rows.take(min(left, settings.row_group_rows))) is None:
-                break
-            writer.add_new(part.rows, part.keys)
-        written, size_bytes = writer.close(), output.tell()
-    stat = _created(file, written.rows, size_bytes, round((runtime.monotonic_s() - began_s) * 1000), inserts=written.rows)
-    return replace(stat, recorded=_recorded(context, written))
-
-
 def _created(file: DataFile, count: int, size_bytes: int, took_ms: int, *, inserts: int) -> WriteStat:
     return WriteStat(
         file_id=file.file_id,
@@ -316,105 +416,6 @@ def _rewritten(base: DataFile | None, file: DataFile, counts: Counts, size_bytes
         file_size_bytes=size_bytes,
         runtime=RuntimeStats(upsert_ms=took_ms),
     )
-
-
-@contextmanager
-def announced_file(
-    context: WriteContext,
-    file: DataFile | LogFile,
-    storage: Storage,
-    runtime: Runtime,
-    *,
-    base: DataFile | None = None,
-    with_partition: bool = False,
-    since_s: float | None = None,
-) -> Iterator[IO[bytes]]:
-    """A new data file with its marker, complete when the block ends without an error and removed otherwise.
-
-    With `base` it is the next slice of that file group; `with_partition` also makes its folder a partition, if it is none.
-    `since_s`: it has been announced since then, by the monotonic clock.
-
-    A slow task may be one that was given up: another attempt is committed, and a file of this one would be visible with it.
-    The commit removes the markers of attempts that it does not count before it removes their files for the last time, so a
-    file whose marker is gone once it is complete is removed here.
-    """
-    began_s, kind = runtime.monotonic_s() if since_s is None else since_s, MarkerKind.MERGE if base else MarkerKind.CREATE
-    if since_s is None:
-        runtime.gather(announcements(storage, file, kind, with_partition=with_partition), limit=context.requests_at_once)
-        reached(Step.MARKED)
-    try:
-        with storage.open_output(file.key) as output:
-            reached(Step.FILE_OPENED)
-            yield output
-        slow = runtime.monotonic_s() - began_s > SLOW_S
-        if slow and not is_announced(storage, file.instant, file, kind):
-            raise WriteFailed(
-                f"{file.key} was written too late: its transaction has ended, or continues with another attempt of this task",
-                hint="nothing needs to be done; if a whole write failed with this, run it again",
-                instant=file.instant,
-            )
-    except BaseException:
-        _remove(storage, [file.key])
-        raise
-    reached(Step.FILE_WRITTEN)
-
-
-def _remove(storage: Storage, keys: list[str]) -> None:
-    with suppress(LakelockError):
-        storage.delete(keys)
-
-
-def copy_file(
-    context: WriteContext,
-    earlier: WriteStat,
-    task: TaskToken,
-    *,
-    storage: Storage | None = None,
-    runtime: Runtime | None = None,
-    kernels: Kernels = ARROW,
-) -> WriteStat | None:
-    """Copy a file of the `earlier` attempt, under this one's marker, name and instant; its file group stays.
-
-    None if it has to be made again: it is gone, because its writer was taken for dead, or is not one that can be copied.
-    """
-    storage, runtime = storage or context.location.open(holds_table=True), runtime or SystemRuntime()
-    source = DataFile.parse(earlier.path or "", earlier.file_size_bytes or 0)
-    if source is None:
-        return _copied_log(context, earlier, task, storage, runtime, kernels)
-    file = DataFile(source.partition, source.file_id, str(task), context.instant)
-    old = Stamp(context.properties.name, source.instant, source.partition, source.name)
-    try:
-        if earlier.is_new_group:
-            announce_partition(storage, context.instant, file.partition)
-        with announced_file(context, file, storage, runtime, base=None if earlier.is_new_group else source) as output:
-            with storage.open_input(source.key, size_bytes=source.size_bytes) as opened:
-                kernels.restamp(opened, output, old, context.stamp(file))
-            size_bytes = output.tell()
-    except (CannotRestamp, StorageError):
-        return None
-    return replace(earlier, path=file.key, total_write_bytes=size_bytes, file_size_bytes=size_bytes)
-
-
-def _copied_log(
-    context: WriteContext, earlier: WriteStat, task: TaskToken, storage: Storage, runtime: Runtime, kernels: Kernels
-) -> WriteStat | None:
-    """The same for a log file, all of whose rows name its instant: it is read, and written anew."""
-    source = LogFile.parse(earlier.path or "", earlier.file_size_bytes or 0)
-    if source is None:
-        return None
-    stamp = LogStamp(context.instant, source.group, str(task))
-    try:
-        changes = kernels.logged(source, context.schema, storage)
-        with announced_file(context, stamp.file, storage, runtime) as output:
-            output.write(kernels.log(changes, context.schema, context.properties.name, stamp, context.settings.write))
-            size_bytes = output.tell()
-    except StorageError:
-        return None
-    log = stamp.file
-    return replace(
-        earlier, path=log.key, prev_commit=log.instant, log_files=(log.name,),
-        total_write_bytes=size_bytes, file_size_bytes=size_bytes,
-    )  # fmt: skip
 
 
 Target = tuple[str, "int | None"]

@@ -27,7 +27,7 @@ from tests.api import (
 )
 from tests.behaviour.tables import QUICK, SCHEMA, writer
 
-from lakelock.engine.file_tasks import write_new_files
+from lakelock.engine.file_tasks import FileTasks
 from lakelock.errors import ConcurrentAppendException, ConflictError, EarlyConflictError, InputError, StorageError, TableError
 from lakelock.markers.data_files import TaskToken
 from lakelock.occ.create import check_definition
@@ -314,10 +314,10 @@ def test_the_record_of_a_later_version_is_not_misread(storage: LocalStorage) -> 
 
 def test_a_late_attempt_of_a_task_makes_no_second_file_group(storage: LocalStorage) -> None:
     with writer(storage) as coordinator, coordinator.begin("INSERT") as tx:
-        mine, context = rows((in_one_bucket(1)[0], 1, "m1")), tx.write_context()
-        counted = write_new_files(context, "month=m1", [mine], TaskToken(0, 0, 0), storage=storage, bucket=0)
+        mine, tasks = rows((in_one_bucket(1)[0], 1, "m1")), FileTasks.of(tx.write_context(), storage)
+        counted = tasks.write_new_files("month=m1", [mine], TaskToken(0, 0, 0), bucket=0)
         tx.commit(counted)
-        write_new_files(context, "month=m1", [mine], TaskToken(0, 0, 1), storage=storage, bucket=0)
+        tasks.write_new_files("month=m1", [mine], TaskToken(0, 0, 1), bucket=0)
         engine = ArrowEngine(coordinator)
         assert len(stored(engine)) == 1
         engine.upsert(many(10))

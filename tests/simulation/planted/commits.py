@@ -57,7 +57,11 @@ BUGS_OF_COMMITS = (
         "if shared or any(i.action == Action.ROLLBACK or (i.is_write and i.is_completed) for i in others):",
         "if shared:",
         also=(
-            Edit("engine.file_tasks:rewrite_group", "if own is None and base.newest_instant >= context.instant:", "if False:"),
+            Edit(
+                "engine.file_tasks:FileTasks.rewrite_group",
+                "if own is None and base.newest_instant >= context.instant:",
+                "if False:",
+            ),
         ),
         seed=9,
     ),

@@ -11,7 +11,7 @@ from tests.behaviour.tables import leftovers
 from tests.faults.worker import open_engine, rows
 from tests.faults.world import BEFORE, PERSISTENT, make_table, read_by_all
 
-from lakelock.engine.file_tasks import rewrite_group, write_new_files
+from lakelock.engine.file_tasks import FileTasks
 from lakelock.errors import WriteFailed
 from lakelock.markers.data_files import TaskToken
 from lakelock.occ.begin import WriteContext
@@ -29,9 +29,9 @@ def begin(path: str) -> Transaction:
 
 def written(context: WriteContext, base: DataFile, attempt: int) -> list[WriteStat]:
     """What one attempt of a task writes: a new file, and the next slice of another."""
-    task = TaskToken(0, 0, attempt)
-    new = write_new_files(context, "month=1", [rows([["n", 7, "1"]])], task)
-    return [*new, rewrite_group(context, base, task, upserts=Keyed.of(rows([["a", 10, "1"]]), context.properties))]
+    task, tasks = TaskToken(0, 0, attempt), FileTasks.of(context)
+    new = tasks.write_new_files("month=1", [rows([["n", 7, "1"]])], task)
+    return [*new, tasks.rewrite_group(base, task, upserts=Keyed.of(rows([["a", 10, "1"]]), context.properties))]
 
 
 def test_files_that_are_wanted_stay(path: str) -> None:
