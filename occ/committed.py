@@ -221,7 +221,7 @@ class WriteResult:
     Counts are rows. `rows_inserted` are new rows, `rows_updated` replaced ones; rows that were merely copied into a new
     file are not counted. `redone` counts the attempts lost to conflicts, `conflicts` says with whom. `files_kept` of the files
     were taken over from such an attempt. `phases` are the seconds of the last attempt by phase, as far as
-    they can be told apart: `look-up`, `shuffle`, `write` (merge and encode), `lock-wait`, `validate`, `publish`.
+    they can be distinguished: `look-up`, `shuffle`, `write` (merge and encode), `lock-wait`, `validate`, `publish`.
     """
 
     operation: str

@@ -358,7 +358,7 @@ def _undone(table: OpenTable, party: Party, rollbacks: Sequence[Instant], metada
 def remove_strays_of_undone(table: OpenTable, timeline: Timeline) -> int:
     """Delete the files of late tasks whose markers a rollback of their commit has removed: the commit does not name them.
 
-    They would show beside its files as soon as a reader goes by names. A listing of each partition that such a commit wrote; by
+    They would show among its files as soon as a reader goes by names. A listing of each partition that such a commit wrote; by
     each process at its first look and until no task can be at work any more. Returns how many files there were.
     """
     observed, now_s = table.observed, table.runtime.monotonic_s()

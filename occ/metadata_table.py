@@ -2,14 +2,15 @@
 
 A delta commit of the metadata table has the time of the commit that it is about, and counts once that commit is completed.
 So it goes between the decision and the completed file, under the lock. Each of its files is put if absent, with bytes that
-the decision fixes, and whoever finishes a commit for another finishes this, too. Its completion time alone is made when it is
-written: readers take a log file for a part of the newest base file before its completion, so that time must be later than
-everything on the timeline of the metadata table.
+the decision fixes, and a process that finishes a commit for another finishes this, too. Its completion time alone is made
+when it is written: readers take a log file for a part of the newest base file before its completion, so that time must be
+later than everything on the timeline of the metadata table.
 
 `files`, `column_stats`, `partition_stats` and `record_index` are kept. Java's other partitions would hide rows if they were
 left as they are, so a table that has them is refused (`lakelock.table.eligibility`). What is said of files comes from the
-files, so whoever finishes a commit says the same. Where it cannot be known any more which keys a commit has changed, the record
-index is removed, as Java removes it. Statistics of a partition are joined with what the metadata table says of it.
+files, so each process that finishes a commit says the same. Where it cannot be known any more which keys a commit has
+changed, the record index is removed, as Java removes it. Statistics of a partition are joined with what the metadata table
+says of it.
 
 Readers merge log files in the order of their instants, whatever was completed first. So a transaction whose keys have a record
 of a later instant begins again, and where statistics of a partition have one, they are written once more, under a time of their
@@ -202,7 +203,7 @@ class KeptMetadata:
         self._append(instant, records)
 
     def withdraw(self, instant: str) -> None:
-        """Take out what an instant listed that never will be visible, whoever did. Hold the table's lock.
+        """Take out what any writer listed of an instant that never will be visible. Hold the table's lock.
 
         Before its pending files go from the table: what is completed here and pending nowhere counts.
         """
@@ -365,7 +366,7 @@ class KeptMetadata:
 def read_ahead(
     table: OpenTable, kept: Sequence[str], instant: str, metadata: CommitMetadata, schema: pa.Schema, data: Timeline
 ) -> Ahead:
-    """What `KeptMetadata` needs of a commit's files, read before the lock is taken: so that nobody waits there meanwhile.
+    """What `KeptMetadata` needs of a commit's files, read before the lock is taken: so that no writer waits there meanwhile.
 
     `kept`: the partitions of the metadata table; `data`: the table's timeline, which does not show the commit.
     """
@@ -466,7 +467,7 @@ def _data_files(stats: Iterable[WriteStat]) -> list[WriteStat]:
 def _statistics_of(
     table: OpenTable, files: Sequence[WriteStat], columns: Sequence[str], schema: pa.Schema, ahead: Mapping[str, FileStats]
 ) -> list[FileStats | None]:
-    """The statistics of new files; None for one that is gone, damaged or not understood, so that nobody can read its rows."""
+    """The statistics of new files; None for one that is gone, damaged or not understood, so that no reader has its rows."""
 
     def read(stat: WriteStat) -> FileStats | None:
         path = stat.path or ""

@@ -7,12 +7,12 @@ Java compacts it when it writes, and so keeps it short. What is done here is wha
   completed before its instant, because delta commits complete later than everything on that timeline. So the base files are
   made without the lock, and it is completed under the lock. One that a killed writer has left, also one of Java's, is taken
   back when it is as old as a dead heartbeat, and planned anew. The plan takes a number of the decision log: so no commit is
-  decided after it by somebody who has not seen it, even where the lock does not hold.
+  decided after it by a writer that has not seen it, even where the lock does not hold.
 - *Clean.* The newest base file of each file group and the one before stay, with what is on top of them. Older ones go when the
   one that stays has been there for `clean.readers_s`, or a quarter of an hour: that is how long a query plans.
 - *Archive.* The oldest instants go to the history of the metadata table as long as all of them completed before the newest
   compaction, before every log file that is still on top of a base file, and before the first commit on the table's own
-  timeline. So what is on that timeline and not listed can be told from what was archived.
+  timeline. So what is on that timeline and not listed differs from what was archived.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class _Look:
 
 
 def keep_metadata(table: OpenTable, budget: Budget, *, dry_run: bool = False, every: int = COMPACT_EVERY) -> MetadataUpkept:
-    """Compact, clean and archive the metadata table as far as it is due. Safe to kill, and beside others who do the same.
+    """Compact, clean and archive the metadata table as far as it is due. Safe to kill, and safe while others do the same.
 
     `every`: how many delta commits make a compaction due.
     """
@@ -177,7 +177,7 @@ def _planned(table: OpenTable, look: _Look, view: LogView, every: int) -> str:
 
 
 def _withdraw(table: OpenTable, look: _Look, instant: str) -> None:
-    """Take a compaction back that is pending: nobody reads its base files. Its plan goes last."""
+    """Take a compaction back that is pending: no reader uses its base files. Its plan goes last."""
     ends = f"_{instant}{BASE_FILE}"
     table.storage.delete([item.key for files in look.listed.values() for item in files if item.key.endswith(ends)])
     for state in (State.INFLIGHT, State.REQUESTED):
@@ -281,7 +281,7 @@ def _archive(table: OpenTable, look: _Look, budget: Budget, least: int) -> int:
 
 
 def _archivable(look: _Look, timeline: Timeline) -> tuple[Instant, ...]:
-    """The oldest instants that nobody needs on the timeline any more."""
+    """The oldest instants that are not needed on the timeline any more."""
     # The newest clean stays on the table's timeline as long as there is no other.
     data = (i.requested for i in look.table.data.instants if i.is_write or not i.is_completed)
     until = min(

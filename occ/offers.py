@@ -1,12 +1,12 @@
 """Offers: rows of small writes that wait to be committed, by whichever writer decides next (ADR 42, 54).
 
-An offer is one object. Its owner notes the head of the log, `since`, and puts the rows. Whoever commits next may take them
+An offer is one object. Its owner notes the head of the log, `since`, and puts the rows. The next writer to commit may take them
 along: its decision names the offers whose rows it has, its `members`. So an offer is committed at most once by these rules:
 
 * A commit takes an offer along only if no decision after `since` names it, all of these decisions were read, and none of them
   was collected. This is judged anew for each number of the log, by the look after which the number is put.
-* The owner gives up by a decision that withdraws the offer, under the next number. Nobody commits it afterwards.
-* Whoever takes others along has its own rows on offer, too, and its decision names them: others may have committed them.
+* The owner gives up by a decision that withdraws the offer, under the next number. No writer commits it afterwards.
+* A writer that takes others along has its own rows on offer, too, and its decision names them: others may have committed them.
 
 An offer without an owner is taken along like any other, or removed once it is older than a heartbeat may be. Which of the
 waiting writers commits next is a matter of courtesy (`lakelock.engine.group_commit`).
@@ -229,7 +229,7 @@ def oldest_ms(table: OpenTable) -> float:
 
 
 def remove(table: OpenTable, offers: Sequence[Offer]) -> None:
-    """Remove offers that are decided. Never raises for storage: whoever tidies up next does so."""
+    """Remove offers that are decided. Never raises for storage: the next writer that tidies up does so."""
     try:
         table.storage.delete([offer.key for offer in offers])
     except LakelockError as error:

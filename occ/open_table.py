@@ -457,10 +457,10 @@ class OpenTable:
         self,
         instant: str = "",
         operation: str = "",
-        beside: Sequence[Callable[[], Any]] = (),
+        meanwhile: Sequence[Callable[[], Any]] = (),
         wait_s: float | None = None,
     ) -> Iterator[HeldLock]:
-        """As `locked`; `beside` are requests that are made while the lock is taken. The first error of them all is raised.
+        """As `locked`; `meanwhile` are requests that are made while the lock is taken. The first error of them all is raised.
 
         `wait_s`: in the place of `lock.wait_s`, for a caller that has something else to try.
         """
@@ -469,7 +469,7 @@ class OpenTable:
         try:
             with renewals:
                 take = partial(self._take, held, renewals, last_release, instant, operation, wait_s)
-                held.answers = self.at_once(*beside, take)[:-1]
+                held.answers = self.at_once(*meanwhile, take)[:-1]
                 yield held
         finally:
             self.at_once(partial(self._give_back, held), *held.beside_release)

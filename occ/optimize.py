@@ -266,7 +266,7 @@ def _paths(table: OpenTable, instant: Instant) -> frozenset[str]:
 
 
 def _claimed(table: OpenTable, tx: Transaction, wanted: Sequence[FileGroupId]) -> frozenset[FileGroupId]:
-    """Those of the file groups that nobody else writes, nor another engine plans to."""
+    """Those of the file groups that no other writer writes, and no other engine plans to."""
     planned = planned_groups(table, tx.baseline.timeline)
     tx.claim((group for group in wanted if group not in planned), leave_held=True)
     return tx.claimed

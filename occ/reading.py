@@ -1,6 +1,6 @@
 """What readers are shown: the files of a moment, the columns to read them in, and the files as of an instant.
 
-Of a merge-on-read table, file slices with log files are shown beside those that have none. A read may not name a moment that
+Of a merge-on-read table, file slices with log files are shown like those that have none. A read may not name a moment that
 is still to come, nor a range that ends before it begins.
 """
 

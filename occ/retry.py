@@ -244,7 +244,7 @@ class _Attempts(ABC, Generic[R]):
     """What `_repeated` repeats: how one attempt is made, and what it means that it was lost."""
 
     def __init__(self, table: OpenTable, operation: str) -> None:
-        """`table`: its settings bound the attempts, and its listeners are told of them."""
+        """`table`: its settings bound the attempts, and its listeners get them."""
         self.table, self.operation = table, operation
 
     @abstractmethod

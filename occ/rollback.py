@@ -6,7 +6,7 @@ run again by any process. Heartbeat and record keep others from reusing the inst
 The instant's own transaction may skip the decision as long as it has never tried to decide: no other could commit it.
 
 A stray file was written by a late task after its commit had read the markers; the task was killed before it could check its
-own. Readers find files by name, so a stray file shows beside those of the commit: its rows appear twice, or, in a file group
+own. Readers find files by name, so a stray file shows among those of the commit: its rows appear twice, or, in a file group
 that was rewritten, there are two slices of one instant, which no reader accepts. The marker announces the file; the commit's
 write statistics say which files count (`docs/adr/0011`). Stray files of a rolled back instant are deleted in the same way.
 """

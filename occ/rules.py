@@ -141,7 +141,7 @@ def _lies_on(group: FileGroupId, mine: Footprint, other: CommitSummary) -> bool:
 def partition_overwrite(mine: Footprint, other: CommitSummary, isolation: Isolation) -> Conflict | None:
     """The other wrote into a partition that I overwrite: I have not seen its rows, and they would stay.
 
-    Not the other way round: what I add after its overwrite stands beside what it left, as if I had begun then. What I
+    Not the other way round: what I add after its overwrite is added to what it left, as if I had begun then. What I
     looked up or rewrote there is judged by the other rules, since it replaced all file groups that it found.
     """
     both = mine.overwritten_partitions & other.written_partitions

@@ -2,7 +2,7 @@
 
 Hudi's metadata table is kept in between, too: its upkeep is due more often.
 
-The catalog that gives the table its name is told on request, and after each commit. The process keeps no record of that: the
+The catalog that gives the table its name is updated on request, and after each commit. The process keeps no record of that: the
 catalog's entry knows its newest commit, and each update has everything that the entry lacks. So a commit that could not reach
 the catalog leaves that to the next one, of any writer.
 """

@@ -17,7 +17,7 @@ is dead once a waiter has watched the same recordVersionNumber for a whole lease
 after its first read. The holder's deadline counts from before it wrote that number, so it has passed by then, whatever
 any clock shows.
 
-Each request is sent once, and the driver's errors are told in our terms. `lock.options` are those of boto3's client and
+Each request is sent once, and the driver's errors become ours. `lock.options` are those of boto3's client and
 of its `Config`, and one of ours. Which item of which table is the lock: from the URI `dynamodb://TABLE/PARTITION-KEY`, or
 as Java Hudi derives it.
 """

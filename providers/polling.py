@@ -161,7 +161,7 @@ class PollingProvider(LockClient, LockProvider):
         """Close the connections, if there are any. Never raises."""
 
     def within_s(self, attempt: Attempt) -> float:
-        """How long the next request of this attempt may take, where the service's driver can be told."""
+        """How long the next request of this attempt may take, where the service's driver takes a limit."""
         return max(_SHORTEST_REQUEST_S, attempt.answer_by_s - self.runtime.monotonic_s())
 
     def new_lease(self, attempt: Attempt, token: int, began_s: float) -> Lease:

@@ -49,7 +49,7 @@ Duplicates = Literal["error", "any"]
 def settings_of(
     spark: SparkSession, path: str | Path, config: str | Path | None, options: Mapping[str, object] | None
 ) -> Settings:
-    """The settings of a call: its options, the session's conf, the file; and for storage and metastores what Hadoop is told."""
+    """The settings of a call: options, the session's conf, the file; for storage and metastores Hadoop's configuration, too."""
     settings = Settings.resolve(options or {}, spark_conf(spark), config).settings
     return with_metastore(spark, shared(spark, path, settings))
 
@@ -184,7 +184,7 @@ class ColumnNames:
 
     @classmethod
     def of(cls, spark: SparkSession, schema: TableSchema) -> ColumnNames:
-        """Of a table with this schema, told apart as the session does now (`spark.sql.caseSensitive`)."""
+        """Of a table with this schema, distinguished as the session does now (`spark.sql.caseSensitive`)."""
         return cls(tuple(schema.names), str(spark.conf.get("spark.sql.caseSensitive")).lower() == "true")
 
     def spelling(self, name: str) -> str:

@@ -1,8 +1,8 @@
-"""The stages on executors that change rows: updated and deleted by position in their files, and new rows beside them.
+"""The stages on executors that change rows: updated and deleted by position in their files, and new rows.
 
 An update or a merge lets Spark compute a frame of changes. The stages here pack it, and rewrite each file group that it names;
 the driver's part between them is in `changing.py`. The last stage of an upsert or delete is here, too: each task writes its
-pack of file groups. Rows that no file holds yet go beside others of their partition, or into their bucket.
+pack of file groups. Rows that no file holds yet go to others of their partition, or into their bucket.
 """
 
 from __future__ import annotations
@@ -154,7 +154,7 @@ Placement = tuple[npt.NDArray[Any], Counter[tuple[str, int]], NewRows]
 
 @dataclass(frozen=True)
 class NewPlaces:
-    """The places for new rows beside `files`, whose numbers are routes. `routes`, once they are planned, say which file takes
+    """The places for new rows, next to `files`, whose numbers are routes. `routes`, once they are planned, say which file takes
     the new rows of a partition, if any does. The new rows of `settled` partitions and buckets are in files that were kept.
     `looked_up`: the only keys that new rows may have, if it is known. `equated`: no stored row has the key of a new one in
     which none of these columns is null; without one, nothing is known of their keys, and with None no task looks. Unless they

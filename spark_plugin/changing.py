@@ -181,7 +181,7 @@ def _keys_of_new_rows(plan: ChangePlan, columns: pa.Schema, batches: Iterator[pa
 
 
 Changes = Callable[[Sequence[DataFile]], Rows]
-"""The changes to the rows of some files, and the new rows that there are beside all of them."""
+"""The changes to the rows of some files, and all new rows."""
 
 
 def write_changes(attempt: Attempt, plan: ChangePlan, read: Sequence[DataFile], changes: Changes) -> tuple[WriteStat, ...]:

@@ -1,6 +1,6 @@
 """Storage as the session's Hadoop configuration has it, paths for Spark's readers, and names of tables in a catalog.
 
-lakelock's client and Spark's readers share one configuration of an object store: Hadoop's is asked, and told.
+lakelock's client and Spark's readers share one configuration of an object store: Hadoop's is read, and completed.
 
 Clusters of HDFS with Kerberos give delegation tokens: one for all tables of an application, kept valid while it runs.
 Executors have no ticket, and Spark gives its own tokens to their JVMs only, so lakelock's client shows one of these. A name

@@ -174,8 +174,8 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
     ) -> LakeTable:
         """Open the table that has this name, `"sales.orders"`, in the catalog of the settings `catalog.*`.
 
-        Each commit through this object tells that catalog. With no such setting the name is looked up in the session's own
-        catalog, which is not told. `TableError` if there is no such table, `CatalogError` if the catalog does not answer.
+        Each commit through this object updates that catalog. With no such setting the name is looked up in the session's own
+        catalog, which is not updated. `TableError` if there is no such table, `CatalogError` if the catalog does not answer.
         """
         require_classic(spark)
         resolved = Settings.resolve(options or {}, spark_conf(spark), config).settings

@@ -56,7 +56,7 @@ A file whose footer names the Spark that wrote it, as those of Java Hudi's row w
 and Spark goes by that. No other writer of Hudi's files uses the calendar of before 1582.
 """
 told_slow: WeakSet[Any] = WeakSet()
-"""The JVMs whose slow reads were told."""
+"""The JVMs whose slow reads were reported."""
 
 
 @dataclass(frozen=True)

@@ -527,7 +527,7 @@ def _replace(spark: SparkSession, source: type[LakelockDataSource]) -> None:
     """Spark 4.0 has found the data source by itself, and refuses another: put it in the place of the one that was found.
 
     Other sessions of this JVM that begin later, and copies of this one, as streams make them, take it from the same place. A
-    session whose confs are others is told so by its first task, and to call `register`.
+    session whose confs are others fails in its first task, whose error says to call `register`.
     """
     try:
         manager: Any = spark._jsparkSession.sessionState().dataSourceManager()  # type: ignore[attr-defined]

@@ -28,7 +28,7 @@ Call = TypeVar("Call", bound=Callable[..., Any])
 
 
 def plainly(call: Call) -> Call:
-    """A function or generator that Spark calls, whose errors of lakelock are told without a traceback."""
+    """A function or generator that Spark calls, whose errors of lakelock are reported without a traceback."""
 
     @wraps(call)
     def generate(*args: Any, **kwargs: Any) -> Iterator[Any]:

@@ -1,4 +1,4 @@
-"""The options of `format("lakelock")`: what they say of the table and the read or write, and the session's confs beside them.
+"""The options of `format("lakelock")`: what they say of the table and the read or write, and the session's confs.
 
 Spark gives a Python data source nothing but its options: neither the process that plans a write nor the one that commits it
 can ask the session. So the driver registers a data source that carries the session's confs under `spark.lakelock.`

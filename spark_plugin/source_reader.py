@@ -267,7 +267,7 @@ class LakelockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return self._at.to_json()
 
     def _beginning(self) -> StreamOffset:
-        """Where a new query begins: the same offset whenever it is asked for, so that an end that was told comes after it."""
+        """Where a new query begins: the same offset whenever it is asked for, so that a reported end comes after it."""
         if self._first is None:
             since, stream = self._parsed.changes.since, self._table.stream
             if since == LATEST:

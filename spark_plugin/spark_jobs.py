@@ -51,7 +51,7 @@ def job_group(
     spark: SparkSession, description: str, runtime: Runtime, check: Callable[[], None], progress: Progress | None = None
 ) -> Iterator[None]:
     """Run Spark jobs as one cancellable group. `check` is called repeatedly; an error that it raises cancels them at once.
-    `progress` is told as often how far they are.
+    `progress` gets as often how far they are.
 
     Raises the error of `check`, the typed error of a task, or `WriteFailed` with the cause in one line. Where Spark
     itself is gone, Spark's own error passes: only the owner of the transaction can say what became of it.

@@ -22,7 +22,7 @@ PROCEDURES: Mapping[str, tuple[str, ...]] = {
     "show_savepoints": (),
     "rollback_to_savepoint": ("instant_time",),
 }
-"""The procedures, and the arguments of each beside `table` and `path`."""
+"""The procedures, and the arguments of each besides `table` and `path`."""
 _NUMBERS = ("limit", "hours_retained")
 _ELSEWHERE = {
     "rollback_to_instant": "table.restore(as_of) makes the table what it was; show_commits lists the instants",

@@ -85,8 +85,8 @@ class TableFacts:
     def register(self, name: str = "") -> Synced:
         """Give the table this name, `"sales.orders"`, in the catalog of the settings `catalog.*`, or bring it up to date.
 
-        Columns, partitions and the newest commit are told as Hudi's own sync tells them, so Spark, Hive, Trino and Athena find
-        the table. Each later commit through this object tells the catalog, too; other writers do so if `catalog.table` is
+        Columns, partitions and the newest commit are written as Hudi's own sync writes them, so Spark, Hive, Trino and Athena
+        find the table. Each later commit through this object updates the catalog; other writers do so if `catalog.table` is
         among their settings. `InputError` if the name is another table's, `CatalogError` if the catalog does not answer.
 
         >>> table.register("sales.orders")                               # doctest: +SKIP

@@ -1,6 +1,6 @@
 """The transactions of a `LakeTable`: a user's own, whose reads and writes are validated as one, and that of each single write.
 
-A write's own transaction is run again where that is safe. What was committed is told for people and programs.
+A write's own transaction is run again where that is safe. Its result is for people and programs.
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ class Attempt:
         return DriverRows.of(self.spark, rows)
 
     def numbers(self, count: int, tasks: int, *, in_driver: bool) -> Rows:
-        """A row for each number below `count`, for a stage that is told what the numbers mean."""
+        """A row for each number below `count`, for a stage that knows what the numbers mean."""
         if in_driver:
             return self.in_driver(pa.table({"id": pa.array(range(count), pa.int64())}))
         return SparkRows(self.spark.range(0, count, 1, tasks))
@@ -407,7 +407,7 @@ def prepared_keys(attempt: Attempt, df: DataFrame, *, partition: bool = True) ->
 def fitting_keys(
     df: DataFrame, properties: TableProperties, schema: TableSchema, *, partition: bool = True
 ) -> tuple[DataFrame, TableSchema]:
-    """The key and, unless told otherwise, `partition` columns of `df`, and these columns of the table; `SchemaError` if one is
+    """The key and, by default, `partition` columns of `df`, and these columns of the table; `SchemaError` if one is
     missing or misfits."""
     roles = ("key", "partition") if partition else ("key",)
     df = with_generated(df, properties) if partition else df

@@ -378,7 +378,7 @@ class RedisClient:
 
 
 class Subscription:
-    """One subscription, which is told when it is this writer's turn."""
+    """One subscription, which gets a message when it is this writer's turn."""
 
     def __init__(self, client: RedisClient, line: Line, runtime: Runtime) -> None:
         self._client, self._line, self._runtime = client, line, runtime

@@ -291,7 +291,7 @@ class TransactionTorn(TransactionError):
 
 
 class CatalogError(LakelockError):
-    """A commit never fails by it: what the catalog was not told, the next commit tells."""
+    """A commit never fails by it: the next commit repeats updates that the catalog missed."""
 
     code = ErrorCode.CATALOG
     retryable = True

@@ -1,7 +1,7 @@
 """Tables without Spark: `lakelock.create` and `lakelock.open` give a `Table` that reads and writes Arrow in this process.
 
-The same transactions as `LakeTable`'s, on the same tables, beside the same writers. No Java, no cluster: rows to write are held
-in memory, and a read gives a pyarrow table or its batches one by one.
+The same transactions as `LakeTable`'s, on the same tables, with the same other writers. No Java, no cluster: rows to write
+are held in memory, and a read gives a pyarrow table or its batches one by one.
 """
 
 from __future__ import annotations

@@ -39,7 +39,7 @@ def nearest(word: str, known: Iterable[str], destructive: Collection[str] = ()) 
     """The nearest of the known names, in any case; None if none is near.
 
     Of those that look alike, the one with the fewest edits between it and the word. A `destructive` name, which would replace
-    or delete what is there, is told only to a user who has surely meant it.
+    or delete what is there, is named only to a user who has surely meant it.
     """
     by_lower = {one.lower(): one for one in known}
     lower = word.lower()

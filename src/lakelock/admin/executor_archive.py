@@ -1,6 +1,6 @@
 """An archive of lakelock and of what it needs, for Spark executors whose Python has none of it.
 
-Spark unpacks it beside each executor (`spark.archives`), and the executors find it by their `PYTHONPATH`. It has the files that
+Spark unpacks it for each executor (`spark.archives`), and the executors find it by their `PYTHONPATH`. It has the files that
 are installed here, compiled ones included, so the executors' Python must be of the same version, on the same platform.
 """
 

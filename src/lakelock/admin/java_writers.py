@@ -1,4 +1,4 @@
-"""What Java Hudi's writers need beside lakelock, as lines of their properties file: the lock above all.
+"""What Java Hudi's writers of the same table need, as lines of their properties file: the lock above all.
 
 `from_hudi_properties` reads them back, so a lakelock writer can use the same file.
 """

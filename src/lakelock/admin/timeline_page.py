@@ -74,7 +74,7 @@ def in_order(bars: Iterable[Bar]) -> tuple[Bar, ...]:
 
 
 def lanes_of(bars: Sequence[Bar]) -> dict[str, int]:
-    """A lane for each instant, in which no two bars overlap; transactions of one writer are beside each other."""
+    """A lane for each instant, in which no two bars overlap; transactions of one writer are next to each other."""
     lanes: dict[str, int] = {}
     used = 0
     for writer in dict.fromkeys(bar.writer for bar in bars):
@@ -114,7 +114,7 @@ MOST_IN_A_BAND, LONG_IDLE, LEAST_IDLE_MS = 24, 0.2, 2_000
 """A band has at most so many bars, and ends before a time of at least both without any transaction: a part of its span, ms."""
 FOLDED, FOLD, FOLDS_FROM = 0.3, 0.12, 8
 """A time in which nothing begins or ends, and which is more than this part of a band, is drawn as that part of what is left, in
-bands of so many bars: one long transaction then leaves room to see the short ones beside it."""
+bands of so many bars: one long transaction then leaves room to see the short ones."""
 LANE_PX, NAME_PX, LABEL, LEAST = 26, 20, 15.0, 0.4
 """Heights in pixels; the room for a bar's label and the least width of a bar, in percent of the width."""
 _STYLE = """
@@ -332,7 +332,7 @@ def _at(knots: tuple[Sequence[float], Sequence[float]], ms: float) -> int:
 
 
 def _with_room(bar: Bar, last_ms: int, room_ms: int) -> Bar:
-    """The bar with the room that its label needs beside it: behind it, or before it at the end of the band."""
+    """The bar with the room that its label needs: behind it, or before it at the end of the band."""
     if bar.ended_ms - bar.began_ms >= room_ms:
         return bar
     if bar.ended_ms + room_ms <= last_ms:

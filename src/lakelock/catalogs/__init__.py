@@ -1,4 +1,4 @@
-"""The catalogs in which other engines find a table by its name, and how they are told of commits."""
+"""The catalogs in which other engines find a table by its name, and how commits update them."""
 
 from lakelock.catalogs.base import Catalog, Column, Entry, TableName
 from lakelock.catalogs.syncing import Synced, open_catalog

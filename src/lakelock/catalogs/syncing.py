@@ -1,4 +1,4 @@
-"""Makes a catalog's entry of a table say what the table says: idempotent, and safe beside others who do the same.
+"""Makes a catalog's entry of a table say what the table says: idempotent, and safe while others do the same.
 
 The settings name the catalog (`open_catalog`). The catalog is read before the table is: each value in it came from a
 commit that the table shows by then. So no partition is dropped that another writer has just added. The entry learns of
@@ -27,7 +27,7 @@ ROUNDS = 3
 
 @dataclass(frozen=True, repr=False)
 class Synced:
-    """What a catalog was told. `instant`: the newest commit that its entry knows; counts are partitions."""
+    """What was written to a catalog. `instant`: the newest commit that its entry knows; counts are partitions."""
 
     name: str
     instant: str

@@ -174,7 +174,7 @@ class ArrowEngine:
         return (end or tx.commit)([*added, *batch.new_files(place)], schema=batch.schema)
 
     def _only_group(self, rows: pa.Table) -> FileGroupId | None:
-        """The new file group of a small insert into one partition; None where that cannot be told before it begins."""
+        """The new file group of a small insert into one partition; None where that is not known before it begins."""
         coordinator = self._coordinator
         properties = coordinator.properties
         if properties.bucket_index is not None or rows.nbytes > SMALL_BYTES:
@@ -218,7 +218,7 @@ class ArrowEngine:
     ) -> Committed:
         """Upsert as the only write of a transaction that may have read before, or as one of several.
 
-        `end` is told what was written in place of `tx.commit`, for another write to follow.
+        `end` gets what was written in place of `tx.commit`, for another write to follow.
         """
         require_partitions_apart(tx.baseline.properties, "an upsert")
         settings = self._coordinator.table.settings.write

@@ -1,4 +1,4 @@
-"""Small writes that meet are committed together: whoever commits next takes along all of its kind that wait (ADR 42, 54).
+"""Small writes that meet are committed together: the next writer to commit takes along all of its kind that wait (ADR 42, 54).
 
 A process that finds itself alone writes as ever. Once it has met others, it puts its rows on offer and looks at the log until
 a decision names them. The writer of the oldest offer of a kind (inserts, upserts, or deletes by key) commits all that are
@@ -81,7 +81,7 @@ class SmallWrite:
 
     `columns`: those that its rows have in a table with this schema. `fitted`: its rows in these, one for each key where keys
     are looked up; whatever it raises, a write of their own tells. `commit` carries out the writes of these members, whose rows
-    are given in the same order, in a transaction; `NotTogether` if what it did for each of them cannot be told.
+    are given in the same order, in a transaction; `NotTogether` if what it did for each of them is not known.
     """
 
     operation: str

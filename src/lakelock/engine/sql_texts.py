@@ -510,7 +510,7 @@ def _of_whole_numbers(sign: str, number: Decimal, kind: pa.DataType) -> tuple[st
 
 
 def _beside(value: _Value, other: _Value) -> pc.Expression:
-    """The value as Arrow computes with it and the other: a whole number becomes a decimal beside one."""
+    """The value as Arrow computes with it and the other: a whole number becomes a decimal next to one."""
     if not (pa.types.is_decimal(other.type) and pa.types.is_integer(value.type)):
         return value.expression
     if isinstance(value.literal, int):

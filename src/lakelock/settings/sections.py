@@ -543,7 +543,7 @@ _NAME_IN_CATALOG = re.compile(r"[A-Za-z0-9_]{1,128}(\.[A-Za-z0-9_]{1,128})?")
 
 @dataclass(frozen=True)
 class CatalogSettings(Section):
-    """The catalog in which engines find the table by its name; it is told of each commit."""
+    """The catalog in which engines find the table by its name; each commit updates it."""
 
     section: ClassVar[str] = "catalog"
     type: Literal["none", "hive_metastore", "glue"] = setting(

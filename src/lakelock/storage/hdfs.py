@@ -308,7 +308,7 @@ class HdfsStorage:
         return str(found.inode) if found else "0"  # it was removed since
 
     def _write_temporary(self, path: str, data: bytes) -> tuple[int, str]:
-        """Write `data` beside `path`; its inode, and its path."""
+        """Write `data` next to `path`; its inode, and its path."""
         temporary = f"{path.rpartition('/')[0]}/.{self._runtime.uuid()}.tmp"
         try:
             self._cluster.write(temporary, data, overwrite=True)

@@ -1,7 +1,7 @@
 """A folder on a POSIX file system as storage: atomic creates, compare-and-swap, durable when asked, errors with the next step.
 
 A new object is written to a temporary file (`.<random>.tmp`) and linked under its name, so no reader ever sees half of
-it. A replacement is compared and renamed under a `flock` on `.<name>.lock` beside the object; the kernel frees it when
+it. A replacement is compared and renamed under a `flock` on `.<name>.lock` next to the object; the kernel frees it when
 its holder dies, and it goes with the object. Both kinds of file start with a dot, so no listing shows them and what a
 crash leaves is harmless.
 """
@@ -148,7 +148,7 @@ def discard(path: str) -> None:
 
 
 def drop_checksum_twin(path: str) -> None:
-    """Remove the checksum that Hadoop keeps beside a file, which would make it reject the new content."""
+    """Remove the checksum that Hadoop keeps for a file, which would make it reject the new content."""
     folder, name = os.path.split(path)
     discard(os.path.join(folder, f".{name}.crc"))
 

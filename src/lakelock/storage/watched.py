@@ -1,6 +1,6 @@
 """What is in a folder of a local disk, kept up to date by the kernel's notices (inotify) instead of by listing it again.
 
-The kernel queues a notice before the call returns that created or removed a file. So whoever reads the queue knows of every
+The kernel queues a notice before the call returns that created or removed a file. So a reader of the queue knows of every
 change that was over before, as from a listing, whichever process made it. That holds for processes of the same kernel only.
 Where it may not hold (a file system that other machines mount, no watches left, a full queue, a folder that was moved), nothing
 is known and the folder has to be listed: `WatchedFolder.begin` gives None, `take_in` False.

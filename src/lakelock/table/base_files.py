@@ -85,7 +85,7 @@ class KeyRange:
 
 
 class SortedKeys:
-    """Keys that are compared with so many `ranges`: sorted, unless these are few beside the keys."""
+    """Keys that are compared with so many `ranges`: sorted, unless these are few compared with the keys."""
 
     def __init__(self, keys: pa.Array, ranges: int = sys.maxsize) -> None:
         self._keys, self._odd = keys, _has_odd_bytes(keys)

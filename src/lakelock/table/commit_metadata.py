@@ -393,7 +393,7 @@ def _value(plain: Any) -> Value | None:
 def ranges_in_footer(metadata: pq.FileMetaData, schema: pa.Schema, *, most: int) -> dict[str, ColumnRange]:
     """The ranges of the first `most` columns that are not nested, by name; those of which nothing is known are left out.
 
-    Of floating-point columns the greatest value is not told: Parquet passes over NaN, which is greater than any other.
+    Of floating-point columns the greatest value is not known: Parquet passes over NaN, which is greater than any other.
     """
     flat = [field for field in schema if not pa.types.is_nested(field.type)][:most]
     if not flat or not metadata.num_row_groups:

@@ -237,7 +237,7 @@ def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
 
 
 def _merge_on_read_refusals(table: TableProperties) -> Iterator[Refusal]:
-    """Reasons of merge-on-read tables beside those of all tables."""
+    """Reasons of merge-on-read tables besides those of all tables."""
     if table.ordering_field is not None:
         # A delete, and a row older than the stored one, would count or not, by whether it was compacted in between.
         yield Refusal(

@@ -256,8 +256,8 @@ def hfile_bytes(
 ) -> bytes:
     """An HFile of these entries, whose keys must ascend by their bytes and be distinct. Its index has one level.
 
-    Equal arguments give equal bytes if it is not compressed, so that whoever finishes a commit for another writes the same
-    file: releases of zlib compress differently.
+    Equal arguments give equal bytes if it is not compressed, so that a process that finishes a commit for another writes the
+    same file: releases of zlib compress differently.
     """
     out, index, payload = bytearray(), [], bytearray()
     first = last = b""

@@ -366,7 +366,7 @@ NOT_STORED, STORED_TWICE = -1, -2
 
 @dataclass(frozen=True)
 class LocatedKeys:
-    """Keys of one partition and, beside each, the number of a file that holds it and its row's place there. A key may be there
+    """Keys of one partition and, for each, the number of a file that holds it and its row's place there. A key may be there
     for several files."""
 
     keys: pa.Array

@@ -142,7 +142,7 @@ def joined(partition: str, earlier: Record | None, later: Record) -> Record:
 
 
 def settles(partition: str, later: Record) -> bool:
-    """Whether nothing that is earlier counts beside a record."""
+    """Whether nothing that is earlier counts next to a record."""
     stats = later["ColumnStatsMetadata"] if partition == PARTITION_STATS else None
     return partition != FILES and (stats is None or bool(stats[1]["isTightBound"] or stats[1]["isDeleted"]))
 
@@ -186,4 +186,4 @@ def _partition_stats(earlier: Record, later: Record) -> Record:
 
 
 JOINED: Mapping[str, Callable[[Record, Record], Record]] = {FILES: _files, PARTITION_STATS: _partition_stats}
-"""The partitions of the metadata table in which earlier records count beside later ones, and how."""
+"""The partitions of the metadata table in which earlier records count next to later ones, and how."""

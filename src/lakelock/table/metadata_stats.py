@@ -11,7 +11,7 @@ Java's readers skip a file or partition by them, so each must be true of all its
 - A log file has records of its rows, so one that only deletes has empty ones. Readers take a file slice whole if one of its
   files may have a row, and Java computes a partition's record from the records of its log files, too.
 
-Tables of version 9 have version 2 of this index, in which the type stands beside the bounds (`HoodieValueTypeInfo`). Version
+Tables of version 9 have version 2 of this index, in which the type stands next to the bounds (`HoodieValueTypeInfo`). Version
 1, of version 8, has other wrappers for dates and decimals. The tests compare with records of Java for each type.
 """
 

@@ -281,7 +281,7 @@ def list_partition(storage: Storage, name: str) -> list[Listed]:
 def file_groups(name: str, listed: Iterable[Listed]) -> tuple[str, ...]:
     """The file groups of a partition that was listed, in their order: each has a file from the beginning.
 
-    `CorruptTableError` if their numbers have a gap: then nobody knows which group a key is in.
+    `CorruptTableError` if their numbers have a gap: then it is not known which group a key is in.
     """
     logs = (LogFile.parse(item.key) for item in listed)
     bases = (_base_parts(item.key) for item in listed)
@@ -399,7 +399,7 @@ def overtaken(metadata: Timeline, data: Timeline) -> list[Instant]:
     """The commits of a table that its metadata table has, though below one of a later instant that came before, oldest first.
 
     What both say of one thing is what the later instant says. None of those that a delta commit under a time of its own has
-    followed: whoever wrote it had looked for them.
+    followed: its writer had looked for them.
     """
     done = sorted((i for i in metadata.commits if i.action == Action.DELTA_COMMIT), key=lambda each: each.completion or "")
     known, commits = {i.requested for i in data.instants}, {i.requested: i for i in data.commits}

@@ -111,7 +111,7 @@ def changed_keys(
 ) -> KeyChanges:  # fmt: skip
     """How the keys of a file group differ from those of the slice `before` by a base file, or by a log file of lakelock's own.
 
-    `counted`: the numbers of rows that were inserted and deleted are told, and each inserted row has the commit's `instant`.
+    `counted`: the numbers of rows that were inserted and deleted are known, and each inserted row has the commit's `instant`.
     Then only what these make necessary is read. `CorruptTableError` or `StorageError` for a file that is damaged or gone.
     """
     path, size_bytes = stat.path or "", stat.file_size_bytes or 0

@@ -3,7 +3,7 @@
 In place, files stay as they are: columns are added, widened, reordered, or may be null from now on. Fields inside columns
 are named as in Spark's ALTER TABLE: `address.zip`, `items.element.price`, `prices.value.net`.
 
-A rename or a drop writes all rows again: files find their columns by name, and an old column could not be told from a
+A rename or a drop writes all rows again: files find their columns by name, and an old column would look like a
 later one of the same name.
 
 Two concurrent changes of one table's columns have a common schema (`merged_schema`), or a reason why there is none.

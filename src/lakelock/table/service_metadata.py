@@ -4,7 +4,7 @@ Java's cleaner carries out a pending plan of ours, and continues from the newest
 `.clean.requested` and the completed `.clean` say what Java's own would: every file that no reader as of `retained` or
 later needs is gone.
 
-`CleanedUntil` is a note of our own beside the timeline, so that a clean need not look where nothing has changed since. It
+`CleanedUntil` is a note of our own next to the timeline, so that a clean need not look where nothing has changed since. It
 stays true once it is true, whichever engine cleans or writes afterwards. So a note that is late, old or lost costs a
 longer look and no more. Other engines neither read nor need it.
 

@@ -1,4 +1,4 @@
-"""Conditions of Arrow, told anew so that floating-point numbers compare as in Spark.
+"""Conditions of Arrow, rewritten so that floating-point numbers compare as in Spark.
 
 To Spark the two zeros are equal, and NaN is equal to itself and greater than any other number, wherever a number comes from: a
 column, a field of a struct, arithmetic, or the values of `isin`. To Arrow NaN is neither equal nor greater, and `isin` tells
@@ -120,7 +120,7 @@ def _named_in(term: _Part) -> tuple[str, pa.Array | None]:
 
 
 def _told(part: _Part, schema: pa.Schema) -> _Part:
-    """A function of parts that are told already."""
+    """A function of parts that are rewritten already."""
     if part.function in _AMONG and pa.types.is_floating(_type_of(part.parts[0], schema)):
         return _told_among(part, _type_of(part.parts[0], schema))
     if part.function not in _AS or not any(pa.types.is_floating(_type_of(side, schema)) for side in part.parts):

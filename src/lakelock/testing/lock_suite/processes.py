@@ -20,7 +20,7 @@ from lakelock.testing.lock_suite.arena import SLACK_S, Arena, Promises, column, 
 _CHILD_WITHIN_S = 20.0
 _LOOKS = 20
 _MEETINGS = 5
-"""How often all begin at once, until they meet: beside busy cores some may be done before others have begun."""
+"""How often all begin at once, until they meet: on busy cores some may be done before others have begun."""
 
 
 def _hammer_together(arena: Arena, workers: list[Worker], rounds: int) -> None:

@@ -151,7 +151,7 @@ def _answers(provider: LockProvider) -> bool:
 
 
 def _refused(provider: LockProvider) -> bool:
-    """Whether it is told that the lock is held; False while the service does not answer."""
+    """Whether the answer is that the lock is held; False while the service does not answer."""
     try:
         assert taken(provider) is None, "two hold the lock"
     except ProviderUnavailable:
