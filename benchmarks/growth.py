@@ -56,7 +56,9 @@ class Distant(Wrapped):
         return request()
 
     def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
-        for number, item in enumerate(super().list(prefix, start_after=start_after)):
+        # The inner one is read no further than the caller goes.
+        time.sleep(self._delay_s)
+        for number, item in enumerate(self.inner.list(prefix, start_after=start_after)):
             if number and number % BATCH == 0:
                 time.sleep(self._delay_s)
             yield item
