@@ -274,6 +274,8 @@ class _Foreign:
             if has_record_index(self._storage) and any(i.requested > self._instant for i in kept.timeline.commits):
                 # What Java says of keys under an earlier instant does not count: that is not lakelock's to mend.
                 raise RolledBackError(f"{self._instant} began earlier than another commit", hint="run again")
+            # Nor is a time that a clock which is ahead has given to a compaction of the metadata table.
+            kept.ensure_free(self._instant)
             kept.commit(self._instant, metadata, timeline)
         self._storage.put_if_absent(layout.timeline(done.file_name), metadata.to_bytes())
 
