@@ -16,6 +16,7 @@ from functools import partial
 from itertools import groupby
 
 from lakelock.errors import ConflictError, InputError, RolledBackError
+from lakelock.events import shown
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.ending import rolled_back
@@ -173,8 +174,22 @@ def optimize(
     """
     check_writable(coordinator.properties)
     check_columns(sort_by, coordinator.schema())
-    result, snapshot = Optimized(), coordinator.snapshot()
-    sizes, in_order = sizes or coordinator.table.settings.optimize, bool(sort_by)
+    table, sizes = coordinator.table, sizes or coordinator.table.settings.optimize
+    wanted = table.settings.write.progress
+    with shown("OPTIMIZE", table.runtime, table.events, wanted=wanted, operations=(CLUSTER, COMPACT)):
+        return _optimized(coordinator, write, copy, partitions, sort_by, sizes, tag)
+
+
+def _optimized(
+    coordinator: Coordinator,
+    write: Writing,
+    copy: Copying,
+    partitions: Callable[[str], bool],
+    sort_by: Sequence[str],
+    sizes: OptimizeSettings,
+    tag: str,
+) -> Optimized:
+    result, snapshot, in_order = Optimized(), coordinator.snapshot(), bool(sort_by)
     chosen = [] if has_buckets(coordinator, snapshot) else [file for file in snapshot.files if partitions(file.partition)]
     joins = plan_joins(chosen, sizes, in_order=in_order, is_empty=without_rows(snapshot))
     left = {file.group for join in joins for file in join.sources}

@@ -230,6 +230,7 @@ class WriteRequest:
     Without `records_lock` the table's first writer does not record its lock yet, and removes nothing under it: for a job that
     cannot be sure of its settings before its tasks run. It calls `ensure_same_provider` before it commits.
     `new_group`: one that is sure to get its first file, which is announced without a request of its own to wait for.
+    `called`: what its user called, where that is not the operation; a terminal shows it.
     """
 
     operation: str
@@ -241,6 +242,7 @@ class WriteRequest:
     redoes: bool = False
     records_lock: bool = True
     new_group: FileGroupId | None = None
+    called: str = ""
 
     @classmethod
     def of(cls, request: WriteRequest | str) -> WriteRequest:

@@ -178,7 +178,7 @@ def restore(coordinator: Coordinator, as_of: str, write: Copying, *, tag: str = 
     require_slices(coordinator.properties, "restore")
     _check_columns(coordinator, as_of)
     work = partial(_restored, coordinator, as_of, write)
-    return replace(with_retries(coordinator, WriteRequest(_RESTORE_IN_HUDI, tag=tag), work), operation=RESTORE)
+    return replace(with_retries(coordinator, WriteRequest(_RESTORE_IN_HUDI, tag=tag, called=RESTORE), work), operation=RESTORE)
 
 
 def preview_restore(coordinator: Coordinator, as_of: str) -> RestorePreview:
@@ -324,7 +324,7 @@ def repair(coordinator: Coordinator, write: Copying, *, tag: str = "") -> Repair
         done[:] = [Repaired(tuple(undone), committed, again, plan.removed)]
         return committed
 
-    committed = with_retries(coordinator, WriteRequest(_REPAIR_IN_HUDI, tag=tag), work)
+    committed = with_retries(coordinator, WriteRequest(_REPAIR_IN_HUDI, tag=tag, called=REPAIR), work)
     return replace(done[0], committed=replace(committed, operation=REPAIR), plans=plans)
 
 

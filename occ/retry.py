@@ -243,9 +243,9 @@ def run_over(
 class _Attempts(ABC, Generic[R]):
     """What `_repeated` repeats: how one attempt is made, and what it means that it was lost."""
 
-    def __init__(self, table: OpenTable, operation: str) -> None:
-        """`table`: its settings bound the attempts, and its listeners get them."""
-        self.table, self.operation = table, operation
+    def __init__(self, table: OpenTable, operation: str, called: str = "") -> None:
+        """`table`: its settings bound the attempts, and its listeners get them. `called`: what a terminal shows."""
+        self.table, self.operation, self.called = table, operation, called or operation
 
     @abstractmethod
     def once(self, number: int, conflicts: Sequence[Conflict]) -> R:
@@ -276,7 +276,8 @@ class _Attempts(ABC, Generic[R]):
 def _repeated(attempts: _Attempts[R]) -> R:
     """The result of the first attempt that is not rejected. The last error when attempts run out. A terminal shows it."""
     table = attempts.table
-    with shown(attempts.operation, table.runtime, table.events, wanted=table.settings.write.progress):
+    wanted, operations = table.settings.write.progress, (attempts.operation,)
+    with shown(attempts.called, table.runtime, table.events, wanted=wanted, operations=operations):
         return _tried(attempts)
 
 
@@ -338,7 +339,7 @@ class _AttemptsOnOne(_Attempts[Committed]):
         work: Callable[[Transaction], Committed],
     ) -> None:
         """`targets`: what the request names that may be written."""
-        super().__init__(coordinator.table, request.operation)
+        super().__init__(coordinator.table, request.operation, request.called)
         policy = coordinator.table.settings.retry
         may_redo = request.redoes and policy.attempts > 1 and coordinator.table.provider is not None
         self._coordinator, self._request, self._work = coordinator, request, work
@@ -395,7 +396,7 @@ class _AttemptsOnSeveral(_Attempts[_Returned[T]]):
     def __init__(
         self, coordinators: Sequence[Coordinator], request: WriteRequest, function: Callable[[MultiTableTransaction], T]
     ) -> None:
-        super().__init__(coordinators[0].table, "TRANSACTION")
+        super().__init__(coordinators[0].table, request.operation, "TRANSACTION")
         self._coordinators, self._request, self._function = coordinators, request, function
         self._tx: MultiTableTransaction | None = None
 

@@ -132,8 +132,12 @@ def _rewritten_by_key(
     if wanted != {route for _, route in tagged.counts}:
         rows = rows.on_routes(wanted)
     packed = _gathered(rows, plan.routes, plan.files, work)
-    what = f"rewriting {counted(len(plan.routes.rewritten), 'file group')}"
+    what = _rewriting(plan.routes)
     return attempt.written(packed.through(partial(rewrite_stage, plan), REPORT_SCHEMA), what, count=sum(work.values()))
+
+
+def _rewriting(routes: Routes) -> str:
+    return f"rewriting {counted(len(routes.rewritten), 'file group')}" if routes.rewritten else "writing rows"
 
 
 def _gathered(rows: Rows, routes: Routes, files: Sequence[DataFile], work: Mapping[tuple[str, int], int]) -> Rows:
@@ -283,7 +287,7 @@ def _rewritten(
     attempt: Attempt, plan: ChangePlan, packed: Rows, routes: Routes, counts: Counter[tuple[str, int]]
 ) -> tuple[WriteStat, ...]:
     rows = _gathered(packed.without_reports(), routes, plan.files, counts)
-    what = f"rewriting {counted(len(routes.rewritten), 'file group')}"
+    what = _rewriting(routes)
     return attempt.written(rows.through(partial(change_stage, plan), REPORT_SCHEMA), what, count=counts.total())
 
 

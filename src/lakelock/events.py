@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
@@ -269,15 +269,15 @@ def _job(facts: Mapping[str, object]) -> str:
 class Progress:
     """One write, as it is shown. `tell` takes its events, `step` and `tasks` what an engine says of its work."""
 
-    def __init__(self, operation: str, runtime: Runtime) -> None:
-        self._operation, self._runtime = operation, runtime
+    def __init__(self, called: str, runtime: Runtime, operations: Container[str]) -> None:
+        self._called, self._runtime, self._operations = called, runtime, operations
         self._began_s = runtime.monotonic_s()
         self._doing = Doing("beginning", self._began_s)
         self._screen: Screen | None = None
 
     def tell(self, event: Event) -> None:
         """An event of the table; those of no operation are those of its locks."""
-        text = text_of(event) if event.operation in ("", self._operation) else None
+        text = text_of(event) if not event.operation or event.operation in self._operations else None
         if text is not None and text != self._doing.text:
             self._doing = Doing(text, self._runtime.monotonic_s(), waits=text.startswith("waiting"))
 
@@ -299,7 +299,7 @@ class Progress:
             return
         if self._screen is None:
             self._screen = Notebook() if _in_notebook() else Terminal()
-        self._screen.show(doing.line(self._operation, now_s - self._began_s, now_s), doing.tasks)
+        self._screen.show(doing.line(self._called, now_s - self._began_s, now_s), doing.tasks)
 
     def close(self) -> None:
         """Take it away, so that nothing is left of it."""
@@ -315,8 +315,11 @@ class Screen(Protocol):
     def close(self) -> None: ...
 
 
+_GAUGE = 16
+
+
 class Terminal:
-    """The last line of the terminal, while the write runs. Without tasks to count there is no bar: the line needs the room."""
+    """The last line of the terminal, while the write runs, and a bar if there are tasks to count and room beside the line."""
 
     def __init__(self) -> None:
         from rich.console import Console
@@ -326,7 +329,7 @@ class Terminal:
 
         whole = Column(no_wrap=True, overflow="ellipsis", ratio=1)
         self._line = TextColumn("{task.description}", markup=False, table_column=whole)
-        self._gauge = BarColumn(bar_width=16)
+        self._gauge = BarColumn(bar_width=_GAUGE)
         console = Console(stderr=True, highlight=False)
         self._bar = Bar(self._line, console=console, transient=True, auto_refresh=False, expand=True)
         self._task = self._bar.add_task("", total=None)
@@ -334,7 +337,8 @@ class Terminal:
 
     def show(self, line: str, tasks: Tasks | None) -> None:
         total, done = (tasks.total or None, tasks.done) if tasks is not None else (None, 0)
-        self._bar.columns = (self._line, self._gauge) if total else (self._line,)
+        fits = len(line) + _GAUGE + 1 <= self._bar.console.width
+        self._bar.columns = (self._line, self._gauge) if total and fits else (self._line,)
         self._bar.update(self._task, description=line, total=total, completed=done, refresh=True)
 
     def close(self) -> None:
@@ -372,12 +376,15 @@ def current() -> Progress | None:
 
 
 @contextmanager
-def shown(operation: str, runtime: Runtime, events: Events, *, wanted: bool) -> Iterator[None]:
-    """Show the write of the block, if that is `wanted` and there is where to show it. A write within a write is not shown."""
+def shown(called: str, runtime: Runtime, events: Events, *, wanted: bool, operations: tuple[str, ...] = ()) -> Iterator[None]:
+    """Show the write of the block, if that is `wanted` and there is where to show it. A write within a write is not shown.
+
+    `called`: what the user called. Its transactions are of these `operations`; by default the one that was called.
+    """
     if not wanted or _current.get() is not None or not _has_screen(os.environ):
         yield
         return
-    progress = Progress(operation, runtime)
+    progress = Progress(called, runtime, operations or (called,))
     token = _current.set(progress)
     drawing = runtime.every(INTERVAL_S, progress.draw, name="progress")
     try:

@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 from IPython.core.displaypub import DisplayPublisher
 from IPython.core.interactiveshell import InteractiveShell
-from tests.api import Coordinator, StorageLocation, SystemRuntime
+from tests.api import ArrowEngine, Coordinator, StorageLocation, SystemRuntime
 from tests.terminal import BOUND_S, seen_until, terminal
 from tests.waiting import eventually
 
 import lakelock
 from lakelock.events import Doing, Event, EventKind, Events, Notebook, Progress, Tasks, current, shown, text_of
+from lakelock.occ.retry import run_over
 
 pytestmark = pytest.mark.waits
 
@@ -121,13 +122,42 @@ def test_events_say_what_a_write_does() -> None:
     assert text_of(Event(EventKind.CHECKPOINTED, "t")) is None
 
 
+@pytest.mark.parametrize("call", ["restore", "optimize", "transaction"])
+def test_the_line_names_what_the_user_called(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, call: str) -> None:
+    """And it follows the transactions that carry it out, which have Hudi's names."""
+    told: list[tuple[str, str]] = []
+
+    def tell(self: Progress, event: Event) -> None:
+        before(self, event)
+        called, _, doing = self._doing.line(self._called, 0, 0).removeprefix("lakelock: ").partition(" 0 s: ")
+        told.append((called, doing))
+
+    path = str(tmp_path / "t")
+    table = lakelock.create(path, schema="id bigint", key="id")
+    engine = ArrowEngine(Coordinator.open(StorageLocation.of(path)))
+    first = table.insert([{"id": 1}]).instant
+    table.insert([{"id": 2}])
+    before = Progress.tell
+    monkeypatch.setattr(Progress, "tell", tell)
+    with terminal():
+        if call == "restore":
+            engine.restore(first)
+        elif call == "optimize":
+            assert engine.optimize().files_before == 2
+        else:
+            run_over([engine.coordinator], lambda tx: None)
+    assert {called for called, _ in told} == {call.upper()}
+    steps = {"reading the table's state"} if call == "transaction" else {"reading the table's state", "publishing"}
+    assert {doing.partition(",")[0] for _, doing in told} >= steps
+
+
 def test_without_spark_a_write_says_what_it_looks_for_and_how_many_file_groups_are_written(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     said: list[str] = []
 
     def note(self: Progress, *_: object) -> None:
-        line = self._doing.line(self._operation, 0, self._doing.since_s)
+        line = self._doing.line(self._called, 0, self._doing.since_s)
         said.append(line.removeprefix("lakelock: UPSERT 0 s: ").partition(", about")[0])
 
     for method in (Progress.step, Progress.tasks):
