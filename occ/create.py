@@ -197,7 +197,7 @@ def check_definition(
     if differences:
         raise TableError(
             f"{uri} is a table already, and not the one that was to be made:\n  " + "\n  ".join(differences),
-            hint="open it as it is with LakeTable.for_path(spark, path), or choose another path; "
+            hint="open it as it is, by lakelock.open(path) or LakeTable.for_path(spark, path), or choose another path; "
             "table.columns.add or a write with merge_schema=True adds a column",
         )
 

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass, field
 from enum import Enum
 from functools import partial
 
+from lakelock.errors import InputError
 from lakelock.occ.begin import Baseline
 from lakelock.occ.commit_keys import Member
 from lakelock.occ.footprint import CommitSummary
@@ -153,6 +154,8 @@ class HistoryEntry:
 
 def history(table: OpenTable, limit: int) -> list[HistoryEntry]:
     """The newest commits by completion, newest first; one request each, and where they do not suffice, the archive's files."""
+    if limit < 0:
+        raise InputError(f"limit is {limit}", hint="give how many commits are wanted at most, such as 100")
     newest = table.timeline().latest(limit)
     reads = [partial(read_summary, table.storage, i) for i in newest]
     others = table.io.gather(reads)

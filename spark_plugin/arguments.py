@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from decimal import Decimal
 from functools import wraps
 from pathlib import Path
 from typing import Any, Concatenate, Literal, ParamSpec, TypeVar, cast
@@ -21,11 +22,15 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import (
     ArrayType,
+    ByteType,
     DataType,
     DecimalType,
     DoubleType,
     FloatType,
+    IntegerType,
+    LongType,
     MapType,
+    ShortType,
     StructField,
     StructType,
 )
@@ -36,6 +41,7 @@ from lakelock.occ.request import Every
 from lakelock.settings import MissingColumns, Settings, WriteSettings
 from lakelock.spark_plugin.conditions import is_repeatable
 from lakelock.spark_plugin.hadoop import shared, with_metastore
+from lakelock.spark_plugin.spark_jobs import in_task_text
 from lakelock.spark_plugin.spark_session import arrow_schema, spark_conf, spark_schema
 from lakelock.table.instants import as_of_time, time_text
 from lakelock.table.properties import TableProperties
@@ -58,6 +64,9 @@ def chosen_rows(what: str | Column | DataFrame | Every) -> str | Column | DataFr
     """The rows that a delete is about; `InputError` for None."""
     if what is None:
         raise InputError("delete was given None", hint="table.delete() deletes every row; give a condition or keys otherwise")
+    if not isinstance(what, str | Column | Every) and not hasattr(what, "isStreaming"):
+        hint = 'give a condition, such as "month = 1", or a data frame of Spark with the keys'
+        raise InputError(f"delete was given a {type(what).__name__}", hint=hint)
     return "true" if what is Every.ROW else what
 
 
@@ -111,6 +120,11 @@ INSTEAD: Mapping[str, str] = {
     "select": "table.read().select(...)",
     "write": "table.insert(df), table.upsert(df) or table.overwrite(df)",
     "append": "table.insert(df)",
+    "clean": "table.vacuum()",
+    "compact": "table.optimize().execute()",
+    **{name: f"table.read().{name}(...)" for name in ("collect", "display", "first", "groupBy", "head", "limit", "take")},
+    "toPandas": "table.read().toPandas()",
+    "printSchema": "table.read().printSchema()",
     "upgradeTableProtocol": f"the protocol {_VERSION}",
     "addFeatureSupport": f"what readers must know {_VERSION}",
     "dropFeatureSupport": f"what readers must know {_VERSION}",
@@ -301,11 +315,12 @@ def fitting_values(rows: DataFrame, values: Assignments, schema: TableSchema, *,
     types = dict(zip(columns, list(chosen.schema)[-len(columns) :], strict=True))
     target = spark_schema(schema.arrow)
     for field in target:
-        if field.name in types and is_float_in_sql(types[field.name].dataType, field.dataType):
-            columns[field.name], types[field.name] = columns[field.name].cast(field.dataType), field
+        meant = as_assigned(columns[field.name], types[field.name].dataType, field) if field.name in types else None
+        if meant is not None:
+            columns[field.name], types[field.name] = meant, field
     given = arrow_schema(StructType([StructField(name, field.dataType) for name, field in types.items()]))
     wanted = schema if whole else TableSchema(pa.schema([field for field in schema.arrow if field.name in columns]))
-    check_write(wanted, given)
+    check_write(wanted, given, what="the new values do not fit their columns")
     lacks = [] if whole else list(lacking(wanted.arrow, given))
     if lacks:
         raise SchemaError(
@@ -318,6 +333,39 @@ def fitting_values(rows: DataFrame, values: Assignments, schema: TableSchema, *,
 def is_float_in_sql(given: DataType, wanted: DataType) -> bool:
     """Whether a decimal is meant for a float or double column: Spark reads the literal 30.0 as a decimal, and so casts it."""
     return isinstance(given, DecimalType) and isinstance(wanted, FloatType | DoubleType)
+
+
+_BITS: Mapping[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}
+_DIGITS: Mapping[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
+
+
+def as_assigned(column: Column, given: DataType, field: StructField) -> Column | None:
+    """The number as SQL assigns it to a column: in the column's type, rounded to its digits. None where it is not cast here.
+
+    Literals and sums have types of their own, such as int for 0, and more digits in each sum of decimals. What is too large is
+    a `SchemaError` in the task, whatever `spark.sql.ansi.enabled` says.
+    """
+    wanted = field.dataType
+    if is_float_in_sql(given, wanted):
+        return column.cast(wanted)
+    bits, of_given = _BITS.get(type(wanted)), _BITS.get(type(given))
+    if isinstance(wanted, DecimalType) and (of_given or isinstance(given, DecimalType)):
+        like = given if isinstance(given, DecimalType) else DecimalType(_DIGITS[type(given)], 0)
+        number, digits = column.cast(like), wanted.precision - wanted.scale
+        if like.precision - like.scale <= digits:  # none is too large
+            return column.cast(wanted)
+        is_too_large = F.abs(F.round(number, wanted.scale)) >= F.lit(Decimal(10**digits))
+    elif bits and of_given and of_given > bits:
+        is_too_large = (column >= F.lit(2 ** (bits - 1))) | (column < F.lit(-(2 ** (bits - 1))))
+    else:
+        return None
+    error = SchemaError(
+        f"a new value of {field.name} does not fit {wanted.simpleString()}",
+        hint="widen the column first, or choose other rows",
+        column=field.name,
+    )
+    told = F.raise_error(F.lit(in_task_text(error)))
+    return F.when(is_too_large, told).otherwise(column).cast(wanted)
 
 
 def _require_row_by_row(rows: DataFrame, chosen: DataFrame) -> None:

@@ -8,18 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from lakelock.errors import LakelockError
 from lakelock.spark_plugin.source_errors import plainly
 from lakelock.spark_plugin.supported import no_data_sources
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-    from lakelock.spark_plugin.source_reader import LakelockReader, LakelockStreamReader
+    from lakelock.spark_plugin.source_reader import LakelockReader
     from lakelock.spark_plugin.source_sink import BatchSink, StreamSink
 
 
 try:
-    from pyspark.sql.datasource import DataSource
+    from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 except ModuleNotFoundError as error:
     raise no_data_sources() from error
 
@@ -84,10 +85,13 @@ class LakelockDataSource(DataSource):
         return LakelockReader(self.options, schema, self.conf)
 
     @plainly
-    def streamReader(self, schema: StructType) -> LakelockStreamReader:  # noqa: N802
-        from lakelock.spark_plugin.source_reader import LakelockStreamReader
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
+        from lakelock.spark_plugin.source_reader import LakelockStreamReader, RefusedStream
 
-        return LakelockStreamReader(self.options, schema, self.conf, all_columns=self._all_columns)
+        try:
+            return LakelockStreamReader(self.options, schema, self.conf, all_columns=self._all_columns)
+        except LakelockError as error:
+            return RefusedStream(error)
 
     @plainly
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from pyspark.sql.datasource import DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from lakelock.errors import SchemaError, SettingsError
+from lakelock.errors import LakelockError, SchemaError, SettingsError
 from lakelock.occ.change_feed import TableStream, ensure_columns_fit, ensure_comparable, feed_between
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.reading import ensure_in_order, ensure_not_future
@@ -315,6 +315,19 @@ class LakelockStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         if self._opened is not None:
             self._opened.coordinator.close()
+
+
+class RefusedStream(DataSourceStreamReader):
+    """A stream that is refused when it is asked for its beginning: Spark loses an error of `DataSource.streamReader`."""
+
+    def __init__(self, error: LakelockError) -> None:
+        self._error = error
+
+    @plainly
+    def initialOffset(self) -> dict[str, Any]:  # noqa: N802
+        raise self._error
+
+    latestOffset = partitions = read = initialOffset  # type: ignore[assignment]  # noqa: N815
 
 
 class _Opened:

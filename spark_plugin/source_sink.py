@@ -413,7 +413,7 @@ def _schema_after(table: Coordinator, schema: StructType, merge_schema: bool) ->
     missing = [name for name in needed if spelled(name, given.names) is None]
     if missing:
         raise SchemaError(
-            f"the key and partition columns {', '.join(missing)} are missing in the rows to write", hint="add them"
+            f"the key and partition columns {', '.join(missing)} are missing in the rows", hint="add them to the rows"
         )
     return check_write(table.schema(), given, merge_schema)
 

@@ -340,9 +340,10 @@ def require_batch(df: object, verb: str) -> DataFrame:
     from pyspark.sql import DataFrame as AnyFrame
 
     if not isinstance(df, AnyFrame):
-        raise InputError(
-            f"{verb} needs a Spark DataFrame, not {type(df).__name__}", hint="make one with spark.createDataFrame(...)"
-        )
+        kind, hint = type(df).__name__, "make one with spark.createDataFrame(...)"
+        if kind in ("LakeTable", "str"):
+            hint = "give its rows: table.read()" if kind == "LakeTable" else "read it: spark.table(name), or spark.read"
+        raise InputError(f"{verb} needs a DataFrame of Spark, not {kind}", hint=hint)
     if df.isStreaming:
         raise InputError(
             f"{verb} was given a streaming DataFrame",

@@ -239,7 +239,8 @@ def _require_one(words: Words) -> None:
     if not len(words):
         raise InputError("the statement is empty", hint="it takes UPDATE, DELETE FROM, MERGE INTO and INSERT")
     if any(words[at] == ";" for at in range(len(words))):
-        raise refused("several statements", "call it for each; as one: with table.transaction() as tx: tx.sql(...)")
+        hint = "call it for each; as one: with table.transaction() as tx: tx.sql(...)"
+        raise InputError("sql() takes one statement, and this is more than one", hint=hint)
 
 
 def _tree(words: Words) -> object:

@@ -17,7 +17,7 @@ from pyspark.sql import functions as F
 
 from lakelock.errors import InputError, SchemaError, SettingsError
 from lakelock.spark_plugin import changing, inserting, merging
-from lakelock.spark_plugin.arguments import ColumnNames, checked_assignments, is_float_in_sql
+from lakelock.spark_plugin.arguments import ColumnNames, as_assigned, checked_assignments
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.hadoop import in_full
 from lakelock.spark_plugin.merge_builder import Clause, MergeSpec
@@ -187,7 +187,7 @@ class StatementPlanner:
 
     def _insert(self, statement: Insert) -> PlannedWrite:
         fixed = self._fixed(statement)
-        df = self._with_floats(self._rows(statement, fixed))
+        df = self._as_assigned(self._rows(statement, fixed))
         mode = str(self.spark.conf.get("spark.sql.sources.partitionOverwriteMode")).lower()
         by_rows = (
             mode == "dynamic" and self.properties.partition_fields and (not fixed or len(fixed) < len(statement.partition))
@@ -252,11 +252,13 @@ class StatementPlanner:
             )
         return df.toDF(*columns)
 
-    def _with_floats(self, df: DataFrame) -> DataFrame:
-        """The rows with literals such as 30.0, which Spark reads as decimals, in the types of the table's columns."""
-        types = {field.name: field.dataType for field in spark_schema(self.schema.arrow)}
-        meant = [f.name for f in df.schema if f.name in types and is_float_in_sql(f.dataType, types[f.name])]
-        return df.withColumns({name: df[name].cast(types[name]) for name in meant}) if meant else df
+    def _as_assigned(self, df: DataFrame) -> DataFrame:
+        """The rows with numbers as SQL assigns them: 30.0, for one, is a decimal of Spark, whatever the column is."""
+        stored = {field.name: field for field in spark_schema(self.schema.arrow)}
+        given = {each.name: each.dataType for each in df.schema if each.name in stored}
+        meant = {name: as_assigned(df[name], kind, stored[name]) for name, kind in given.items()}
+        cast = {name: column for name, column in meant.items() if column is not None and given[name] != stored[name].dataType}
+        return df.withColumns(cast) if cast else df
 
     def _with_nulls(self, df: DataFrame) -> DataFrame:
         """The rows with null in every column that they lack, so that a condition can be asked about them."""

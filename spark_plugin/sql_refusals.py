@@ -32,6 +32,7 @@ _INSTEAD = {
     **dict.fromkeys(("COPY", "LOAD"), "read the files with Spark, and table.insert(df)"),
     "REPLACE": "write INSERT OVERWRITE, or table.overwrite(df)",
     "CALL": "sql(spark, \"CALL run_clean(table => 'a view')\") takes procedures of Hudi; or call table.optimize().execute()",
+    "DELETE": "write DELETE FROM the table WHERE condition",
     "BEGIN": "run several statements as one with table.transaction() as tx: tx.sql(...)",
 }
 """Statements that neither `table.sql` nor the `sql` of a session runs for a lake table, and what to type."""

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql.types import DataType, StructField, StructType
 
 from lakelock.checked_calls import checked_calls
-from lakelock.errors import InputError
+from lakelock.errors import InputError, SchemaError
 from lakelock.occ.alter import alter
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.committed import WriteResult
@@ -233,7 +233,8 @@ class TableWrites(TableTransactions):
             write: Write = partial(overwriting.overwrite_table, df=df, overwrite_schema=overwrite_schema)
             return self._write(WriteRequest("INSERT_OVERWRITE_TABLE", tag=tag, application=txn), write, settings=settings)
         write = partial(overwriting.overwrite_where, df=df, condition=self._condition(where))
-        return self._write(WriteRequest("UPSERT", partition, tag, txn), write, where=where, settings=settings)
+        request = WriteRequest("UPSERT", partition, tag, txn, called="OVERWRITE")
+        return self._write(request, write, where=where, settings=settings)
 
     def upsert_batch(self, df: DataFrame, batch_id: int, *, missing_columns: MissingColumns | None = None) -> Any:
         """For `writeStream.foreachBatch`: upsert each micro-batch exactly once, however often Spark replays it.
@@ -361,7 +362,7 @@ class Columns:
         name. Key, partition and ordering columns keep their names: a `SchemaError`.
         `read(as_of=...)` shows the old names as before; the change feed does not go across it.
         """
-        return self._written_again(_new_names(columns), (), tag)
+        return self._written_again("RENAME COLUMNS", _new_names(columns), (), tag)
 
     @needs_spark
     def drop(self, columns: str | Sequence[str], *, tag: str = "") -> WriteResult:
@@ -369,11 +370,12 @@ class Columns:
 
         All rows are written again, as by `rename`.
         """
-        return self._written_again({}, names(columns), tag)
+        return self._written_again("DROP COLUMNS", {}, names(columns), tag)
 
-    def _written_again(self, rename: Mapping[str, str], drop: Sequence[str], tag: str) -> WriteResult:
+    def _written_again(self, called: str, rename: Mapping[str, str], drop: Sequence[str], tag: str) -> WriteResult:
         renamed(self._coordinator.schema(), self._coordinator.properties, rename, drop)
-        return self._write(WriteRequest("INSERT_OVERWRITE_TABLE", tag=tag), partial(rename_columns, rename=rename, drop=drop))
+        request = WriteRequest("INSERT_OVERWRITE_TABLE", tag=tag, called=called)
+        return self._write(request, partial(rename_columns, rename=rename, drop=drop))
 
     def _altered(self, alteration: Alteration, tag: str) -> WriteResult:
         return alter(self._coordinator, alteration, tag=tag)
@@ -386,7 +388,13 @@ class Columns:
         return {path: self._arrow(path, given) for path, given in columns.items()}
 
     def _arrow(self, path: str, given: str | DataType) -> pa.DataType:
-        spark = given if isinstance(given, DataType) else self._spark.createDataFrame([], f"c {given}").schema[0].dataType
+        if isinstance(given, DataType):
+            spark = given
+        else:
+            (column,) = self._spark.createDataFrame([], f"c {given}").schema
+            if not column.nullable:
+                raise SchemaError(f"{path}: a new or wider column may be null", hint="leave out NOT NULL", column=path)
+            spark = column.dataType
         return arrow_schema(StructType([StructField(path, spark)])).field(0).type
 
 

@@ -38,12 +38,16 @@ _CHECKED = "__checked_call__"
 _TIME = 'an instant, such as result.instant, or a time in UTC: "2026-11-21 09:27"'
 _HINTS: Mapping[str, str] = {
     "as_of": f"as_of takes {_TIME}; table.history() lists the instants",
-    "since": f'since takes 0 for all that is kept, a _commit_version, {_TIME}; so table.changes(0, feed="commits")',
+    "since": f'since takes 0 for all that is kept, a _commit_version, {_TIME}: table.changes(0, feed="commits")',
     "until": f"until takes a _commit_version, {_TIME}",
     "partition": 'write for example partition="month=1" or {"month": 1}; leave it out for the whole table',
     "where": 'give a condition, such as "month = 1"; leave it out for all rows',
     "on": 'give a condition, "target.id = source.id", or the columns to be equal, "id" or ["id", "day"]',
     "query_type": "use snapshot, or read_optimized for base files only (merge-on-read); changes(since) gives changed rows",
+    "schema": 'give the columns, "id bigint, name string", a pyarrow.Schema, or a data frame of Spark',
+    "what": 'give a condition, such as "month = 1", or rows with the keys; without either every row is deleted',
+    **dict.fromkeys(("add.columns", "widen.columns"), 'give columns and their types: {"note": "string"}'),
+    "rename.columns": 'give old and new names: {"price": "cost"}',
     "tag": "give a text for the history, or leave it out",
     "options": 'settings of lakelock are given by their names here: options={"lock.wait_s": 5}',
     "settings": 'settings of lakelock are given by their names: settings={"lock.wait_s": 5}',
@@ -72,6 +76,7 @@ _WORDS: Mapping[type, str] = {
     Sequence: "a list",
     PurePath: "a path",
 }
+_LONGEST_SHOWN = 100
 _OWN_CHECK = frozenset({"DataFrame", "SparkSession", "LakeTable", "Table"})
 _OWN_NAMES = frozenset({"txn_app_id", "txn_version", "function", "set", "values", "feed"})
 """Types and parameters of which the methods themselves say better what they take instead."""
@@ -144,13 +149,17 @@ def _require_kind(method: str, parameter: inspect.Parameter, hint: Any, value: o
     name = parameter.name
     if value is parameter.default or name in _OWN_NAMES:
         return
-    told = _HINTS.get(name, f"{name} takes {_words(hint)}")
+    told = _HINTS.get(f"{method}.{name}") or _HINTS.get(name, f"{name} takes {_words(hint)}")
     if not _fits(hint, value):
         if isinstance(value, date):
             told += f"; here perhaps {value.isoformat()!r}"
-        raise InputError(f"{method}: {name} is {value!r}, of the type {type(value).__name__}", hint=told)
+        instant = getattr(value, "instant", None)  # of a result, or of an entry of the history
+        if isinstance(instant, str):
+            told += f"; here perhaps {name}={instant!r}"
+        shown = repr(value) if len(repr(value)) <= _LONGEST_SHOWN else f"{repr(value)[:_LONGEST_SHOWN]}…"
+        raise InputError(f"{method}: {name} is {shown}, of the type {type(value).__name__}", hint=told)
     if isinstance(value, str) and not value.strip() and parameter.default != "":
-        optional = parameter.default is not parameter.empty
+        optional = parameter.default is not parameter.empty and name != "what"
         raise InputError(
             f"{method}: {name} is an empty text", hint=told + ("; leave it out where there is none" if optional else "")
         )
@@ -187,6 +196,8 @@ def _fits(hint: Any, value: object) -> bool:
 
 def _words(hint: Any) -> str:
     """What an annotation takes, in words."""
+    if hint is Any:
+        return "a value"
     kind, inner = get_origin(hint), get_args(hint)
     if kind in (Union, UnionType):
         told = list(dict.fromkeys(_words(each) for each in inner if each is not NoneType))

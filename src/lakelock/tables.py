@@ -11,7 +11,7 @@ from contextlib import ExitStack, closing
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -411,6 +411,15 @@ class OneTableTransaction(_Block):
 
     def __enter__(self) -> TableTransaction:
         return self._begin()[0]
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if hasattr(TableTransaction, name):
+                raise TransactionStateError(
+                    f"{name} is called of a transaction that has not begun", hint="use it as `with table.transaction() as tx:`"
+                )
+            raise AttributeError(f"{type(self).__name__} has no {name!r}", name=name, obj=self)
 
 
 class TablesTransaction(_Block):

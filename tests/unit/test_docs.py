@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from codeop import CommandCompiler
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -95,11 +96,29 @@ def test_every_relative_link_leads_to_a_file_and_a_heading(page: Path) -> None:
     assert not dead
 
 
-@pytest.mark.parametrize(
-    "block", [b for page in PAGES for b in blocks(page) if b.language == "python"], ids=lambda b: f"{b.page.name}:{b.line}"
-)
+def named(block: Block) -> str:
+    return f"{block.page.name}:{block.line}"
+
+
+@pytest.mark.parametrize("block", [b for page in PAGES for b in blocks(page) if b.language == "python"], ids=named)
 def test_every_python_example_compiles(block: Block) -> None:
     compile("\n" * (block.line - 1) + block.text, str(block.page), "exec")
+
+
+WHOLE_FILES = {"howto-airflow-and-dbt.md", "howto-write-a-lock-provider.md"}
+"""Pages whose blocks are files, and are not typed."""
+
+
+@pytest.mark.parametrize(
+    "block", [b for page in PAGES if page.name not in WHOLE_FILES for b in blocks(page) if b.language == "python"], ids=named
+)
+def test_every_python_example_can_be_typed_line_by_line(block: Block) -> None:
+    """At Python's prompt an indented block ends with an empty line, and the next statement cannot come before it."""
+    compiler, typed = CommandCompiler(), list[str]()
+    for line in [*block.text.splitlines(), ""]:
+        typed.append(line)
+        if compiler("\n".join(typed), str(block.page)) is not None or not "".join(typed).strip():
+            typed.clear()
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

@@ -21,8 +21,10 @@ from lakelock.errors import InputError
 from lakelock.table.rows import Fields
 from lakelock.texts import column_hint
 
+_SPACE = re.compile(r"(?:\s|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
+"""What stands between parts of a text: comments, too."""
 _TOKEN = re.compile(
-    r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>`[^`]+`)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)"
+    r"(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>`[^`]+`)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)"
     r"|(?P<word>[A-Za-z_]\w*)|(?P<sign><=>|<>|!=|<=|>=|==|\|\||[-+*/=<>(),.:]))"
 )
 _TYPES: Mapping[str, pa.DataType] = {
@@ -59,12 +61,21 @@ _COMPARED: Mapping[str, Callable[[pc.Expression, pc.Expression], pc.Expression]]
 _WORDS = frozenset(["and", "or", "not", "in", "between", "like", "is", "null", "true", "false", "date", "timestamp"])
 """Words that name no column, unless they are in backquotes."""
 _MOST_DEPTH = 50
-_BEYOND = "write it as a pyarrow expression, such as pc.field('v') > 3 with pyarrow.compute as pc"
+_BEYOND = (
+    "without Spark a condition has comparisons, and, or, not, in, between, like and is null, a value has arithmetic and ||; "
+    "write others as a pyarrow expression, such as pc.utf8_lower(pc.field('name')) == 'tea' with pyarrow.compute as pc"
+)
+_BEYOND_COLUMNS = (
+    'write names and types with commas between them, as in "id bigint, name string"; a pyarrow.Schema says more, such as '
+    "which columns must not be null"
+)
+_OF_QUERIES = frozenset(["select", "case", "exists", "interval", "distinct"])
+"""Words that begin what is not read here."""
 
 
 def parsed_schema(text: str) -> pa.Schema:
     """The columns that a text in SQL names: `"id bigint, place struct<x: double>, tags array<string>"`."""
-    parser = _Parser(text, pa.schema([]), "the schema")
+    parser = _Parser(text, pa.schema([]), "the schema", _BEYOND_COLUMNS)
     fields = parser.fields(end=None)
     return pa.schema(fields)
 
@@ -135,30 +146,36 @@ class _Value:
     literal: object = None
 
 
+def _end_of_space(text: str, at: int) -> int:
+    found = _SPACE.match(text, at)
+    return found.end() if found is not None else at
+
+
 class _Parser:
     """Reads one text, from left to right; each method reads one kind of part."""
 
-    def __init__(self, text: str, schema: pa.Schema, what: str) -> None:
-        self._text, self._schema, self._what = text, schema, what
+    def __init__(self, text: str, schema: pa.Schema, what: str, beyond: str = _BEYOND) -> None:
+        """`beyond`: what to type where this parser is not enough."""
+        self._text, self._schema, self._what, self._beyond = text, schema, what, beyond
         self._tokens, self._at, self._depth = list(self._split()), 0, 0
 
     def _split(self) -> Iterator[tuple[str, str]]:
-        at = 0
-        while at < len(self._text.rstrip()):
+        at = _end_of_space(self._text, 0)
+        while at < len(self._text):
             found = _TOKEN.match(self._text, at)
             if found is None or found.lastgroup is None:
                 rest = self._text[at:].strip()
-                hint = _BEYOND
+                hint = self._beyond
                 if rest.startswith('"'):
                     hint = "write a text in single quotes, 'x', and a column as it is or in backquotes, `x`"
                 raise InputError(f"{self._what} {self._text!r} cannot be read at {rest[:20]!r}", hint=hint)
             yield found.lastgroup, found[found.lastgroup]
-            at = found.end()
+            at = _end_of_space(self._text, found.end())
 
-    def _fail(self, hint: str = _BEYOND) -> NoReturn:
+    def _fail(self, hint: str = "") -> NoReturn:
         rest = " ".join(token for _, token in self._tokens[self._at : self._at + 4])
         where = f"at {rest!r}" if rest else "to its end"
-        raise InputError(f"{self._what} {self._text!r} cannot be read {where}", hint=hint)
+        raise InputError(f"{self._what} {self._text!r} cannot be read {where}", hint=hint or self._beyond)
 
     @property
     def _next(self) -> tuple[str, str]:
@@ -239,9 +256,9 @@ class _Parser:
 
     def condition(self) -> _Condition:
         found = self.either()
-        if isinstance(found, _Value):
-            return self._truth(found)
-        return found
+        if isinstance(found, _Value) and self._next[0]:
+            self._fail()  # it is the rest that tells what is meant: name rlike 'a'
+        return self._truth(found)
 
     def either(self) -> _Condition | _Value:
         """A condition or a value: which of them, its first operator tells."""
@@ -419,7 +436,7 @@ class _Parser:
             wanted = _Value(pc.scalar(True), typed[token.lower()])
             return self._as_kind(wanted, _literal(_unquoted(self._take("text"))))
         if kind != "quoted" and (kind != "word" or token.lower() in _WORDS):
-            self._fail("compare with null by `is null`" if token.lower() == "null" else _BEYOND)
+            self._fail("compare with null by `is null`" if token.lower() == "null" else "")
         return self._column()
 
     def _column(self) -> _Value:
@@ -429,7 +446,7 @@ class _Parser:
             found = fields.find(name)
             if found is None:
                 shown = ".".join([*path, name])
-                if self._next[1] == "(":
+                if self._next[1] == "(" or (name.lower() in _OF_QUERIES and self._next[0]):
                     self._at -= 1
                     self._fail()
                 hint = column_hint(name, fields.names)

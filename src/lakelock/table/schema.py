@@ -114,7 +114,10 @@ class TableSchema:
         """Raise `SchemaError` unless every one of `names` is a column; `role` says what it is for."""
         for name in names:
             if name not in self.arrow.names:
-                raise SchemaError(f"the {role} column {name!r} is not in the schema", hint=column_hint(name, self.names))
+                hint = column_hint(name, self.names)
+                if all(each.strip() in self.arrow.names for each in name.split(",")):
+                    hint = f"give several columns as a list: {[each.strip() for each in name.split(',')]}"
+                raise SchemaError(f"the {role} column {name!r} is not in the schema", hint=hint)
 
     def _record(self, table_name: str, fields: list[pa.Field], *, null_first: bool) -> dict[str, Any]:
         # Hudi replaces what Avro does not allow in names by an underscore.
@@ -135,7 +138,11 @@ def _from_avro_json(text: str, source: str) -> TableSchema:
 
 
 def check_write(
-    table: TableSchema, incoming: pa.Schema, merge_schema: bool = False, missing: MissingColumns = "null"
+    table: TableSchema,
+    incoming: pa.Schema,
+    merge_schema: bool = False,
+    missing: MissingColumns = "null",
+    what: str = "the rows do not fit the table",
 ) -> TableSchema:
     """The table's schema after a write of `incoming`, or `SchemaError` naming every column that does not fit.
 
@@ -169,7 +176,8 @@ def check_write(
         else:
             problems.append(f"{given.name}: not a column of the table. {column_hint(given.name, table.names)}".rstrip())
     if problems:
-        raise SchemaError("the rows do not fit the table:\n  " + "\n  ".join(problems), hint=_advice(merge_schema, may_grow))
+        hint = _advice(merge_schema, may_grow, new=bool(new))
+        raise SchemaError(f"{what}:\n  " + "\n  ".join(problems), hint=hint)
     refuse_twins([field.name for field in fields])
     refuse_missing(pa.schema(fields), columns, missing)
     return TableSchema(pa.schema(fields))
@@ -201,7 +209,10 @@ def require_columns(names: Sequence[str], needed: Iterable[tuple[str, str]]) -> 
     """Raise `SchemaError` unless rows with the columns `names` have all that a write needs, given by name and role."""
     for name, role in needed:
         if spelled(name, names) is None:
-            raise SchemaError(f"the {role} column {name!r} is missing in the rows to write", hint=column_hint(name, names))
+            has = ", ".join(list(names)[:20]) or "no columns"
+            raise SchemaError(
+                f"the {role} column {name!r} is missing in the rows", hint=f"add it to the rows, which have {has}"
+            )
 
 
 def _can_grow(field: pa.Field, given: pa.Field) -> bool:
@@ -210,9 +221,10 @@ def _can_grow(field: pa.Field, given: pa.Field) -> bool:
     return not problems
 
 
-def _advice(merge_schema: bool, may_grow: bool) -> str:
+def _advice(merge_schema: bool, may_grow: bool, *, new: bool) -> str:
     if may_grow and not merge_schema:
-        return "drop the new columns or cast to the table's types; or set write.merge_schema=true to change the table's columns"
+        first = "drop the new columns, or cast to the table's types" if new else "cast to the table's types"
+        return f"{first}; or set write.merge_schema=true to change the table's columns"
     return "cast the columns to the table's types before writing"
 
 

@@ -134,6 +134,10 @@ def test_a_time_without_an_offset_is_utc_where_the_column_holds_instants() -> No
         ("i in (j)", "literals"),
         ("x like 'a'", "for texts"),
         ("Z = 1", "has no column 'Z'"),
+        ("s rlike 'a'", "cannot be read at \"rlike 'a'\""),
+        ("i <=> 1", "cannot be read at '<=> 1'"),
+        ("case when ok then true else false end", "cannot be read at 'case when ok then'"),
+        ("i = 1 /* and so on", "cannot be read"),
         ("(" * 200 + "ok" + ")" * 200, "nested too deeply"),
         ("not " * 2000 + "ok", "nested too deeply"),
         ("; drop table t", "cannot be read"),
@@ -143,6 +147,14 @@ def test_what_is_no_condition_is_an_error_that_says_what_to_type(text: str, says
     with pytest.raises(InputError) as caught:
         parsed_condition(text, SCHEMA)
     assert says in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "text", ["i = 1 -- j", "-- which\ni = 1", "/* i = 2\n or */ i = 1 /**/", "i /* j */ = 1 --", "(i = 1 -- or j = 2)\n)"]
+)
+def test_a_comment_says_nothing(text: str) -> None:
+    assert ROWS.filter(parsed_condition(text, SCHEMA)).column("i").to_pylist() == [1]
+    assert ROWS.filter(parsed_condition("s = '--' or s = 'a/* b */'", SCHEMA)).num_rows == 0
 
 
 @given(st.text(max_size=40))

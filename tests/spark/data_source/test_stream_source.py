@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.types import StructType
 
@@ -220,3 +220,21 @@ def test_new_columns_stop_a_stream_which_goes_on_with_them_when_started_again(
     with pytest.raises(StreamingQueryException, match="start the query again with the same checkpoint"):
         running.awaitTermination(180)
     assert sorted((row.id, row.note) for batch in mine.run() for row in batch) == [(1, None), (2, "x")]
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"as_of": "2020-01-01"}, "as_of"),
+        ({"include_meta": "yes please"}, "include_meta"),
+        ({"max_files_per_trigger": "0"}, "max_files_per_trigger"),
+        ({"since": "soon"}, "neither an instant time"),
+    ],
+)
+def test_a_stream_that_is_refused_says_why(
+    spark: SparkSession, table: LakeTable, tmp_path: Path, options: dict[str, str], says: str
+) -> None:
+    """Spark loses an error of the reader that it asks the source for: it told an UnboundLocalError of its own."""
+    with pytest.raises((StreamingQueryException, AnalysisException), match=says) as caught:
+        query(spark, table, tmp_path, **options).run()
+    assert "next: " in str(caught.value) and "UnboundLocalError" not in str(caught.value)

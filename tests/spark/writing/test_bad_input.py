@@ -127,11 +127,27 @@ def test_a_condition_that_spark_does_not_understand_stays_sparks_error(spark: Sp
 
 @pytest.mark.usefixtures("untouched")
 def test_what_is_no_batch_frame_is_refused(spark: SparkSession, table: LakeTable) -> None:
-    with pytest.raises(InputError, match="needs a Spark DataFrame, not list"):
+    with pytest.raises(InputError, match="needs a DataFrame of Spark, not list"):
         table.insert([(1, "a", 1, 1)])  # type: ignore[arg-type]
     stream = spark.readStream.format("rate").load()
     with pytest.raises(InputError, match="foreachBatch"):
         table.upsert(stream)
+    for given, said in ((table, r"table\.read\(\)"), ("orders", r"spark\.table\(name\)")):
+        with pytest.raises(InputError, match=said):
+            table.upsert(given)
+    for given in (True, [1]):
+        with pytest.raises(InputError, match="or a data frame of Spark with the keys"):
+            table.delete(given)  # type: ignore[arg-type]
+    with pytest.raises(InputError, match="without either every row is deleted"):
+        table.delete("")
+    with pytest.raises(InputError, match="limit is -1"):
+        table.history(-1)
+    with pytest.raises(SchemaError, match="leave out NOT NULL"):
+        table.columns.add({"more": "string not null"})
+    with pytest.raises(InputError, match=r'\{"note": "string"\}'):
+        table.columns.add(["more string"])  # type: ignore[arg-type]
+    with pytest.raises(SchemaError, match=r"as a list: \['id', 'v'\]"):
+        LakeTable.create(spark, f"{table.path}-new", schema="id int, v int", key="id, v")
     with pytest.raises(InputError, match="duplicates"):
         table.upsert(rows(spark), duplicates="first")  # type: ignore[arg-type]
     with pytest.raises(InputError, match="not running inside foreachBatch"):

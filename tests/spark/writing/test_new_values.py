@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.sizes import in_ci
 
+import lakelock
 from lakelock.errors import InputError, SchemaError
 from lakelock.spark_plugin import LakeTable
 
@@ -163,3 +165,51 @@ def test_update_all_does_not_take_a_key_by_another_column_than_the_condition_equ
     assert content(table)[0] == STORED
     table.merge(source.withColumn("was", F.col("id")), "target.id = source.was").when_matched_update_all().execute()
     assert content(table)[0] == (1, *NEW)
+
+
+NUMBERS = "id long, amount decimal(6,2), few int, ratio double"
+
+
+@pytest.mark.parametrize("ansi", ["true", *in_ci("false")])
+def test_a_number_is_assigned_as_sql_does_and_as_without_spark(
+    spark: SparkSession, path: str, tmp_path: Path, ansi: str
+) -> None:
+    """Sums of decimals have more digits than their terms, and 0 is an int: they become values of the column, rounded."""
+    row = (1, Decimal("2.50"), 3, 0.5)
+    with_spark = LakeTable.create(spark, path, schema=NUMBERS, key="id")
+    with_spark.insert(spark.createDataFrame([row], NUMBERS))
+    without = lakelock.create(tmp_path / "plain", schema=NUMBERS, key="id")
+    without.insert([dict(zip(["id", "amount", "few", "ratio"], row, strict=True))])
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        for values, wanted in (
+            ({"amount": "amount + 1.25"}, (1, Decimal("3.75"), 3, 0.5)),
+            ({"amount": "amount * 1.5"}, (1, Decimal("5.63"), 3, 0.5)),
+            ({"amount": 0, "few": "few + 1", "ratio": "2.5"}, (1, Decimal("0.00"), 4, 2.5)),
+            ({"amount": "few - 5"}, (1, Decimal("-1.00"), 4, 2.5)),
+        ):
+            with_spark.update(values)
+            without.update(values)
+            assert tuple(with_spark.read().first()) == wanted == tuple(without.read().to_pylist()[0].values()), values
+        before = with_spark.history().count(), len(without.history())
+        for values in ({"amount": "amount + 20000"}, {"few": "id + 2147483647"}):
+            for update in (with_spark.update, without.update):
+                with pytest.raises(SchemaError, match="a new value of (amount|few) does not fit") as caught:
+                    update(values)
+                assert caught.value.hint
+        assert before == (with_spark.history().count(), len(without.history()))
+        with_spark.sql("INSERT INTO `table` VALUES (2, 7, 1, 3)")
+        more = {"amount": "target.amount + source.amount"}
+        with_spark.merge(with_spark.read("id = 2"), "id").when_matched_update(more).execute()
+        assert tuple(with_spark.read("id = 2").first()) == (2, Decimal("14.00"), 1, 3.0)
+        with pytest.raises(SchemaError, match="a new value of few does not fit int"):
+            with_spark.sql("INSERT INTO `table` VALUES (3, 7, 3000000000, 3)")
+    finally:
+        spark.conf.unset("spark.sql.ansi.enabled")
+
+
+def test_what_is_told_of_new_values_is_about_them(spark: SparkSession, path: str) -> None:
+    table = LakeTable.create(spark, path, schema=NUMBERS, key="id")
+    with pytest.raises(SchemaError, match=r"the new values do not fit their columns:\n  few: string does not fit") as caught:
+        table.update({"few": "'x'"})
+    assert "drop" not in caught.value.hint
