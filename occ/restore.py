@@ -246,8 +246,14 @@ def _saved_slices(saved: Iterable[str]) -> Snapshot:
 
 def moment_of(coordinator: Coordinator, as_of: str) -> str:
     """The instant time that the name of a savepoint, an instant or a time stands for."""
-    named = next((each.instant for each in coordinator.savepoints() if each.name == as_of), None)
-    return named or as_of_time(as_of, coordinator.properties.timezone)
+    saved = {each.name: each.instant for each in coordinator.savepoints()}
+    if as_of in saved:
+        return saved[as_of]
+    try:
+        return as_of_time(as_of, coordinator.properties.timezone)
+    except InputError as error:
+        names = ", ".join(map(repr, list(saved)[:10])) or "none"
+        raise InputError(f"{error.message}, nor the name of a savepoint", hint=f"{error.hint}; savepoints: {names}") from None
 
 
 def check_moment(timeline: Timeline, as_of: str, now_ms: int) -> None:

@@ -138,6 +138,8 @@ def _require_named(method: str, signature: inspect.Signature, args: Sequence[obj
         else:
             said = f"{method}: {error}"
             hint = f"name the arguments after the first: {method}{shown}"
+            if method in ("insert", "upsert") and len(args) == 3 and "df" in parameters:  # and a batch_id
+                hint = f"for foreachBatch there is table.{method}_batch; elsewhere {hint}"
         raise InputError(said, hint=hint) from None
 
 

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from codeop import CommandCompiler
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -140,12 +141,17 @@ def test_every_module_that_a_page_names_exists(page: Path) -> None:
     assert {path for path in named if not any((base / path).is_file() for base in (ROOT, ROOT / "src" / "lakelock"))} == set()
 
 
-def commands() -> dict[str, list[str]]:
-    """Every command that there is, and the commands of it where it is a group."""
+@cache
+def command_line() -> dict[str, Any]:
+    """Every command that there is, by its name."""
     line: Any = get_command(app)
     context = line.make_context("lakelock", ["doctor"])
-    found = {name: line.get_command(context, name) for name in line.list_commands(context)}
-    return {name: [*getattr(command, "commands", ())] for name, command in found.items()}
+    return {name: line.get_command(context, name) for name in line.list_commands(context)}
+
+
+def commands() -> dict[str, list[str]]:
+    """Every command that there is, and the commands of it where it is a group."""
+    return {name: [*getattr(command, "commands", ())] for name, command in command_line().items()}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
@@ -156,6 +162,18 @@ def test_every_command_that_a_page_shows_exists(page: Path) -> None:
     known = commands()
     assert {first for first, *_ in words} <= known.keys()
     assert {(first, rest[0]) for first, *rest in words if rest and known[first] and rest[0] not in known[first]} == set()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_every_option_of_a_command_that_a_sentence_names_exists(page: Path) -> None:
+    wrong = []
+    for shown in INLINE.findall(FENCE.sub("", page.read_text())):
+        first, *rest = shown.removeprefix("lakelock ").split() if shown.startswith("lakelock ") else ("",)
+        command = command_line().get(first)
+        command = getattr(command, "commands", {}).get(next(iter(rest), ""), command)
+        known = {option for parameter in getattr(command, "params", ()) for option in parameter.opts}
+        wrong += [f"{option} in {shown}" for option in rest if command and option.startswith("--") and option not in known]
+    assert wrong == [] or page.name == "CHANGELOG.md"  # it tells of commands that are gone
 
 
 def test_the_help_of_the_command_line_says_of_each_command_what_the_command_says_of_itself() -> None:

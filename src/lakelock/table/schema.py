@@ -262,7 +262,7 @@ class Alteration:
             fields = _edited(fields, path.split("."), path, _widening(arrow))
         for path in self.relax:
             if path.lower() in (name.lower() for name in properties.record_keys):
-                raise SchemaError(f"{path} is a record key column, which is never null", column=path)
+                raise SchemaError(f"{path} is a record key column, which is never null", hint="leave it out", column=path)
             fields = _edited(fields, path.split("."), path, _relaxed)
         after = TableSchema(pa.schema(_reordered(fields, self.first)))
         require_same_text(schema, after, properties)
@@ -285,7 +285,7 @@ def _leading(names: Sequence[str]) -> _Change:
     def change(found: pa.Field | None, whole: str) -> pa.Field:
         found = _there(found, whole)
         if not pa.types.is_struct(found.type):
-            raise SchemaError(f"{whole} is {found.type}, whose parts have no order", column=whole)
+            raise SchemaError(f"{whole} is {found.type}, whose parts have no order", hint="name a struct", column=whole)
         return found.with_type(pa.struct(_first(list(found.type), names, f"{whole}.")))
 
     return change
@@ -299,7 +299,7 @@ def _first(fields: Sequence[pa.Field], given: Sequence[str], where: str) -> list
         if found is None:
             raise SchemaError(f"the table has no column {where + name!r}", hint=column_hint(name, known.names), column=name)
         if found in chosen:
-            raise SchemaError(f"{where}{found.name} is named twice", column=found.name)
+            raise SchemaError(f"{where}{found.name} is named twice", hint="name it once", column=found.name)
         chosen.append(found)
     return [*chosen, *(field for field in fields if field not in chosen)]
 
@@ -394,13 +394,15 @@ def _widening(arrow: pa.DataType) -> _Change:
 def _relaxed(found: pa.Field | None, whole: str) -> pa.Field:
     found = _there(found, whole)
     if found.nullable:
-        raise SchemaError(f"{whole} may be null already", column=whole)
+        raise SchemaError(f"{whole} may be null already", hint="leave it out", column=whole)
     return found.with_nullable(True)
 
 
 def _there(found: pa.Field | None, whole: str) -> pa.Field:
     if found is None:
-        raise SchemaError(f"the table has no {whole!r}", column=whole)
+        raise SchemaError(
+            f"the table has no {whole!r}", hint="table.schema shows the columns; add makes a new one", column=whole
+        )
     return found
 
 
@@ -427,7 +429,7 @@ def renamed(
     for given in (*rename, *drop):
         path = _spelled(schema.arrow, given)
         if path in changes:
-            raise SchemaError(f"{'.'.join(path)} is named twice", column=given)
+            raise SchemaError(f"{'.'.join(path)} is named twice", hint="rename or drop it, once", column=given)
         changes[path] = rename.get(given)
         if not is_name(changes[path] or path[-1]):
             raise SchemaError(
@@ -458,7 +460,11 @@ def _spelled(fields: Iterable[pa.Field], given: str) -> Path:
         if len(path) < len(parts):
             holder, inside = found.type, _fields_inside(found.type)
     if pa.types.is_list(holder) or pa.types.is_map(holder):
-        raise SchemaError(f"{given} is what {'.'.join(path[:-1])} holds, and has no name to change", column=given)
+        raise SchemaError(
+            f"{given} is what {'.'.join(path[:-1])} holds, and has no name to change",
+            hint="name a field of a struct",
+            column=given,
+        )
     return tuple(path)
 
 
@@ -488,7 +494,8 @@ def _refuse_parts_of_dropped(changes: Mapping[Path, str | None]) -> None:
     for path in changes:
         gone = next((path[:end] for end in range(1, len(path)) if changes.get(path[:end], "") is None), None)
         if gone is not None:
-            raise SchemaError(f"{'.'.join(path)} is part of {'.'.join(gone)}, which is dropped", column=".".join(path))
+            told = f"{'.'.join(path)} is part of {'.'.join(gone)}, which is dropped"
+            raise SchemaError(told, hint=f"leave out {'.'.join(path)}", column=".".join(path))
 
 
 def _kept_columns(fields: Iterable[pa.Field], changes: Mapping[Path, str | None], within: Path) -> tuple[KeptColumn, ...]:

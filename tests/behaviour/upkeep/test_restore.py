@@ -88,6 +88,15 @@ def test_an_unknown_or_early_moment_is_refused(engine):
     assert len(engine.coordinator.history()) == 2
 
 
+def test_a_name_that_no_savepoint_has_is_told_with_those_that_are_there(engine):
+    for taken, shown in ((None, "savepoints: none"), ("before the migration", "savepoints: 'before the migration'")):
+        if taken is not None:
+            engine.coordinator.savepoint(taken)
+        with pytest.raises(InputError, match="nor the name of a savepoint") as caught:
+            moment_of(engine.coordinator, "befor the migration")
+        assert shown in caught.value.hint
+
+
 def test_it_is_refused_where_an_old_slice_is_gone(engine, storage):
     good = engine.coordinator.history(1)[0].instant
     (old,) = (file for file in engine.coordinator.snapshot().files if file.partition == "month=2")

@@ -140,6 +140,8 @@ def test_what_is_no_batch_frame_is_refused(spark: SparkSession, table: LakeTable
             table.delete(given)  # type: ignore[arg-type]
     with pytest.raises(InputError, match="without either every row is deleted"):
         table.delete("")
+    with pytest.raises(InputError, match="for foreachBatch there is table.upsert_batch"):
+        table.upsert(rows(spark, (3, "a", 1, 1)), 0)  # type: ignore[misc]
     with pytest.raises(InputError, match="limit is -1"):
         table.history(-1)
     with pytest.raises(SchemaError, match="leave out NOT NULL"):
