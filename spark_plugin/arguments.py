@@ -293,7 +293,7 @@ def grown_by_values(rows: DataFrame, values: Assignments, schema: TableSchema) -
     given = rows.select(*[as_column(value).alias(name) for name, value in values.items()]).schema
     stored = {field.name: field.dataType for field in spark_schema(schema.arrow)}
     types = {field.name: field.dataType for field in given}
-    as_meant = {name: stored[name] for name in types if name in stored and is_float_in_sql(types[name], stored[name])}
+    as_meant = {name: stored[name] for name, kind in types.items() if name in stored and never_grows(kind, stored[name])}
     fields = [StructField(name, as_meant.get(name, kind)) for name, kind in types.items()]
     return grown_by(schema, arrow_schema(StructType(fields)))
 
@@ -333,6 +333,11 @@ def fitting_values(rows: DataFrame, values: Assignments, schema: TableSchema, *,
 def is_float_in_sql(given: DataType, wanted: DataType) -> bool:
     """Whether a decimal is meant for a float or double column: Spark reads the literal 30.0 as a decimal, and so casts it."""
     return isinstance(given, DecimalType) and isinstance(wanted, FloatType | DoubleType)
+
+
+def never_grows(given: DataType, wanted: DataType) -> bool:
+    """Whether no wider type of the column holds the number, so that `write.merge_schema` means nothing for it."""
+    return is_float_in_sql(given, wanted) or (isinstance(wanted, DecimalType) and type(given) in _BITS)
 
 
 _BITS: Mapping[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 32, LongType: 64}

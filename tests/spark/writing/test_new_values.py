@@ -198,6 +198,9 @@ def test_a_number_is_assigned_as_sql_does_and_as_without_spark(
                     update(values)
                 assert caught.value.hint
         assert before == (with_spark.history().count(), len(without.history()))
+        growing = LakeTable.for_path(spark, path, options={"write.merge_schema": True})
+        growing.update({"amount": "7"}, "id = 1")
+        assert growing.read().first().amount == 7 and str(growing.schema["amount"].dataType) == "DecimalType(6,2)"
         with_spark.sql("INSERT INTO `table` VALUES (2, 7, 1, 3)")
         more = {"amount": "target.amount + source.amount"}
         with_spark.merge(with_spark.read("id = 2"), "id").when_matched_update(more).execute()
