@@ -249,10 +249,16 @@ class Work:
         self._ensure_open()
         self._touched.write_to(partitions)
 
-    def overwrites(self, partitions: Iterable[str]) -> None:
-        """Record that the whole content of these partitions is replaced. Needs a transaction begun as an overwrite."""
+    def overwrites(self, partitions: Iterable[str]) -> dict[str, tuple[str, ...]]:
+        """Record that the whole content of these partitions is replaced: the ids of their file groups, for the commit.
+
+        Needs a transaction begun as an overwrite.
+        """
         self._ensure_open()
+        partitions = sorted(partitions)
         self._touched.overwrite(partitions)
+        there = {each: tuple(file.file_id for file in self.current().in_partition(each)) for each in partitions}
+        return {partition: ids for partition, ids in there.items() if ids}
 
     def claim(
         self, groups: Iterable[FileGroupId], new_buckets: Iterable[FileGroupId] = (), *,

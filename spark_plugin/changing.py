@@ -54,9 +54,9 @@ from lakelock.spark_plugin.change_stages import (
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.lookup import FoundAnywhere, KeysRead, Tagged, files_with, look_up, look_up_anywhere
 from lakelock.spark_plugin.lookup_stages import LookedUpKeys, TagPlan
-from lakelock.spark_plugin.spark_session import FILE, ROW, arrow_schema, spark_schema
+from lakelock.spark_plugin.spark_session import FILE, ROW, arrow_schema, column, spark_schema
 from lakelock.spark_plugin.stage_rows import Rows, is_few_bytes
-from lakelock.spark_plugin.write_attempt import Attempt, KeptFiles, Memory, Redoing, Written, column, prepared, prepared_keys
+from lakelock.spark_plugin.write_attempt import Attempt, KeptFiles, Memory, Redoing, Written, prepared, prepared_keys
 from lakelock.spark_plugin.write_stages import PARCELS, REPORT_SCHEMA, FileTarget, Routes, plan_routes, tasks_for
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.index import bucket_group
@@ -291,7 +291,7 @@ def _rewritten(
     return attempt.written(rows.through(partial(change_stage, plan), REPORT_SCHEMA), what, count=counts.total())
 
 
-_STORED, _TIE = "_lakelock_stored_", "_lakelock_tie"
+_STORED, TIE = "_lakelock_stored_", "_lakelock_tie"
 _NEWER, _IN_PLACE, _NTH = "_lakelock_newer", "_lakelock_in_place", "_lakelock_nth"
 _SHOWN = 5
 
@@ -325,6 +325,17 @@ def _require_whole(columns: TableSchema, schema: TableSchema) -> None:
             hint="write the column with all its fields, or leave out the whole column",
             columns=lacks,
         )
+
+
+def newest(frame: DataFrame, keys: Sequence[Column], ordering: str | None, *, any_row: bool) -> DataFrame:
+    """The newest row of each key; of several that are as new one, if `any_row` will do, or else all.
+
+    The column `TIE` is true in all rows of a key but one.
+    """
+    in_order = Window.partitionBy(*keys).orderBy(F.lit(0) if ordering is None else column(ordering).desc_nulls_last())
+    ranked = frame.withColumn(TIE, F.row_number().over(in_order)).withColumn(_NTH, F.rank().over(in_order))
+    chosen = ranked.where((F.col(TIE) if any_row else F.col(_NTH)) == 1)
+    return chosen.withColumn(TIE, F.col(TIE) > 1).drop(_NTH)
 
 
 class _Moving:
@@ -373,13 +384,8 @@ class _Moving:
         return write_changes(self._attempt.forgetful(), plan, plan.files, lambda _: rows)
 
     def _newest(self, frame: DataFrame) -> DataFrame:
-        """One row for each key, the newest; of several that are as new, one, or, if that is an error, all."""
-        ordering = self._properties.ordering_field
-        by_key = Window.partitionBy(*self._keys)
-        in_order = by_key.orderBy(F.lit(0) if ordering is None else column(ordering).desc_nulls_last())
-        ranked = frame.select("*", F.row_number().over(in_order).alias(_TIE), F.rank().over(in_order).alias(_NTH))
-        chosen = F.col(_TIE) if self._attempt.settings.duplicates == "any" else F.col(_NTH)
-        return ranked.where(chosen == 1).select(*frame.columns, (F.col(_TIE) > 1).alias(_TIE))
+        any_row = self._attempt.settings.duplicates == "any"
+        return newest(frame, self._keys, self._properties.ordering_field, any_row=any_row)
 
     def _found(self, rows: DataFrame, columns: TableSchema, what: str) -> FoundAnywhere | None:
         """Look the keys up, and record that they were read, found or not, in every partition."""
@@ -397,7 +403,7 @@ class _Moving:
         if found.keys is not None and found.count == len(found.keys[""].unique()):
             return
         with self._attempt.jobs("looking for rows of the same key"):
-            ties = rows.where(_TIE).select(*self._keys).limit(_SHOWN).collect()
+            ties = rows.where(TIE).select(*self._keys).limit(_SHOWN).collect()
         if not ties:
             return
         keys = pa.schema([field for field in self._schema.arrow if field.name in self._properties.record_keys])

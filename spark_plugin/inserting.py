@@ -27,9 +27,9 @@ from lakelock.spark_plugin.change_stages import ACTION, DRAWN, INSERT, ChangePla
 from lakelock.spark_plugin.changing import deletions, remove_rows, write_changes
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.lookup import files_with
-from lakelock.spark_plugin.spark_session import arrow_schema, rebalanced, with_generated
+from lakelock.spark_plugin.spark_session import arrow_schema, column, rebalanced, with_generated
 from lakelock.spark_plugin.stage_rows import SparkRows, is_little
-from lakelock.spark_plugin.write_attempt import Attempt, KeptFiles, Redoing, Written, column, prepared
+from lakelock.spark_plugin.write_attempt import Attempt, KeptFiles, Redoing, Written, prepared
 from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, this_task, while_wanted
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.partitions import partition_paths
@@ -220,9 +220,6 @@ def _replaced_in_buckets(
 
 
 def _replacing(attempt: Attempt, written: Written, partitions: Iterable[str]) -> Written:
-    attempt.tx.overwrites(partitions)
-    snapshot = attempt.tx.current()
-    gone = {partition: tuple(file.file_id for file in snapshot.in_partition(partition)) for partition in sorted(partitions)}
-    replaced = {partition: ids for partition, ids in gone.items() if ids}
+    replaced, snapshot = attempt.tx.overwrites(partitions), attempt.tx.current()
     attempt.tx.claim(file.group for partition in replaced for file in snapshot.in_partition(partition))
     return replace(written, replaced=replaced)

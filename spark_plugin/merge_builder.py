@@ -18,7 +18,7 @@ from lakelock.checked_calls import checked_calls
 from lakelock.errors import InputError, SchemaError
 from lakelock.spark_plugin.arguments import Assignments, require_mapping
 from lakelock.spark_plugin.conditions import Condition, condition_text
-from lakelock.spark_plugin.spark_session import alias_of, column_of, condition_of, require_batch, try_cast
+from lakelock.spark_plugin.spark_session import alias_of, column_of, condition_of, quoted, require_batch, try_cast
 from lakelock.table.rows import spelled
 from lakelock.table.schema import TableSchema
 from lakelock.texts import column_hint
@@ -306,12 +306,8 @@ def with_columns_equated(spec: MergeSpec, schema: TableSchema) -> MergeSpec:
         for side, there in (("table", schema.names), ("source", of_source)):
             if spelled(name, there) is None:
                 raise SchemaError(f"merge: the {side} has no column {name!r}", hint=column_hint(name, there), column=name)
-    equations = [f"{_quoted(spec.target_alias, name)} = {_quoted(spec.source_alias, name)}" for name in listed]
+    equations = [f"{quoted(spec.target_alias, name)} = {quoted(spec.source_alias, name)}" for name in listed]
     return replace(spec, on=" AND ".join(equations)) if equations else spec
-
-
-def _quoted(*parts: str) -> str:
-    return ".".join("`" + part.replace("`", "``") + "`" for part in parts)
 
 
 @dataclass(frozen=True)

@@ -59,13 +59,14 @@ from lakelock.spark_plugin.spark_session import (
     FILE,
     ROW,
     arrow_schema,
+    column,
     computed,
     local_frame,
     spark_schema,
     with_generated,
 )
 from lakelock.spark_plugin.stage_rows import FewRows, Rows, SparkRows, is_few_bytes, is_little
-from lakelock.spark_plugin.write_attempt import Attempt, Memory, Written, column
+from lakelock.spark_plugin.write_attempt import Attempt, Memory, Written
 from lakelock.table.base_files import BaseFile
 from lakelock.table.column_types import OWN_PREFIX, refuse_own_name
 from lakelock.table.merged_slices import open_slice

@@ -20,8 +20,7 @@ from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.coordinator import Coordinator
 from lakelock.settings import Settings
 from lakelock.spark_plugin.hadoop import spark_path
-from lakelock.spark_plugin.spark_session import arrow_schema
-from lakelock.spark_plugin.write_attempt import column
+from lakelock.spark_plugin.spark_session import arrow_schema, column
 from lakelock.storage.location import StorageLocation, canonical_uri
 from lakelock.table import layout
 from lakelock.table.record_keys import key_text

@@ -34,6 +34,7 @@ from lakelock.spark_plugin.spark_session import (
     java_class,
     local_frame,
     own_class,
+    quoted,
     require_running,
     scala_object,
     spark_schema,
@@ -248,7 +249,7 @@ def with_hidden(frame: DataFrame, hidden: Sequence[str]) -> DataFrame:
     forgets the tag's columns where a frame is joined with itself, and then says that it cannot find them.
     """
     spark, chosen = frame.sparkSession, set(hidden)
-    shown = frame.select(*["`{}`".format(name.replace("`", "``")) for name in frame.columns if name not in chosen])
+    shown = frame.select(*[quoted(name) for name in frame.columns if name not in chosen])
     try:
         plan: Any = frame._jdf.queryExecution().analyzed()
         builder = java_class(spark, "org.apache.spark.sql.types.MetadataBuilder")

@@ -21,8 +21,7 @@ from typing import Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, DataFrameWriter, DataFrameWriterV2, SparkSession, Window
-from pyspark.sql import functions as F
+from pyspark.sql import DataFrame, DataFrameWriter, DataFrameWriterV2, SparkSession
 from pyspark.sql.catalog import Catalog
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
@@ -32,6 +31,7 @@ from lakelock.identity import job_name
 from lakelock.occ.create import table_exists
 from lakelock.occ.request import WriteRequest, numbered, resources_of
 from lakelock.spark_plugin import inserting
+from lakelock.spark_plugin.changing import TIE, newest
 from lakelock.spark_plugin.hadoop import hadoop_settings, in_full
 from lakelock.spark_plugin.lake_table import LakeTable
 from lakelock.spark_plugin.session_sql import concerns, sql
@@ -41,24 +41,23 @@ from lakelock.spark_plugin.source_options import APP_ID, APP_NAME, OVERWRITE_MOD
 from lakelock.spark_plugin.spark_session import (
     STANDS_FOR,
     application_in_spark,
+    column,
     condition_of,
     java_class,
+    quoted,
     scala_object,
     spark_conf,
     with_generated,
 )
-from lakelock.spark_plugin.sql_operations import quoted
 from lakelock.spark_plugin.sql_planning import (
     IN_A_TRANSACTION_OF_FRAMES,
     nodes_of,
     path_of_view,
     require_foreign,
 )
-from lakelock.spark_plugin.write_attempt import column
 from lakelock.storage.location import canonical_uri
 from lakelock.table.properties import TableProperties
 
-_RANK = "__lakelock_rank"
 _SHOWN = 3
 
 
@@ -123,13 +122,9 @@ def _newest(df: DataFrame, properties: TableProperties, table: LakeTable) -> Dat
     """One row for each key, as an upsert has it; `DuplicateKeyError` for rows of one key none of which is newer."""
     partition = () if properties.keys_span_partitions else properties.partition_fields
     names = list(dict.fromkeys((*properties.record_keys, *partition)))
-    by_key = Window.partitionBy(*map(column, names))
-    ordering = properties.ordering_field
-    in_order = by_key.orderBy(F.lit(0) if ordering is None else column(ordering).desc_nulls_last())
-    if table._settings.duplicates == "any":
-        return df.withColumn(_RANK, F.row_number().over(in_order)).where(column(_RANK) == 1).drop(_RANK)
-    newest = df.withColumn(_RANK, F.rank().over(in_order)).where(column(_RANK) == 1).drop(_RANK)
-    twice = newest.groupBy(*map(column, names)).count().where("count > 1").limit(_SHOWN).collect()
+    keys, any_row = [column(name) for name in names], table._settings.duplicates == "any"
+    rows = newest(df, keys, properties.ordering_field, any_row=any_row)
+    twice = [] if any_row else rows.where(TIE).select(*keys).distinct().limit(_SHOWN).collect()
     if twice:
         examples = ["/".join(str(row[name]) for name in names) for row in twice]
         raise DuplicateKeyError(
@@ -137,7 +132,7 @@ def _newest(df: DataFrame, properties: TableProperties, table: LakeTable) -> Dat
             hint="remove the duplicates, give the table an ordering column, or set write.duplicates=any to keep any of them",
             keys=examples,
         )
-    return newest
+    return rows.drop(TIE)
 
 
 FORMAT = "lakelock"
@@ -236,7 +231,7 @@ def _refuse_by_plan(session: SparkSession, sqlQuery: object) -> None:  # noqa: N
         for node in nodes:
             if uri is not None and node.nodeName() == "UnresolvedRelation":
                 with suppress(PySparkException):  # such as the name of a common table expression
-                    require_foreign(session.table(quoted(_parts(node.multipartIdentifier()))), uri)
+                    require_foreign(session.table(quoted(*_parts(node.multipartIdentifier()))), uri)
 
 
 def _provider_of(session: SparkSession, node: Any) -> str:

@@ -25,7 +25,7 @@ from lakelock.checked_calls import checked
 from lakelock.errors import InputError
 from lakelock.occ.committed import WriteResult
 from lakelock.spark_plugin.lake_table import LakeTable
-from lakelock.spark_plugin.spark_session import condition_of, require_classic, sparks_own
+from lakelock.spark_plugin.spark_session import condition_of, quoted, require_classic, sparks_own
 from lakelock.spark_plugin.sql_operations import (
     Alter,
     By,
@@ -44,7 +44,6 @@ from lakelock.spark_plugin.sql_operations import (
     Unreadable,
     Vacuum,
     is_path,
-    quoted,
 )
 from lakelock.spark_plugin.sql_planning import path_of_view, relation_of_view
 from lakelock.spark_plugin.sql_refusals import CHANGES, FOR_A_NAME, no_version, refused_command, refused_function
@@ -62,11 +61,11 @@ def read_afresh(spark: SparkSession, names: Iterable[Name]) -> None:
     for name in dict.fromkeys(names):
         is_global = _is_global(spark, name)
         relation = relation_of_view(spark, name) if is_global is not None else None
-        if relation is None or relation.options().containsKey("as_of") or spark.catalog.isCached(quoted(name)):
+        if relation is None or relation.options().containsKey("as_of") or spark.catalog.isCached(quoted(*name)):
             continue
         options = dict(relation.options().asCaseSensitiveMap())
         frame = spark.read.format("lakelock").options(**options).load()
-        named = _named_by_the_view(spark.table(quoted(name)).schema, frame.schema)
+        named = _named_by_the_view(spark.table(quoted(*name)).schema, frame.schema)
         if named is not None:
             frame = spark.read.format("lakelock").options(**options).schema(named).load()
         if is_global:

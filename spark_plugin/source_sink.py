@@ -419,11 +419,8 @@ def _schema_after(table: Coordinator, schema: StructType, merge_schema: bool) ->
 
 
 def _replaced(tx: Transaction, stats: Sequence[WriteStat], what: str) -> dict[str, tuple[str, ...]]:
-    snapshot = tx.snapshot()
     written = {stat.partition_path or "" for stat in stats}
-    partitions = written if what == "partitions" else written | set(snapshot.partitions)
+    partitions = written if what == "partitions" else written | set(tx.snapshot().partitions)
     if what == "table":
         tx.reads(WholeTable())
-    tx.overwrites(partitions)
-    replaced = {p: tuple(file.file_id for file in snapshot.in_partition(p)) for p in sorted(partitions)}
-    return {partition: ids for partition, ids in replaced.items() if ids}
+    return tx.overwrites(partitions)

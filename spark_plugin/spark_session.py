@@ -94,6 +94,16 @@ def own_class(spark: SparkSession, name: str) -> Any:
 _NULL_STRUCTS = "spark.sql.legacy.parquet.returnNullStructIfAllFieldsMissing"
 
 
+def quoted(*parts: str) -> str:
+    """A name as SQL has it, whatever characters its parts have."""
+    return ".".join("`{}`".format(part.replace("`", "``")) for part in parts)
+
+
+def column(name: str) -> Column:
+    """The column of exactly this name, whatever characters the name has."""
+    return F.col(quoted(name))
+
+
 def is_older(spark: SparkSession) -> bool:
     """Whether this session is one of Spark 3.5."""
     return not has_data_sources(spark.version)

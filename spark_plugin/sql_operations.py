@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin.merge_builder import Then, When
+from lakelock.spark_plugin.spark_session import quoted
 
 if TYPE_CHECKING:
     from lakelock.spark_plugin.sql_procedures import Procedure
@@ -110,8 +111,8 @@ def text_of(statement: Statement) -> str:
 
 
 def _parts_of_text(statement: Statement) -> Iterator[str]:
-    into = quoted(statement.target.name)
-    named = f"{into} AS {quoted((statement.target.alias,))}" if statement.target.alias else into
+    into = quoted(*statement.target.name)
+    named = f"{into} AS {quoted(statement.target.alias)}" if statement.target.alias else into
     match statement:
         case Update():
             yield f"UPDATE {named} SET {_assigned(statement.assignments)}"
@@ -123,10 +124,10 @@ def _parts_of_text(statement: Statement) -> Iterator[str]:
             yield f"INSERT {'OVERWRITE TABLE' if statement.overwrite else 'INTO'} {into}"
             if statement.partition:
                 # Spark takes nothing but a literal here, without parentheses.
-                fixed = (quoted(name) + ("" if value is None else f" = {value}") for name, value in statement.partition)
+                fixed = (quoted(*name) + ("" if value is None else f" = {value}") for name, value in statement.partition)
                 yield f"PARTITION {_group(fixed)}"
             if statement.columns is not None:
-                yield _group(map(quoted, statement.columns))
+                yield _group(quoted(*name) for name in statement.columns)
             if statement.by_name:
                 yield "BY NAME"
             yield from _condition("REPLACE WHERE", statement.replace_where)
@@ -156,7 +157,7 @@ def _action(clause: MergeClause) -> Iterator[str]:
     elif assignments is None:
         yield "THEN INSERT *"
     else:
-        yield f"THEN INSERT {_group(quoted(each.column) for each in assignments)}"
+        yield f"THEN INSERT {_group(quoted(*each.column) for each in assignments)}"
         yield f"VALUES {_group(_enclosed(each.value) for each in assignments)}"
 
 
@@ -166,7 +167,7 @@ def _condition(before: str, text: str | None) -> Iterator[str]:
 
 
 def _assigned(assignments: Sequence[Assignment]) -> str:
-    return ", ".join(f"{quoted(each.column)} = {_enclosed(each.value)}" for each in assignments)
+    return ", ".join(f"{quoted(*each.column)} = {_enclosed(each.value)}" for each in assignments)
 
 
 def _group(parts: Iterable[str]) -> str:
@@ -176,11 +177,6 @@ def _group(parts: Iterable[str]) -> str:
 def _enclosed(text: str) -> str:
     # The piece may end within a comment to the end of the line.
     return f"({text}\n)"
-
-
-def quoted(name: Name) -> str:
-    """A name as SQL writes it, whatever characters it has."""
-    return ".".join("`{}`".format(part.replace("`", "``")) for part in name)
 
 
 class By(Enum):

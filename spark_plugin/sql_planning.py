@@ -22,7 +22,7 @@ from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.hadoop import in_full
 from lakelock.spark_plugin.merge_builder import Clause, MergeSpec
 from lakelock.spark_plugin.merging import MergePlan
-from lakelock.spark_plugin.spark_session import spark_schema
+from lakelock.spark_plugin.spark_session import quoted, spark_schema
 from lakelock.spark_plugin.sql_operations import (
     Assignment,
     Delete,
@@ -32,7 +32,6 @@ from lakelock.spark_plugin.sql_operations import (
     Statement,
     Target,
     Update,
-    quoted,
 )
 from lakelock.spark_plugin.write_attempt import Write
 from lakelock.storage.location import canonical_uri
@@ -106,7 +105,7 @@ def path_of_view(spark: SparkSession, name: Name) -> str | None:
 def relation_of_view(spark: SparkSession, name: Name) -> Any:
     """Spark's own relation of such a view, which has its options; None for any other relation, and for no relation."""
     try:
-        plan: Any = spark.table(quoted(name))._jdf.queryExecution().analyzed()
+        plan: Any = spark.table(quoted(*name))._jdf.queryExecution().analyzed()
         while plan.getClass().getSimpleName() in ("SubqueryAlias", "View"):
             plan = plan.children().apply(0)
         if plan.getClass().getSimpleName() == "DataSourceV2Relation" and plan.table().name() == "lakelock":
@@ -195,7 +194,7 @@ class StatementPlanner:
         where = statement.replace_where
         if statement.overwrite and fixed and not by_rows:
             where = " AND ".join(
-                f"{quoted((name,))} {'IS NULL' if value.upper() == 'NULL' else f'= {value}'}" for name, value in fixed.items()
+                f"{quoted(name)} {'IS NULL' if value.upper() == 'NULL' else f'= {value}'}" for name, value in fixed.items()
             )
         if where is not None:
             condition = self._condition(where, statement.target)
@@ -271,7 +270,7 @@ class StatementPlanner:
         for name in reads:
             if self._is_table(name):
                 raise InputError(
-                    f"the source reads {quoted(name)}, the table that the statement changes", hint=IN_A_TRANSACTION
+                    f"the source reads {quoted(*name)}, the table that the statement changes", hint=IN_A_TRANSACTION
                 )
         frame = self.spark.sql(query)
         if not self.in_transaction:
@@ -287,7 +286,7 @@ class StatementPlanner:
         own = len(name) == 2 and name[0].lower() == target.qualifier.lower()
         if len(name) > (2 if own else 1):
             raise InputError(
-                f"{quoted(name)} is not a column of {target.qualifier}",
+                f"{quoted(*name)} is not a column of {target.qualifier}",
                 hint="a field of a struct is set with its column: address = named_struct('city', 'x', 'zip', address.zip)",
             )
         return self._columns.spelling(name[-1])
@@ -299,8 +298,8 @@ class StatementPlanner:
         if not self._is_table(target.name):
             own = self.properties.name
             raise InputError(
-                f"the statement changes {quoted(target.name)}, but this table is {own} in {self.uri}",
-                hint=f"write {quoted((own,))}, or lakelock.{quoted((self.uri,))}; an alias of your own may follow",
+                f"the statement changes {quoted(*target.name)}, but this table is {own} in {self.uri}",
+                hint=f"write {quoted(own)}, or lakelock.{quoted(self.uri)}; an alias of your own may follow",
             )
 
     def _is_table(self, name: Name) -> bool:

@@ -38,12 +38,12 @@ from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep import Upkept
 from lakelock.spark_plugin.arguments import delta_arguments, instant_of
 from lakelock.spark_plugin.conditions import Condition
-from lakelock.spark_plugin.spark_session import FILE, ROW, needs_spark, outcome_told, require_running, spark_schema
+from lakelock.spark_plugin.spark_session import FILE, ROW, column, needs_spark, outcome_told, require_running, spark_schema
 from lakelock.spark_plugin.stage_rows import SparkRows
 from lakelock.spark_plugin.table_info import Locks
 from lakelock.spark_plugin.table_writes import Columns, Types
 from lakelock.spark_plugin.transactions import TableTransactions
-from lakelock.spark_plugin.write_attempt import Attempt, column
+from lakelock.spark_plugin.write_attempt import Attempt
 from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, numbers_of, this_task, values_for, while_wanted
 from lakelock.storage import Storage
 from lakelock.table.base_files import CONSTANT, BaseFile

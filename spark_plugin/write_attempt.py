@@ -44,6 +44,7 @@ from lakelock.spark_plugin.spark_session import (
     file_place,
     is_local,
     parallelism,
+    quoted,
     spark_schema,
     with_generated,
 )
@@ -429,16 +430,6 @@ def _named(df: DataFrame, names: Sequence[str]) -> DataFrame:
 
 def _only(schema: TableSchema, names: Sequence[str]) -> TableSchema:
     return TableSchema(pa.schema([field for field in schema.arrow if field.name in names]))
-
-
-def column(name: str) -> Column:
-    """The column of exactly this name, whatever characters the name has."""
-    return F.col(quoted(name))
-
-
-def quoted(name: str) -> str:
-    """The name as SQL has it, whatever characters it has."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 Write = Callable[[Attempt], Written]

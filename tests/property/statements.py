@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from lakelock.spark_plugin.merge_builder import Then, When
+from lakelock.spark_plugin.spark_session import quoted
 from lakelock.spark_plugin.sql_operations import (
     Assignment,
     Delete,
@@ -15,7 +16,6 @@ from lakelock.spark_plugin.sql_operations import (
     Statement,
     Target,
     Update,
-    quoted,
 )
 
 plain_names = st.sampled_from(["a", "price", "g", "Größe", "_x1"])
@@ -78,7 +78,7 @@ gaps = st.sampled_from([" ", "\n", "\t ", " /* SET; '*/ ", " -- it's (\n"])
 
 
 def one(name: Name) -> str:
-    return name[0] if name in (("a",), ("price",), ("_x1",)) else quoted(name)
+    return name[0] if name in (("a",), ("price",), ("_x1",)) else quoted(*name)
 
 
 def assigned(values: tuple[Assignment, ...], gap: str) -> str:
@@ -105,7 +105,7 @@ def written(statement: Statement, gap: str) -> str:
     """The statement as a user writes it, with its pieces as they are."""
     target = [one(statement.target.name)]
     if statement.target.alias:
-        target += ["AS", quoted((statement.target.alias,))]
+        target += ["AS", quoted(statement.target.alias)]
     match statement:
         case Update():
             found = ["UPDATE", *target, "SET", assigned(statement.assignments, gap), *where("WHERE", statement.where)]

@@ -355,8 +355,7 @@ class ArrowEngine:
         """Replace partitions as the only write of a transaction that was begun as an overwrite, and may have read before."""
         batch = self._batch(tx, rows)
         parts = batch.by_partition()
-        tx.overwrites(parts)
-        replaced = {p: [f.file_id for f in tx.snapshot().in_partition(p)] for p in parts}
+        replaced = tx.overwrites(parts)
         place = batch.placed(parts, anew=True)
         tx.claim((f.group for p in parts for f in tx.snapshot().in_partition(p)), place.claims)
         return tx.commit(batch.new_files(place), schema=batch.schema, replaced=replaced)
