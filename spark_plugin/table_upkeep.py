@@ -24,6 +24,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from lakelock.checked_calls import checked, checked_calls
+from lakelock.engine.batch import PATH, chosen_partitions
 from lakelock.engine.file_tasks import FileTasks
 from lakelock.errors import InputError, WriteFailed
 from lakelock.occ.begin import WriteContext
@@ -31,7 +32,7 @@ from lakelock.occ.clean import Cleaned, asked_retention
 from lakelock.occ.committed import WriteResult
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.optimize import Join, Optimized, optimize
-from lakelock.occ.request import Targets, names, resources_of, within
+from lakelock.occ.request import Targets, names
 from lakelock.occ.restore import Copy, Repaired, moment_of, repair, restore
 from lakelock.occ.savepoints import Savepoint
 from lakelock.occ.transaction import Transaction
@@ -49,7 +50,6 @@ from lakelock.storage import Storage
 from lakelock.table.base_files import CONSTANT, BaseFile
 from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.merged_slices import open_slice
-from lakelock.table.partitions import partition_values
 from lakelock.table.rows import conform
 from lakelock.table.schema import COMMIT_SEQNO, COMMIT_TIME, RECORD_KEY
 from lakelock.table.snapshot import DataFile
@@ -348,7 +348,8 @@ class Upkeep:
             with told, closing(self._attempt(tx)) as attempt:
                 return join_files(attempt, joins, spec.sort_by, rarely_checked(ensure_wanted))
 
-        chosen = self._chosen_partitions(spec.where, spec.partition)
+        matching = None if spec.where is None else partial(self._matching, spec.where)
+        chosen = chosen_partitions(self._coordinator, spec.partition, matching)
         return optimize(
             self._coordinator, write, self._write_copies,
             partitions=chosen, sort_by=spec.sort_by, sizes=sizes, tag=spec.tag,
@@ -382,29 +383,19 @@ class Upkeep:
         with told, closing(self._attempt(tx)) as attempt:
             return copy_slices(attempt, copies, rarely_checked(check))
 
-    def _chosen_partitions(self, where: str | Column | None, partition: Targets) -> Callable[[str], bool]:
-        coordinator = self._coordinator
-        targets = resources_of(partition, coordinator.properties)
-        if where is None:
-            return lambda path: not targets or within(path, targets)
-        paths = coordinator.snapshot().partitions
-        values = partition_values(paths, coordinator.schema().arrow, coordinator.properties)
+    def _matching(self, where: str | Column, partitions: pa.Table) -> list[str]:
+        """The paths of those that satisfy a condition; `InputError` for one on other columns than those of partitions."""
+        columns = partitions.drop_columns([PATH])
         try:
-            condition = Condition.of(self._spark, spark_schema(values.schema), where)
+            condition = Condition.of(self._spark, spark_schema(columns.schema), where)
         except AnalysisException as error:
             raise InputError(
                 f"the condition {where} cannot choose partitions: {str(error).splitlines()[0]}",
-                hint=f"use the partition columns only: {', '.join(values.column_names) or 'there are none'}",
+                hint=f"use the partition columns only: {', '.join(columns.column_names) or 'there are none'}",
             ) from error
-        values = values.append_column(_PATH, pa.array(paths, pa.string()))
-        rows = [tuple(row.values()) for row in values.to_pylist()]
-        frame = self._spark.createDataFrame(rows, spark_schema(values.schema))
-        chosen = frozenset(row[0] for row in frame.where(condition.on(frame)).select(frame.columns[-1]).collect())
-        return lambda path: path in chosen and (not targets or within(path, targets))
-
-
-_PATH = "path of the partition"
-"""With spaces, as no column of a table has."""
+        rows = [tuple(row.values()) for row in partitions.to_pylist()]
+        frame = self._spark.createDataFrame(rows, spark_schema(partitions.schema))
+        return [row[0] for row in frame.where(condition.on(frame)).select(frame.columns[-1]).collect()]
 
 
 def rarely_checked(check: Callable[[], None]) -> Callable[[], None]:

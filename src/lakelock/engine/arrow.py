@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 
 from lakelock.checked_calls import checked_calls
 from lakelock.data_locks import Resource
-from lakelock.engine.batch import AttemptCache, Batch, chosen_partitions, compacts, write_copies, write_joins
+from lakelock.engine.batch import PATH, AttemptCache, Batch, chosen_partitions, compacts, write_copies, write_joins
 from lakelock.engine.group_commit import SmallWrite, alone_or_together
 from lakelock.engine.reads import RowsRead
 from lakelock.engine.small_writes import SmallWrites, deleted, require_partitions_apart, upserted
@@ -396,10 +396,22 @@ class ArrowEngine:
 
         Rows of one new file are in memory only where they are sorted.
         """
-        chosen = chosen_partitions(self._coordinator, where, partition)
+        matching = None if where is None else partial(self._matching, where)
+        chosen = chosen_partitions(self._coordinator, partition, matching)
         write = partial(write_joins, self._coordinator, self._kernels, tuple(sort_by))
         copy = partial(write_copies, self._coordinator, self._kernels)
         return optimize(self._coordinator, write, copy, partitions=chosen, sort_by=sort_by, sizes=sizes, tag=tag)
+
+    def _matching(self, where: pc.Expression, partitions: pa.Table) -> list[str]:
+        """The paths of those that satisfy a condition; `InputError` for one on other columns than those of partitions."""
+        try:
+            found: list[str] = partitions.filter(where).column(PATH).to_pylist()
+        except (pa.ArrowException, KeyError, TypeError) as error:
+            columns = ", ".join(self._coordinator.properties.partition_fields) or "there are none"
+            raise InputError(
+                f"the condition {where} does not choose partitions: {error}", hint=f"use the partition columns only: {columns}"
+            ) from error
+        return found
 
     def restore(self, as_of: str, *, tag: str = "") -> Committed:
         """Make the table what it was as of an instant or a time in UTC: what came after is undone in a new commit."""

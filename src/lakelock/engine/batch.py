@@ -15,11 +15,9 @@ from functools import partial
 from itertools import chain
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from lakelock.clock import Runtime
 from lakelock.engine.file_tasks import EarlierFiles, FileTasks
-from lakelock.errors import InputError
 from lakelock.events import Tasks, current
 from lakelock.markers.data_files import TaskToken
 from lakelock.occ.begin import WriteContext
@@ -285,25 +283,20 @@ class Batch:
         return self.tasks.rewrite_group(file, self.task(), upserts=upserts, delete_mask=delete_mask, added=added)
 
 
-_PATH = "path of the partition"
+PATH = "path of the partition"
 """With spaces, as no column of a table has."""
 
 
-def chosen_partitions(coordinator: Coordinator, where: pc.Expression | None, partition: Targets) -> Callable[[str], bool]:
-    """Which partitions are named, and satisfy a condition on the partition columns; `InputError` for one on other columns."""
+def chosen_partitions(
+    coordinator: Coordinator, partition: Targets, matching: Callable[[pa.Table], Iterable[str]] | None = None
+) -> Callable[[str], bool]:
+    """Which partitions are named, and are among the `matching` ones of a table of their columns and `PATH`."""
     targets = resources_of(partition, coordinator.properties)
-    if where is None:
+    if matching is None:
         return lambda path: not targets or within(path, targets)
     paths = coordinator.snapshot().partitions
     values = partition_values(paths, coordinator.schema().arrow, coordinator.properties)
-    try:
-        found = values.append_column(_PATH, pa.array(paths, pa.string())).filter(where).column(_PATH).to_pylist()
-    except (pa.ArrowException, KeyError, TypeError) as error:
-        raise InputError(
-            f"the condition {where} does not choose partitions: {error}",
-            hint=f"use the partition columns only: {', '.join(coordinator.properties.partition_fields) or 'there are none'}",
-        ) from error
-    chosen = frozenset(found)
+    chosen = frozenset(matching(values.append_column(PATH, pa.array(paths, pa.string()))))
     return lambda path: path in chosen and (not targets or within(path, targets))
 
 
