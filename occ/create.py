@@ -1,4 +1,4 @@
-"""The definition of a table: created once, compared with the one that a writer means, and the index that it records.
+"""The definition of a table: what a caller wants it to be, made once or compared with what is there, and its recorded index.
 
 Which index the writers use is recorded in the table, because Java keeps it in the options of its writers only. A table that
 lakelock creates with an index has the record from its beginning. Another one gets it from the first writer that has
@@ -7,7 +7,9 @@ lakelock creates with an index has the record from its beginning. Another one ge
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from itertools import islice
 
 import pyarrow as pa
@@ -16,17 +18,108 @@ from lakelock.clock import Runtime
 from lakelock.errors import InputError, SchemaError, StorageError, TableError
 from lakelock.occ.open_table import OpenTable
 from lakelock.storage import Created, Storage, create, probe
+from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
 from lakelock.table.base_files import BaseFile
-from lakelock.table.eligibility import check_files, check_writable
+from lakelock.table.column_types import stored_otherwise
+from lakelock.table.eligibility import VERSIONS, check_files, check_writable
 from lakelock.table.index import BucketIndex, TableIndex, bucket_of, index_from_bytes, parsed_index
 from lakelock.table.key_search import buckets_of_keys
 from lakelock.table.partitions import require_partition_type
-from lakelock.table.properties import TableProperties
+from lakelock.table.properties import COPY_ON_WRITE, MERGE_ON_READ, NEWEST_VERSION, TableProperties
 from lakelock.table.record_keys import key_text, require_key
 from lakelock.table.rows import Fields, why_not_fits
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, read_snapshot
+from lakelock.table.transforms import partition_columns
+
+
+@dataclass(frozen=True)
+class Definition:
+    """The table that a caller wants. `name` is None where the table's folder names it."""
+
+    properties: TableProperties
+    columns: TableSchema
+    name: str | None
+
+    @classmethod
+    def of(
+        cls,
+        location: StorageLocation,
+        given: pa.Schema,
+        *,
+        key: Sequence[str],
+        partition_by: Sequence[str],
+        order_by: str | None,
+        name: str | None,
+        hive_style: bool,
+        index: str | None = None,
+        table_version: int = NEWEST_VERSION,
+        table_type: str = COPY_ON_WRITE,
+    ) -> Definition:
+        """The definition, checked: `SchemaError` or `InputError` before anything is written."""
+        _require_key_for(key, "order_by, which chooses between rows of one key", order_by)
+        _require_key_for(key, "index, which finds rows by their key", index)
+        if table_version not in VERSIONS:
+            raise InputError(
+                f"table_version is {table_version!r}; lakelock makes {' and '.join(map(str, VERSIONS))}",
+                hint="8 is for readers and writers of Hudi 1.0, as on EMR 7 and Glue 5.1; all newer ones take 9",
+            )
+        table_type = checked_type(table_type, order_by=order_by, index=index)
+        columns = TableSchema.from_arrow(given)
+        if told := stored_otherwise(given):
+            text = f"{'; '.join(told)}. Hudi's schemas have no smaller integer: the columns come back as int"
+            warnings.warn(text, UserWarning, stacklevel=4)
+        fields, transforms, arrow = partition_columns(columns.arrow, partition_by)
+        columns = TableSchema(arrow)
+        columns.require(key, "key")
+        columns.require(fields, "partition")
+        columns.require([order_by] if order_by else [], "ordering")
+        chosen = None if index is None else parsed_index(index).hashing(key)
+        table_name = name or location.uri.rpartition("/")[2]
+        properties = TableProperties.new(
+            table_name,
+            key,
+            fields,
+            order_by,
+            hive_style=hive_style,
+            create_schema=columns.to_avro_json(table_name, null_first=False),
+            transforms=transforms,
+            version=table_version,
+            table_type=table_type,
+        )
+        return cls(properties.indexed(chosen), columns, name)
+
+    def make(self, location: StorageLocation, runtime: Runtime, *, if_not_exists: bool) -> bool:
+        """Make the empty table; False if it exists and `if_not_exists` is set."""
+        return create_table(location.open(), self.properties, runtime, if_not_exists=if_not_exists)
+
+    def check(self, table: OpenTable, schema: TableSchema) -> None:
+        """`TableError` that names what differs, unless the open table, which has this schema, is as defined here."""
+        uri, found, named = table.storage.uri, current_properties(table), self.name is not None
+        check_definition(uri, self.properties, self.columns, found, schema, name=named)
+
+
+def _require_key_for(key: Sequence[str], what: str, given: str | None) -> None:
+    if given and not key:
+        raise InputError(f"a table without a key has no {what}", hint='name the columns that identify a row: key=["order_id"]')
+
+
+_SHORT_TYPES = {"COW": COPY_ON_WRITE, "MOR": MERGE_ON_READ}
+
+
+def checked_type(given: str, *, order_by: str | None = None, index: str | None = None) -> str:
+    """The table's type as Hudi spells it; `InputError` for none, and for what a merge-on-read table cannot have."""
+    found = _SHORT_TYPES.get(given.strip().upper(), given.strip().upper())
+    if found not in _SHORT_TYPES.values():
+        raise InputError(f"table_type is {given!r}", hint=f"use {' or '.join(_SHORT_TYPES.values())}")
+    if found == MERGE_ON_READ and (order_by or index == "global"):
+        what = "order_by" if order_by else "index=global"
+        raise InputError(
+            f"lakelock writes no merge-on-read table with {what}", hint=f"leave {what} or table_type={MERGE_ON_READ} out"
+        )
+    return found
+
 
 _PROBED_FILES, _PROBED_KEYS = 4, 1000
 """How many keys of how many files are hashed before a table of Java is taken at its writer's word."""

@@ -19,8 +19,7 @@ from lakelock.engine.batch import compacts
 from lakelock.events import Listener
 from lakelock.identity import job_name
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.create import table_exists
-from lakelock.occ.definition import Definition
+from lakelock.occ.create import Definition, table_exists
 from lakelock.occ.reading import QueryType, ReadView, ensure_not_future
 from lakelock.occ.request import Targets, files_within, key_of, names, resources_of, within
 from lakelock.settings import Settings
@@ -130,7 +129,7 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
         table = cls._open(spark, root, location, settings, application, listeners)
         if not made:
             try:
-                definition.check(table._coordinator)
+                definition.check(table._coordinator.table, table._coordinator.schema())
             except BaseException:
                 table.close()
                 raise

@@ -38,6 +38,7 @@ from lakelock.spark_plugin.sql_operations import (
     Name,
     OfOneTable,
     Optimize,
+    Procedure,
     Query,
     Relation,
     Restore,
@@ -49,7 +50,6 @@ from lakelock.spark_plugin.sql_planning import path_of_view, relation_of_view
 from lakelock.spark_plugin.sql_refusals import CHANGES, FOR_A_NAME, no_version, refused_command, refused_function
 
 if TYPE_CHECKING:
-    from lakelock.spark_plugin.sql_procedures import Procedure
     from lakelock.spark_plugin.sql_words import Words
 
 

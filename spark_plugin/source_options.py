@@ -31,7 +31,7 @@ from lakelock.identity import job_name
 from lakelock.occ.change_feed import position_at
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.definition import Definition, checked_type
+from lakelock.occ.create import Definition, checked_type
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.reading import QueryType, ensure_not_future
 from lakelock.settings import Settings

@@ -32,9 +32,8 @@ from lakelock.markers.heartbeat import SharedHeartbeat
 from lakelock.occ.begin import Detached, WriteContext
 from lakelock.occ.commit_keys import QUERY, AppTransaction
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.create import table_exists
+from lakelock.occ.create import Definition, table_exists
 from lakelock.occ.data_locking import lost_locks
-from lakelock.occ.definition import Definition
 from lakelock.occ.footprint import WholeTable
 from lakelock.occ.request import WriteRequest, numbered, resources_of, within
 from lakelock.occ.retry import applied_instead

@@ -1,18 +1,22 @@
 """From the text of a session's statement to a command about lake tables, or None for a statement that is Spark's alone.
 
 Of an UPDATE, DELETE, MERGE or INSERT only the names of tables are read here; `sql_changes.py` reads the same words as a whole.
-A query is Spark's, around the names of tables.
+A query is Spark's, around the names of tables. `CALL` names procedures of Hudi, where a `LakeTable` does the same.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from math import inf
 
 from sqlglot import Token
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin.sql_operations import (
+    PROCEDURES,
+    TABLE_ARGUMENTS,
     Alter,
     By,
     Call,
@@ -23,16 +27,18 @@ from lakelock.spark_plugin.sql_operations import (
     Moment,
     Name,
     Optimize,
+    Procedure,
     Query,
     Relation,
     Restore,
     Unreadable,
     Vacuum,
+    form_of_call,
     is_path,
 )
-from lakelock.spark_plugin.sql_procedures import procedure_of
 from lakelock.spark_plugin.sql_refusals import BEFORE_TABLE, refuse_alteration, refuse_catalog, refused_command, unreadable
 from lakelock.spark_plugin.sql_words import Unclear, Words
+from lakelock.texts import did_you_mean
 
 FORM = (
     "ALTER TABLE the table ADD COLUMNS (name type, …), RENAME COLUMN name TO name, DROP COLUMNS (name, …), or ALTER COLUMN name"
@@ -151,6 +157,68 @@ def command_of(statement: str | Words) -> Command | None:
             raise refused_command(first)
         return None
     return Query(relations)
+
+
+_NUMBERS = ("limit", "hours_retained")
+_ELSEWHERE = {
+    "rollback_to_instant": "table.restore(as_of) makes the table what it was; show_commits lists the instants",
+    "show_clustering": "show_commits: a clustering is a commit with the operation CLUSTER",
+    "show_rollbacks": "`lakelock conflicts ls PATH` lists what was rejected",
+    "show_commit_files": "`lakelock commits show PATH INSTANT`",
+    "stats_file_sizes": "table.detail(), or DESCRIBE DETAIL",
+}
+
+
+def procedure_of(words: Words) -> Procedure | None:
+    """The procedure that a CALL names, None for one that Hudi does not have.
+
+    `InputError` for one without a counterpart, and for arguments that it does not take.
+    """
+    opening = next((at for at in range(1, len(words)) if words[at] == "("), 0)
+    name = words[opening - 1].lower().strip("`") if opening > 1 else ""
+    if name in _ELSEWHERE:
+        raise InputError(f"there is no procedure {name} here", hint=_ELSEWHERE[name])
+    if name not in PROCEDURES:
+        return None
+    try:
+        start, stop = words.group(opening)
+        found = [_argument(words, *part) for part in words.parts(start, stop)] if start < stop else []
+    except (Unclear, ValueError):
+        raise InputError(f"sql() cannot read this call of {name}", hint=form_of_call(name)) from None
+    if found and not found[0][0]:
+        found[0] = (TABLE_ARGUMENTS[0], found[0][1])
+    known = (*TABLE_ARGUMENTS, *PROCEDURES[name])
+    for named, value in found:
+        if named not in known:
+            guess = did_you_mean(named, known) if named else ""
+            raise InputError(f"{name} has no argument {named or value!r}{guess}", hint=form_of_call(name))
+    given = {named: _fitting(name, named, value) for named, value in found}
+    if not set(given) & set(TABLE_ARGUMENTS):
+        raise InputError(f"{name} was called without a table", hint=form_of_call(name))
+    return Procedure(name, given)
+
+
+def _argument(words: Words, first: int, last: int) -> tuple[str, str | float]:
+    """One `name => value`; an empty name for a value alone."""
+    arrow = words.find(first, last, "=>")
+    value = words.piece(arrow + 1 if arrow < last else first, last)
+    name = words.piece(first, arrow).lower().strip("`") if arrow < last else ""
+    if value[:1] in ("'", '"') and value[-1:] == value[:1] and len(value) > 1:
+        return name, value[1:-1]
+    return name, float(value)
+
+
+def _fitting(call: str, name: str, value: str | float) -> str | float:
+    """The value of an argument; `InputError` for one of another kind, and for an empty text."""
+    if name not in _NUMBERS:
+        if isinstance(value, str) and value.strip():
+            return value
+        raise InputError(f"{call} takes a text in quotes as {name}, not {value!r}", hint=form_of_call(call))
+    with suppress(ValueError):
+        number = float(value)
+        if 0 <= number < inf and (name != "limit" or number.is_integer()):
+            return number
+    raise InputError(f"{call} takes a number as {name}, not {value!r}", hint=form_of_call(call))
 
 
 def names_in(words: Words) -> tuple[Name, ...]:

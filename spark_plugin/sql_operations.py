@@ -5,17 +5,13 @@ Names, conditions, values and sources are pieces of the user's own text.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
 
 from lakelock.errors import InputError
 from lakelock.spark_plugin.merge_builder import Then, When
 from lakelock.spark_plugin.spark_session import quoted
-
-if TYPE_CHECKING:
-    from lakelock.spark_plugin.sql_procedures import Procedure
 
 Name = tuple[str, ...]
 """A name by its parts, without quotes: `("lake", "goods")`."""
@@ -267,6 +263,47 @@ class Alter:
     target: Relation
     change: ColumnChange
     columns: tuple[tuple[str, str], ...]
+
+
+TABLE_ARGUMENTS = ("table", "path")
+PROCEDURES: Mapping[str, tuple[str, ...]] = {
+    "show_commits": ("limit",),
+    "run_clustering": ("predicate", "order"),
+    "run_compaction": ("op",),
+    "run_clean": ("hours_retained",),
+    "create_savepoint": ("commit_time", "name"),
+    "delete_savepoint": ("instant_time", "name"),
+    "show_savepoints": (),
+    "rollback_to_savepoint": ("instant_time",),
+}
+"""The procedures, and the arguments of each besides `table` and `path`."""
+
+
+def form_of_call(name: str) -> str:
+    """How a procedure is called, for an error."""
+    more = "".join(f", {each} => …" for each in PROCEDURES[name])
+    return f"CALL {name}(table => 'a view of the table'{more}), or path => '/lake/table' instead of table"
+
+
+@dataclass(frozen=True)
+class Procedure:
+    """`CALL name(table => 'a view', ...)`: the table is named by a view, or by its path."""
+
+    name: str
+    arguments: Mapping[str, str | float]
+
+    @property
+    def table(self) -> tuple[str, ...]:
+        """What the table is called, as a statement would name it."""
+        path = self.arguments.get("path")
+        return ("lakelock", str(path)) if path is not None else tuple(str(self.arguments["table"]).split("."))
+
+    def required(self, *names: str) -> str:
+        """The first of these arguments that it has; `InputError` if it has none."""
+        found = next((str(self.arguments[name]) for name in names if name in self.arguments), "")
+        if not found:
+            raise InputError(f"{self.name} was called without {names[-1]}", hint=form_of_call(self.name))
+        return found
 
 
 @dataclass(frozen=True)

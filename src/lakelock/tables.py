@@ -25,8 +25,7 @@ from lakelock.events import Listener
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.committed import Committed, RunResult, WriteResult
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.create import table_exists
-from lakelock.occ.definition import Definition
+from lakelock.occ.create import Definition, table_exists
 from lakelock.occ.history import HistoryEntry
 from lakelock.occ.multi_table import MultiTableTransaction, transaction_over
 from lakelock.occ.request import Every, Targets, WriteRequest, key_of, names, numbered, resources_of
@@ -495,7 +494,7 @@ def create(
     coordinator = Coordinator.open(location, found, application=application, listeners=listeners)
     if not made:
         try:
-            definition.check(coordinator)
+            definition.check(coordinator.table, coordinator.schema())
         except BaseException:
             coordinator.close()
             raise

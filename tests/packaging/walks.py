@@ -25,7 +25,7 @@ import pyarrow as pa
 from lakelock.clock import SystemRuntime
 from lakelock.engine.arrow import ArrowEngine
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.definition import create_table
+from lakelock.occ.create import create_table
 from lakelock.settings import Settings
 from lakelock.storage.location import StorageLocation
 from lakelock.storage.memory import MemoryStorage

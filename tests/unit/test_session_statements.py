@@ -11,6 +11,7 @@ from lakelock.errors import InputError
 from lakelock.spark_plugin.session_sql import sql
 from lakelock.spark_plugin.sql_commands import command_of
 from lakelock.spark_plugin.sql_operations import (
+    PROCEDURES,
     Alter,
     By,
     Change,
@@ -25,7 +26,6 @@ from lakelock.spark_plugin.sql_operations import (
     Unreadable,
     Vacuum,
 )
-from lakelock.spark_plugin.sql_procedures import PROCEDURES
 
 P = "lakelock.`/lake/goods`"
 NOON = Moment(By.TIME, "'2026-11-20 12:00'")
