@@ -528,7 +528,8 @@ class Commit:
             decisions = view.decisions
             mine = decided_for(baseline.instant, decisions)
             if mine is not None and self._deciding.stands(mine):
-                return self._deciding.conclude(mine, timeline, lease, KeptMetadata.look(table, properties, self._contents))
+                metadata = KeptMetadata.look(table, properties, self._contents)
+                return self._deciding.conclude(mine, timeline, lease, metadata and metadata.mended(timeline))
             # Only now: a commit of mine whose reply was lost stands, whatever others have changed since.
             check_unchanged(baseline, properties, self._draft.footprint.party)
             self._ensure_pending(timeline, mine)

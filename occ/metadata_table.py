@@ -67,6 +67,7 @@ from lakelock.table.metadata_table import (
     list_partition,
     log_name,
     overtaken,
+    own_time,
     read_metadata_timeline,
     schemas_of,
 )
@@ -103,7 +104,7 @@ NOTHING_AHEAD = Ahead()
 @dataclass(frozen=True)
 class KeptMetadata:
     """The metadata table as it was found under the lock. `timeline` is its own; `listed` are the files of its partitions but
-    `files`. `ahead`: what was read before.
+    `files`. `ahead`: what was read before; `named`: the keys in log files of the record index that were read since.
     """
 
     table: OpenTable
@@ -111,6 +112,7 @@ class KeptMetadata:
     listed: Mapping[str, Sequence[Listed]]
     index: StatsIndex | None
     ahead: Ahead
+    named: dict[str, list[str]] = field(default_factory=dict, compare=False)
 
     @classmethod
     def look(cls, table: OpenTable, properties: TableProperties, ahead: Ahead = NOTHING_AHEAD) -> KeptMetadata | None:
@@ -160,8 +162,8 @@ class KeptMetadata:
                 hint="run the operation again",
                 instant=instant,
             )
-        said = self._said_later(instant)
-        if said and not all(said.isdisjoint((*changes.added, *changes.gone)) for changes in self.ahead.keys.values()):
+        mine = {key for changes in self.ahead.keys.values() for key in (*changes.added, *changes.gone)}
+        if mine and not self._said_later(instant).isdisjoint(mine):
             raise RolledBackError(
                 f"{instant}: a commit that began later has changed the places of the same keys in Hudi's record index",
                 hint="run the operation again",
@@ -171,7 +173,7 @@ class KeptMetadata:
     def _said_later(self, instant: str) -> set[str]:
         """The keys of which the record index says something under a later instant."""
         found = MetadataTable(self.table.io, self.timeline, Timeline.of([]))
-        return found.said_later(self.listed.get(RECORD_INDEX, ()), instant)
+        return found.said_later(self.listed.get(RECORD_INDEX, ()), instant, self.named)
 
     def commit(self, instant: str, metadata: CommitMetadata, data: Timeline) -> None:
         """List the files of a commit that is decided and not visible yet. Idempotent. Hold the table's lock.
@@ -180,13 +182,13 @@ class KeptMetadata:
         """
         at = max((i.completion or "" for i in self.timeline.commits if i.requested == instant), default="")
         if not at:
-            self._list(instant, metadata, partial(slices_at, self.table, data))
+            self._list(instant, metadata, data, partial(slices_at, self.table, data))
             return
         others = [i for i in self.timeline.instants if i.requested != instant]
         if any(i.action == Action.DELTA_COMMIT and ((i.completion or "") > at or i.requested > instant) for i in others):
             # A finisher was killed before, and others have written bounds of partitions without these files.
             before = replace(self, timeline=Timeline.of(others, archived=self.timeline.has_archive))
-            self.append_anew(before._statistics(metadata).get(PARTITION_STATS, {}))
+            self.append_anew(before.statistics(metadata).get(PARTITION_STATS, {}), data)
 
     def clean(self, instant: str, files: Mapping[str, Sequence[str]], data: Timeline) -> None:
         """Take the files out, by partition, that a clean has deleted; before it is completed. Hold the table's lock."""
@@ -225,10 +227,19 @@ class KeptMetadata:
         storage.delete([_key(layout.heartbeat(instant))])
 
     def mended(self, data: Timeline) -> KeptMetadata:
-        """This after what completed commits of the table should have listed, and did not, was appended late; so are bounds
-        that another engine, which began earlier, has written below those of a later instant.
+        """This after bounds that another engine, which began earlier, has written below those of a later instant were written
+        once more, and what completed commits of the table should have listed, and did not, was appended late.
+
+        Before anything else is written: bounds that were written once more tell that somebody has looked for those of others.
         """
         now, late = self, sorted(lacking(self.timeline, data), key=lambda each: each.completion or each.requested)
+        hidden = overtaken(self.timeline, data) if PARTITION_STATS in self.listed else []
+        if hidden:
+            read = [read_commit(self.table.storage, each) for each in hidden]
+            partitions = {partition for metadata in read for partition in metadata.write_stats}
+            written = {each: tuple(s for metadata in read for s in metadata.write_stats.get(each, ())) for each in partitions}
+            bounds = self.statistics(replace(read[-1], write_stats=written)).get(PARTITION_STATS, {})
+            now = self.append_anew(bounds, data)
         for number, commit in enumerate(late):
             before = replace(data, instants=tuple(each for each in data.instants if each not in late[number:]))
             if any((each.completion or each.requested) > (commit.completion or commit.requested) for each in before.commits):
@@ -236,29 +247,24 @@ class KeptMetadata:
                 now = now._without_record_index(f"it lacked {commit.requested}, and others have committed since")
             metadata = read_commit(self.table.storage, commit)
             counted = keys.WRITE_ID in metadata.extra  # by lakelock
-            now = now._list(commit.requested, metadata, partial(_slices_of, self.table, before), counted=counted)
+            slices = partial(_slices_of, self.table, before)
+            now = now._list(commit.requested, metadata, data, slices, counted=counted)
             problem = f"the metadata table lacked {commit.requested}, so its readers missed rows; it has it now"
             self.table.emit(EventKind.ALERT, commit.requested, problem=problem)
-        hidden = overtaken(now.timeline, data) if PARTITION_STATS in now.listed else []
-        if hidden:
-            read = [read_commit(self.table.storage, each) for each in hidden]
-            partitions = {partition for metadata in read for partition in metadata.write_stats}
-            written = {each: tuple(s for metadata in read for s in metadata.write_stats.get(each, ())) for each in partitions}
-            now = now.append_anew(now._statistics(replace(read[-1], write_stats=written)).get(PARTITION_STATS, {}))
         return now
 
     def _list(
-        self, instant: str, metadata: CommitMetadata, before: Callable[[], Snapshot], *, counted: bool = True
+        self, instant: str, metadata: CommitMetadata, data: Timeline, before: Callable[[], Snapshot], *, counted: bool = True
     ) -> KeptMetadata:
         """Write the delta commit of a commit: what it says of its files, and of their keys as far as that can be known.
 
-        `before`: the table as the commit found it; `counted`: as for `changed_keys`.
+        `data`: the table's timeline; `before`: the table as the commit found it; `counted`: as for `changed_keys`.
         """
         added = {
             partition: {stat.path.rpartition("/")[2]: stat.file_size_bytes or 0 for stat in stats if stat.path}
             for partition, stats in metadata.write_stats.items()
         }
-        records: dict[str, Records] = {FILES: files_records(added, {}), **self._statistics(metadata)}
+        records: dict[str, Records] = {FILES: files_records(added, {}), **self.statistics(metadata)}
         kept = self
         if RECORD_INDEX in self.listed:
             try:
@@ -270,13 +276,16 @@ class KeptMetadata:
                 kept = self._without_record_index(str(unknown))
         kept, bounds = kept._append(instant, records), records.get(PARTITION_STATS, {})
         logs = (LogFile.parse(item.key) for item in self.listed.get(PARTITION_STATS, ()))
-        return kept.append_anew(bounds) if any(log and log.instant > instant for log in logs) else kept
+        return kept.append_anew(bounds, data) if any(log and log.instant > instant for log in logs) else kept
 
-    def append_anew(self, bounds: Records) -> KeptMetadata:
-        """Write statistics of partitions under a time of their own, so that they count."""
+    def append_anew(self, bounds: Records, data: Timeline) -> KeptMetadata:
+        """Write statistics of partitions under a time of their own, so that they count. `data`: the table's timeline."""
         if not bounds:
             return self
-        return self._append(later_than(self.table.runtime.now_ms(), self.timeline.newest_time), {PARTITION_STATS: bounds})
+        table, newest = self.table, max(self.timeline.newest_time, data.newest_time)
+        # Where a clock is ahead all times may be taken, and somebody has begun or ended since.
+        own = own_time(self.timeline, data) or own_time(self.timeline, table.timeline())
+        return self._append(own or later_than(table.runtime.now_ms(), newest), {PARTITION_STATS: bounds})
 
     def _without_record_index(self, why: str) -> KeptMetadata:
         """Remove the record index, if it is there: first its name, by which readers and writers know of it, then its files."""
@@ -290,8 +299,8 @@ class KeptMetadata:
         table.emit(EventKind.ALERT, "", problem=f"the record index of Hudi's metadata table was removed: {why}. {again}")
         return replace(self, listed={name: files for name, files in self.listed.items() if name != RECORD_INDEX})
 
-    def _statistics(self, metadata: CommitMetadata) -> dict[str, Records]:
-        """The records of the statistics that are kept, from the footers of the new files."""
+    def statistics(self, metadata: CommitMetadata) -> dict[str, Records]:
+        """The records of the statistics that are kept, from the footers of a commit's new files."""
         if self.index is None:
             return {}
         schema = _schema_of(metadata)

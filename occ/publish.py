@@ -247,6 +247,8 @@ def publish_for_another(table: OpenTable, head: Decision, timeline: Timeline) ->
     """Make a commit visible that is decided and is not published, and tell if it is that of another writer."""
     is_pending = shown_fate(timeline, head.instant) is InstantFate.PENDING
     metadata = KeptMetadata.look(table, table.properties()) if is_pending else None
+    if metadata is not None:
+        metadata = metadata.mended(timeline)
     published = publish(table, head, timeline, lambda: missing(table, looked_for(head)), metadata)
     if published is Publication.PUBLISHED and head.writer != table.writer:
         reached(Step.FINISHED_FOR_ANOTHER)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
 from tests.api import CommitMetadata, FileGroupId, MemoryStorage, WriteStat
-from tests.behaviour.beside_java import test_foreign_peers
+from tests.behaviour.beside_java import test_foreign_peers, test_metadata_upkeep
 from tests.behaviour.beside_java import test_undone_commits as undone_commits
 from tests.behaviour.conflicts import test_profiles
 from tests.behaviour.foreign import Peer
@@ -18,9 +19,11 @@ from tests.behaviour.reservations import test_reservations
 from tests.behaviour.simulated_time import test_found_by_simulation as simulated_time
 from tests.behaviour.tables import new_table
 from tests.behaviour.upkeep import test_archive, test_optimize
+from tests.golden_tables import unpack
 from tests.property import test_followed_timelines as followed
 from tests.simulation.planted import careless, timelines
 from tests.simulation.planted.bugs import BY_AN_OLD_TIMELINE, PLANTED, Edit, Planted, first_seed
+from tests.simulation.planted.metadata import TAKEN_BACK
 from tests.simulation.planted.profiles import ON_THE_BASELINE, ROWS_OF_NOBODY, UNREAD_BUCKETS
 from tests.simulation.planted.reservations import ADDITIONS, ON_THEIR_WAY, OVERRULED
 from tests.simulation.planted.seeds_table import table, with_seeds
@@ -45,6 +48,16 @@ def _taken_over() -> None:
     new_table(storage)
     engine = test_optimize.with_small_files(storage)
     test_optimize.test_an_upsert_makes_a_running_optimize_yield_and_is_not_run_again(engine, storage, 1)
+
+
+def _with_metadata(test: Callable[[Path], None]) -> Callable[[], None]:
+    """A test of behaviour on a table that Java made with its metadata table."""
+
+    def found() -> None:
+        with TemporaryDirectory() as folder:
+            test(unpack("java12_metadata", Path(folder)))
+
+    return found
 
 
 def _beside(test: Callable[..., None], *arguments: str) -> Callable[[], None]:
@@ -93,6 +106,12 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
         (OVERRULED, lambda: test_reservations.test_a_commit_under_a_later_claim_is_found_early(test_reservations.Table())),
         (BY_AN_OLD_TIMELINE, _by_an_old_timeline),
         (TAKEN_OVER, _taken_over),
+        (
+            TAKEN_BACK,
+            _with_metadata(
+                test_metadata_upkeep.test_nothing_is_compacted_while_a_commit_is_listed_that_may_still_be_rolled_back
+            ),
+        ),
         (UNREAD_BUCKETS, test_nothing_to_change.test_a_newer_row_of_a_bucket_has_been_read),
         (
             ROWS_OF_NOBODY,

@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from lakelock.errors import LakelockError, RolledBackError
 from lakelock.markers.data_files import MarkerKind, listed, place
 from lakelock.markers.liveness import StorageClock
 from lakelock.occ.begin import inflight_key, requested_key
 from lakelock.occ.footprint import COMPACT, CommitSummary
-from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import OpenTable
 from lakelock.table.commit_metadata import UNKNOWN, requested_replace_bytes
 from lakelock.table.instants import later_than
 from lakelock.table.log_files import LogFile
 from lakelock.table.merged_slices import LoggedCommit, logs_of, with_logs
+from lakelock.table.metadata_records import PARTITION_STATS, RECORD_INDEX
 from lakelock.table.service_metadata import RollbackMetadata
 from lakelock.table.snapshot import Snapshot
 from tests.api import (
@@ -42,7 +42,7 @@ from tests.api import (
 from tests.api import State as Progress
 from tests.simulator.checking.checks import FOREIGN_TAG
 from tests.simulator.engine import Engine
-from tests.simulator.metadata import has_metadata_table, has_record_index
+from tests.simulator.metadata import AsJava, has, has_metadata_table
 from tests.simulator.operations import Operation, State
 from tests.simulator.rows import Row, changes_of, log_line, merged, partition_of, rows_of
 from tests.simulator.storage import SimStorage
@@ -141,6 +141,7 @@ class _Foreign:
         storage = self._table.storage
         assert isinstance(storage, SimStorage)
         requested = [requested_key(instant, action) for action in (Action.COMMIT, Action.DELTA_COMMIT, Action.REPLACE_COMMIT)]
+        requested.append(f"{layout.METADATA_TABLE}/{requested_key(instant, Action.DELTA_COMMIT)}")
         return any(storage.has_had(key) for key in (layout.heartbeat(instant), *requested))
 
     def commit(self) -> None:
@@ -172,15 +173,15 @@ class _Foreign:
             return [self._clustered(partition_of(self._write.part))]
         assert isinstance(self._write, ForeignWrite)
         stats = [self._new_file(partition_of(row.part), [row]) for row in self._write.rows]
-        files = self._slices().files if self._write.bumps else ()
+        files = self._slices_at(self._baseline).files if self._write.bumps else ()
         if files:
             stats.append(self._appended(files) if self._write.appends else self._bumped(files))
         return stats
 
-    def _slices(self) -> Snapshot:
-        """The file slices of the baseline, with their log files."""
-        bases = read_snapshot(TableIO(self._storage), self._baseline)
-        stored = [(i, self._storage.get(layout.timeline(i.file_name))) for i in self._baseline.commits]
+    def _slices_at(self, timeline: Timeline) -> Snapshot:
+        """The file slices that a timeline shows, with their log files."""
+        bases = read_snapshot(TableIO(self._storage), timeline)
+        stored = [(i, self._storage.get(layout.timeline(i.file_name))) for i in timeline.commits]
         commits = [
             LoggedCommit(i.requested, i.completion or "", CommitMetadata.from_bytes(each.data, i.file_name))
             for i, each in stored
@@ -212,7 +213,7 @@ class _Foreign:
         )
 
     def _clustered(self, partition: str) -> WriteStat:
-        files = self._slices().in_partition(partition)
+        files = self._slices_at(self._baseline).in_partition(partition)
         if not files:
             raise RolledBackError(f"{self._instant} finds nothing to cluster", hint="run again")
         rows = [row for file in files for row in self._rows(file)]
@@ -228,6 +229,8 @@ class _Foreign:
 
     def _bumped(self, files: Sequence[DataFile]) -> WriteStat:
         base = files[int(self._table.runtime.random() * len(files))]
+        if base.instant > self._instant:  # committed since: Java finds that in its window
+            raise RolledBackError(f"{self._instant} overlaps with {base.instant}", hint="run again")
         rows = [row._replace(value=row.value + 1) for row in self._rows(base)]
         file = DataFile(base.partition, base.file_id, "0-9-9", self._instant)
         size = self._put(file, MarkerKind.MERGE, rows)
@@ -271,13 +274,22 @@ class _Foreign:
         kept = _kept_metadata(self._table)
         if kept is not None:
             assert isinstance(self._storage, SimStorage)
-            if has_record_index(self._storage) and any(i.requested > self._instant for i in kept.timeline.commits):
+            if has(RECORD_INDEX, self._storage) and any(i.requested > self._instant for i in kept.timeline.commits):
                 # What Java says of keys under an earlier instant does not count: that is not lakelock's to mend.
                 raise RolledBackError(f"{self._instant} began earlier than another commit", hint="run again")
             # Nor is a time that a clock which is ahead has given to a compaction of the metadata table.
             kept.ensure_free(self._instant)
+            if has(PARTITION_STATS, self._storage):
+                kept = replace(kept, shows=(*self._shown(timeline, stats), *(stat.path or "" for stat in stats)))
             kept.commit(self._instant, metadata, timeline)
         self._storage.put_if_absent(layout.timeline(done.file_name), metadata.to_bytes())
+
+    def _shown(self, timeline: Timeline, stats: Sequence[WriteStat]) -> list[str]:
+        """The files of a timeline that stay beside its own."""
+        gone = {FileGroupId(partition, file_id) for partition, ids in self._replaced.items() for file_id in ids}
+        rewritten = {stat.group for stat in stats if DataFile.parse(stat.path or "")}
+        files = [file for file in self._slices_at(timeline).files if file.group not in gone | rewritten]
+        return [key for file in files for key in (file.key, *(log.key for log in file.logs))]
 
     def _roll_back_others(self) -> None:
         """Under the lock: roll back what is pending and, unless eager, no longer has a heartbeat."""
@@ -296,10 +308,12 @@ class _Foreign:
         return timeline.state_of(instant.requested) is Progress.COMPLETED
 
 
-def _kept_metadata(table: OpenTable) -> KeptMetadata | None:
-    """The metadata table, which this engine keeps in the same way; no request where there is none."""
+def _kept_metadata(table: OpenTable) -> AsJava | None:
+    """The metadata table; no request where there is none."""
     assert isinstance(table.storage, SimStorage)
-    return KeptMetadata.look(table, table.properties()) if has_metadata_table(table.storage) else None
+    found = AsJava.look(table, table.properties()) if has_metadata_table(table.storage) else None
+    assert found is None or isinstance(found, AsJava)
+    return found
 
 
 def roll_back(table: OpenTable, target: str, action: Action) -> None:

@@ -18,7 +18,7 @@ from tests.simulator.checking.cycles import Seen, anomalies
 from tests.simulator.checking.visible import difference
 from tests.simulator.engine import Engine
 from tests.simulator.faults import Fault
-from tests.simulator.metadata import has_metadata_table, listed_files, metadata_table, record_keys_in_lines
+from tests.simulator.metadata import contents_in_lines, has_metadata_table, listed_files, metadata_table
 from tests.simulator.operations import State, Transfer, state_of
 from tests.simulator.rows import Row
 from tests.simulator.scenarios.scenario import ACCOUNTS, HOT, Scenario
@@ -67,7 +67,7 @@ def run(scenario: Scenario, *, only: frozenset[tuple[str, int]] | None = None, k
     closing = world.process("last")
     world.hub.spawn(closing, lambda: _close(world, actors, closing), "last")
     try:
-        with record_keys_in_lines() if scenario.record_index else nullcontext():
+        with contents_in_lines() if scenario.record_index or scenario.statistics else nullcontext():
             world.hub.run()
     except BaseException:  # whoever interrupts a run, as a test's time limit does, is no finding: nothing is left of it
         world.hub.dispose()

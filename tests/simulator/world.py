@@ -119,8 +119,10 @@ class World:
         else:
             self.checker.ledger.verdicts = beside.checker.ledger.verdicts
         if scenario.metadata:
-            index = scenario.record_index
-            self.properties = make_metadata_table(self.server, self.properties, self.network, record_index=index)
+            self.properties = make_metadata_table(
+                self.server, self.properties, self.network,
+                record_index=scenario.record_index, statistics=scenario.statistics,
+            )  # fmt: skip
         self.server.write(layout.PROPERTIES, self.properties.serialize(0), self.network)
         self.server.observer = self.checker
 

@@ -21,7 +21,7 @@ from lakelock.storage.location import TableIO
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.hfile import MAX_KEY_INFO, MIN_KEY_INFO, SCHEMA_INFO, find_in_hfile, hfile_bytes, read_hfile
-from lakelock.table.instants import Action, Instant, parse_instant
+from lakelock.table.instants import Action, Instant, later_than, parse_instant
 from lakelock.table.layout import checked_file_name, checked_partition, in_partition
 from lakelock.table.log_files import BlockHeader, BlockKind, LogFile, block_bytes, blocks_of, deletes_bytes, deletes_in
 from lakelock.table.metadata_records import (
@@ -186,11 +186,16 @@ class MetadataTable:
                     later[key].append(record)
         return {key: reduce(partial(joined, name), reversed(records)) for key, records in later.items() if records}
 
-    def said_later(self, listed: Sequence[Listed], instant: str) -> set[str]:
-        """The keys of which log files of a later instant say something, in a partition that was `listed`."""
+    def said_later(self, listed: Sequence[Listed], instant: str, named: dict[str, list[str]]) -> set[str]:
+        """The keys of which log files of a later instant say something, in a partition that was `listed`.
+
+        `named`: the keys in each log file that was read; what is read now is added.
+        """
         later = [log.file.key for log in self._slices(listed).logs if log.file.instant > instant]
-        files = self.io.gather([partial(_named_in, self.io.storage, key) for key in later])
-        return {_text(name, key) for key, names in zip(later, files, strict=True) for name in names}
+        unread = [key for key in later if key not in named]
+        files = self.io.gather([partial(_named_in, self.io.storage, key) for key in unread])
+        named.update(zip(unread, files, strict=True))
+        return {name for key in later for name in named[key]}
 
     def pieces(self, name: str, listed: Sequence[Listed], at: str) -> list[Piece]:
         """What a compaction at an instant merges in a partition that was `listed`: what was completed before that instant."""
@@ -399,18 +404,31 @@ def overtaken(metadata: Timeline, data: Timeline) -> list[Instant]:
     """The commits of a table that its metadata table has, though below one of a later instant that came before, oldest first.
 
     What both say of one thing is what the later instant says. None of those that a delta commit under a time of its own has
-    followed: its writer had looked for them.
+    followed: its writer had looked for them. What is not on the table's timeline and older than that was archived.
     """
     done = sorted((i for i in metadata.commits if i.action == Action.DELTA_COMMIT), key=lambda each: each.completion or "")
     known, commits = {i.requested for i in data.instants}, {i.requested: i for i in data.commits}
     found, newest = list[Instant](), ""
     for delta in done:
-        if delta.requested not in known:
+        if delta.requested not in known and delta.requested >= data.first_active:
             found = []
         elif delta.requested < newest and delta.requested in commits:
             found.append(commits[delta.requested])
         newest = max(newest, delta.requested)
     return found
+
+
+def own_time(metadata: Timeline, data: Timeline) -> str:
+    """The time of a delta commit that is about no instant: readers take what it says for the last word. `""` if there is none.
+
+    It is the first after that of the newest delta commit which is none of an instant, and in the past. There no transaction
+    takes it later on: readers would pass over it as long as that is pending, and its rollback would take it out.
+    """
+    used = {i.requested for timeline in (metadata, data) for i in timeline.instants}
+    own = max(i.requested for i in metadata.instants if i.action == Action.DELTA_COMMIT)
+    while (own := later_than(0, own)) in used:
+        pass
+    return own if own <= data.newest_time else ""
 
 
 def listed_files(io: TableIO, data: Timeline) -> list[Listed] | None:
@@ -485,9 +503,9 @@ def _log_records(storage: Storage, key: str, wanted: Collection[str] | None) -> 
     ]
 
 
-def _named_in(storage: Storage, key: str) -> list[bytes]:
+def _named_in(storage: Storage, key: str) -> list[str]:
     """The keys of which a log file says something."""
-    return [name for name, _, _ in _log_values(storage, key)]
+    return [_text(name, key) for name, _, _ in _log_values(storage, key)]
 
 
 _NO_SCHEMA = RecordSchema("", None)

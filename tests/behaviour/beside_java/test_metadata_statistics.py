@@ -14,7 +14,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from tests.api import Event, EventKind, LocalStorage, TableIO, Timeline, layout
+from tests.api import Event, EventKind, LocalStorage, TableIO, Timeline, layout, read_timeline
 from tests.behaviour.beside_java.test_metadata_table import (
     ALONE,
     SEVERAL,
@@ -28,11 +28,14 @@ from tests.behaviour.beside_java.test_metadata_table import (
     values,
 )
 from tests.behaviour.cli.command_line import run
+from tests.behaviour.foreign import Peer
 from tests.golden_tables import unpack
 
 from lakelock.events import Step, at_each_step
 from lakelock.occ import metadata_table as writing
+from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.table import metadata_stats
+from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.metadata_records import COLUMN_STATS, PARTITION_STATS, Record
 from lakelock.table.metadata_stats import partition_stats_records
@@ -138,21 +141,74 @@ def test_whoever_finishes_a_commit_that_began_earlier_than_another_writes_its_bo
     is_true(table)
 
 
-def test_bounds_of_another_engine_that_began_earlier_are_joined_by_the_next_commit_once(
-    table: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def out_of_order_by_java(table: Path) -> None:
     """Java writes its bounds but once, so the later instant's count."""
-    with monkeypatch.context() as as_java:
-        as_java.setattr(writing.KeptMetadata, "append_anew", lambda self, _: self)
+    with pytest.MonkeyPatch.context() as as_java:
+        as_java.setattr(KeptMetadata, "append_anew", lambda self, *_: self)
         out_of_order(table)
     with pytest.raises(AssertionError):
         is_true(table)
+
+
+def test_bounds_of_another_engine_that_began_earlier_are_joined_by_the_next_commit_once(table: Path) -> None:
+    out_of_order_by_java(table)
     for number in range(2):
         before = len(list((table / ".hoodie/metadata/.hoodie/timeline").glob("*_*.deltacommit")))
         engine(table, options=SEVERAL).insert(changed(table, f"k5{number}"))
         is_true(table)
         after = len(list((table / ".hoodie/metadata/.hoodie/timeline").glob("*_*.deltacommit")))
-        assert after - before == (1 if number else 3), "the bounds, its own, and these again below a later instant"
+        assert after - before == (1 if number else 2), "the bounds, and its own"
+
+
+def java_commits(table: Path, instant: str, rows: pa.Table, *, lists: bool = True) -> None:
+    """Another engine commits rows at an instant that it took before; its bounds it writes once, or nothing at all."""
+    at = engine(table, options=SEVERAL).coordinator
+    Peer(at.table.storage).insert(rows, "region=new", instant=instant)
+    (done,) = (each for each in at.table.timeline().commits if each.requested == instant)
+    kept = KeptMetadata.look(at.table, at.table.properties())
+    assert kept is not None
+    with pytest.MonkeyPatch.context() as once:
+        once.setattr(KeptMetadata, "append_anew", lambda self, *_: self)
+        if lists:
+            kept.commit(instant, read_commit(at.table.storage, done), at.table.timeline())
+
+
+@pytest.mark.parametrize("step", [Step.DECIDED, Step.METADATA_LOGGED, Step.METADATA_KEPT])
+def test_whoever_finishes_a_commit_looks_first_for_bounds_that_do_not_count(tmp_path: Path, step: Step) -> None:
+    """Bounds that were written once more tell that somebody has looked for those of others."""
+    table = unpack("java12_metadata", tmp_path)
+    rows = [with_values(changed(table, key, v=v), region="new") for key, v in (("n1", 10**9), ("n2", 5), ("n3", 6))]
+    killed, other = (engine(table, options=SEVERAL) for _ in range(2))
+    with suppress(Killed), killed.coordinator.begin("INSERT") as tx:
+        javas = Peer(killed.coordinator.table.storage).begin()
+        other.insert(rows[1])
+        killed_at(step, lambda: killed.insert_in(tx, rows[2]))
+        raise Killed
+    java_commits(table, javas, rows[0])
+    engine(table, options=SEVERAL).insert(changed(table, "k50"))
+    assert {"n1", "n2", "n3", "k50"} <= values(table).keys()
+    is_true(table)
+
+
+def test_so_does_who_brings_in_what_the_metadata_table_lacks(tmp_path: Path) -> None:
+    table = unpack("java12_metadata", tmp_path)
+    rows = [with_values(changed(table, key, v=v), region="new") for key, v in (("n1", 10**9), ("n2", 5), ("n3", 6))]
+    peer = Peer(LocalStorage(str(table)))
+    lacking, listed = peer.begin(), peer.begin()
+    engine(table, options=SEVERAL).insert(rows[1])
+    java_commits(table, listed, rows[0])
+    java_commits(table, lacking, rows[2], lists=False)
+    engine(table, options=SEVERAL).insert(changed(table, "k50"))
+    assert {"n1", "n2", "n3", "k50"} <= values(table).keys()
+    is_true(table)
+
+
+def test_no_transaction_that_begins_later_has_the_time_at_which_bounds_are_written_once_more(table: Path) -> None:
+    """Readers would pass over them while it is pending, and its rollback would take them out."""
+    out_of_order(table)
+    both = (read_timeline(LocalStorage(str(table))), read_metadata_timeline(LocalStorage(str(table))))
+    (own,) = {i.requested for i in both[1].commits[-2:]} - {i.requested for i in both[0].instants}
+    assert own == max(i.requested for i in both[1].instants) < both[0].newest_time
 
 
 def another_engine_says(table: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -13,11 +14,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.beside_java.test_metadata_table import Killed, killed_at
 from tests.behaviour.cli.command_line import run
 from tests.interop.conftest import FULL
 from tests.interop.shared import FOUND_BY_STATISTICS, Layout, Shared, rows
 from tests.sizes import in_ci
+from tests.waiting import eventually
 
+from lakelock.events import Step
 from lakelock.table.schema import Alteration
 
 Share = Callable[..., Shared]
@@ -124,6 +128,29 @@ def test_java_finds_rows_of_every_type_by_its_statistics(share: Share, layout: L
     engine.delete(pc.field("id") == "k021")
     assert partitions(table) == kept
     agrees(table, ["v", "s", "at"])
+
+
+@pytest.mark.in_ci
+@pytest.mark.sampled(promise=FOUND_BY_STATISTICS, one_in=2)
+def test_java_finds_what_was_committed_in_another_order_than_it_began(share: Share, tmp_path: Path) -> None:
+    """Java merges by instant, so its own bounds are hidden below a later instant until lakelock has committed, also where that
+    has to finish the commit of a killed writer first.
+    """
+    table, gate = with_statistics(share, TYPES), tmp_path / "gate"
+    table.java_write("bulk_insert", *(row(n, ("eu", "us")[n % 2]) for n in range(8)), **UTC)
+    killed, other = table.engine(), table.engine()
+    with suppress(Killed), killed.coordinator.begin("INSERT") as tx:
+        late = table.begin_java("insert", row(60, "zz"), gate=gate)
+        eventually(lambda: len(table.pending()) == 2, saying="the Java job has begun")
+        other.insert(table.rows(row(20, "zz")))
+        killed_at(Step.DECIDED, lambda: killed.insert_in(tx, table.rows(row(40, "zz"))))
+        raise Killed
+    gate.touch()
+    late.result()
+    asked = [f"v = {n}{12 * '0'}" for n in (20, 40, 60)]
+    assert table.java.matches(table.path, "id", asked[2:], skipping=True) == {asked[2]: []}
+    other.insert(table.rows(row(30, "eu")))
+    assert list(agrees(table, ["v"], asked).values())[-3:] == [["k020"], ["k040"], ["k060"]]
 
 
 @pytest.mark.in_ci

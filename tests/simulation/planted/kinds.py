@@ -81,6 +81,11 @@ INDEXED = Kind(
     lambda scenario: scenario.record_index,
     lambda seed: seed % swarm.METADATA_ONE_IN == swarm.METADATA,
 )
+STATISTICS = Kind(
+    "with statistics",
+    lambda scenario: scenario.statistics,
+    lambda seed: seed % swarm.METADATA_ONE_IN == swarm.METADATA,
+)
 METADATA = Kind(
     "with a metadata table",
     lambda scenario: scenario.metadata,

@@ -16,14 +16,15 @@ from lakelock.occ.log import Decision, OutcomeRecord, Resolution
 from lakelock.settings import ArchiveSettings, CleanSettings
 from lakelock.table.instants import parse_file_name
 from lakelock.table.log_files import LogFile
-from lakelock.table.metadata_records import RECORD_INDEX
+from lakelock.table.metadata_records import COLUMN_STATS, PARTITION_STATS, RECORD_INDEX
+from lakelock.table.metadata_stats import missed
 from lakelock.table.metadata_table import MetadataTable
 from lakelock.table.record_index import place_in
 from tests.api import Action, CommitMetadata, DataFile, FileGroupId, Instant, RollbackPlan, WriteStat, layout
 from tests.simulator.checking.deletions import Deletions
 from tests.simulator.checking.ledger import Ledger
 from tests.simulator.checking.visible import VisibleTable, difference, files_of
-from tests.simulator.metadata import has_metadata_table, has_record_index, listed_files, metadata_table
+from tests.simulator.metadata import has, has_metadata_table, listed_files, metadata_table, stats_of
 from tests.simulator.operations import Operation, State
 from tests.simulator.rows import record_key
 from tests.simulator.scheduler import Hub, Process
@@ -92,6 +93,7 @@ class Checker:
         self._ended: set[str] = set()
         self._untidy: set[str] = set()
         self._twice: set[str] = set()
+        self._hidden_by_others: set[str] = set()
         self.claims_lost = False
         """Whether a sweep has removed the claim that followed a dead one: check and deletion are two requests."""
         self.strays: dict[str, bool] = {}
@@ -242,8 +244,24 @@ class Checker:
         hidden = [key for key in shown if told.get(key) != len(self._server.objects[key].data)]
         if hidden:
             self.fail("what is visible is in the metadata table", f"{hidden[:3]} is not, as {done.requested} becomes visible")
-        elif has_record_index(self._server):
+        elif has(RECORD_INDEX, self._server):
             self._check_places(found, done)
+        if has(PARTITION_STATS, self._server) and not self.violations:
+            self._check_bounds(found, shown, done)
+
+    def _check_bounds(self, found: MetadataTable, shown: Iterable[str], done: Instant) -> None:
+        """No bounds hide a row; but those of another engine may be hidden by a later instant's until lakelock commits."""
+        told, bounds = found.records(COLUMN_STATS), found.records(PARTITION_STATS)
+        hidden = [
+            key for key in shown if missed(*layout.split_path(key), stats_of(key, self._server.objects[key].data), told, bounds)
+        ]
+        if self.ledger.of(done.requested) is None:
+            self._hidden_by_others.update(key for key in hidden if done.requested in key)
+        else:
+            self._hidden_by_others.clear()
+        wrong = [key for key in hidden if key not in self._hidden_by_others]
+        if wrong:
+            self.fail("no bounds hide a row", f"those of {wrong[:3]} do, as {done.requested} becomes visible")
 
     def _check_places(self, found: MetadataTable, done: Instant) -> None:
         """The record index has each key where its row is, as soon as that is visible, unless the key ever was in two places."""

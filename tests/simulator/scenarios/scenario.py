@@ -72,6 +72,8 @@ class Scenario:
     """Whether the table has Hudi's metadata table."""
     record_index: bool = False
     """Whether that has a record index."""
+    statistics: bool = False
+    """Whether it has statistics of files and partitions."""
     tending: Tending = field(default_factory=Tending)
     silent_from_s: float = inf
     """When a lock service that falls silent stops answering for the rest of the actors' work."""

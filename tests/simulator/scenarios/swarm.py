@@ -66,6 +66,8 @@ METADATA_ONE_IN, METADATA = 31, 22
 """One seed in this many has Hudi's metadata table, which another engine compacts."""
 INDEXED_ONE_IN, INDEXED = 5, 4
 """One in this many of those has a record index as well, and so have all whose table is merge-on-read."""
+STATISTICS_ONE_IN, STATISTICS = 7, (4, 6)
+"""Two in this many have statistics instead, and half of these a foreign writer with the lock."""
 RESERVING_ONE_IN, RESERVING = 23, 6
 """One seed in this many consists of writers that lose until they have reserved."""
 
@@ -94,9 +96,17 @@ def scenario_of(seed: int, *, parquet: bool = False) -> Scenario:
         scenario = with_metadata_upkeep(
             with_metadata_table(scenario, Random(f"metadata/{seed}")), Random(f"metadata upkeep/{seed}")
         )
+        in_lines = scenario.files == "json" and not parquet
         indexed = scenario.merge_on_read or seed // METADATA_ONE_IN % INDEXED_ONE_IN == INDEXED
-        scenario = replace(scenario, record_index=indexed and scenario.files == "json" and not parquet)
+        if in_lines and _may_have_statistics(seed):
+            scenario = with_statistics(scenario, Random(f"statistics/{seed}"))
+        elif in_lines and indexed:
+            scenario = replace(scenario, record_index=True)
     return replace(scenario, files="parquet") if parquet and not scenario.merge_on_read else scenario
+
+
+def _may_have_statistics(seed: int) -> bool:
+    return seed % METADATA_ONE_IN == METADATA and seed // METADATA_ONE_IN % STATISTICS_ONE_IN in STATISTICS
 
 
 def _with_log_files(scenario: Scenario) -> Scenario:
@@ -178,7 +188,23 @@ def with_metadata_upkeep(scenario: Scenario, random: Random) -> Scenario:
     return replace(scenario, actors=(*scenario.actors, *keepers), tending=tending)
 
 
-_COMPACTIONS = 7 * BUSIEST
+def with_statistics(scenario: Scenario, random: Random) -> Scenario:
+    """The metadata table has statistics. Beside a foreign writer that spares the living there are more, and more inserts
+    into the same partition, so that many commit in another order than they began.
+    """
+    if scenario.foreign != "lazy":
+        return replace(scenario, statistics=True)
+    numbers, plans = iter(range(_STATISTICS, _STATISTICS + BUSIEST)), dict[str, list[Operation]]()
+    for _ in range(random.randint(3, 6)):
+        for name in ("foreign-1", "foreign-2", "inserter"):
+            row = Row("0", f"s{(number := next(numbers))}", random.randrange(100), (number,))
+            theirs = ForeignWrite(number, (row,), appends=scenario.merge_on_read)
+            plans.setdefault(name, []).append(Insert(number, (row,)) if name == "inserter" else theirs)
+    actors = (ActorPlan(name, tuple(each), think_s=random.choice([0.05, 0.3])) for name, each in plans.items())
+    return replace(scenario, statistics=True, actors=(*scenario.actors, *actors))
+
+
+_COMPACTIONS, _STATISTICS = 7 * BUSIEST, 9 * BUSIEST
 
 
 def with_other_profile(scenario: Scenario, random: Random) -> Scenario:
@@ -192,7 +218,7 @@ def _scenario_of(seed: int) -> Scenario:
     random = Random(f"scenario/{seed}")
     lock = random.choice([LockKind.STORAGE, LockKind.STORAGE, *LockKind])
     foreign: Foreign = "none"
-    if random.random() < 1 / 8 and not has_family(seed):
+    if random.random() < (1 / 2 if _may_have_statistics(seed) else 1 / 8) and not has_family(seed):
         foreign, lock = ("lazy" if random.random() < 0.5 else "eager"), LockKind.STORAGE
     weather = _weather(random, _OUTLIVES_A_LOCK if foreign != "none" else frozenset())
     actors = _actors(random, foreign)
