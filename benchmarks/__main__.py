@@ -99,6 +99,11 @@ BENCHMARKS = (
         "the same rows without positions {3[ratio_10]:.1f}, in 20 small groups {4[ratio_10]:.1f}",
     ),
     Benchmark(
+        "merge_on_read_peers", "Upserts of few and of a tenth of random rows into merge-on-read tables of lakelock and Java "
+        "Hudi, Delta with deletion vectors, and lakelock's copy-on-write: bytes, CPU, wall, and reading after 1, 5, 10",
+        "see [Small changes](#small-changes)",
+    ),
+    Benchmark(
         "contention", "Groups written in vain by a collision; commits of 8 processes beside one hot group",
         "{wasted_groups_redone} group; redos bring {gain:.1f} times the commits, {cpu_gain:.1f} in CPU",
     ),
@@ -163,6 +168,26 @@ def peers(values: Mapping[str, object]) -> str:
     return "\n".join(lines)
 
 
+def small_changes(values: Mapping[str, object]) -> str:
+    """The table of merge-on-read tables and others: what small and large upserts cost, and reading after them."""
+    titles = {
+        "lakelock_spark": "lakelock on Spark", "lakelock_spark_rewriting": "the same, copy-on-write", "java_hudi": "Java Hudi",
+        "delta_spark": "Delta on Spark", "lakelock": "lakelock without Spark", "lakelock_rewriting": "the same, copy-on-write",
+    }  # fmt: skip
+    lines = ["| | rows | KB | CPU, s | wall, s | reads: CPU, s | compacted |", "|---|---|---|---|---|---|---|"]
+    for peer, title in titles.items():
+        for kind, rows in (("few", "few"), ("many", "a tenth")):
+            start = f"{peer}_{kind}_"
+            if f"{start}bytes" not in values:
+                continue
+            found = {name.removeprefix(start): float(str(each)) for name, each in values.items() if name.startswith(start)}
+            reads = [f"{found[name]:.2f}" for name in map("read_cpu_s_{}".format, (0, 1, 5, 10)) if name in found]
+            costs = [f"{found['bytes'] / 1024:,.0f}", *(f"{found[name]:.2f}" for name in ("cpu_s", "wall_s"))]
+            cells = [title, rows, *costs, ", ".join(reads), f"{found['read_cpu_s_compacted']:.2f}"]
+            lines.append(f"| {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def _cell(values: Mapping[str, object], name: str, ours: str) -> str:
     if f"{name}_s" not in values:
         return ""
@@ -170,6 +195,10 @@ def _cell(values: Mapping[str, object], name: str, ours: str) -> str:
     own_s, own_cpu_s = (float(str(values[f"{ours}{unit}"])) for unit in ("_s", "_cpu_s"))
     ratios = f": {wall_s / own_s:.1f} and {cpu_s / own_cpu_s:.1f} times" if name != ours else ""
     return f"{wall_s:.2f} s, {cpu_s:.2f} of CPU{ratios}"
+
+
+TABLES = {"peers": peers, "merge_on_read_peers": small_changes}
+"""The benchmarks of which the page has a table."""
 
 
 def replaced(page: str, name: str, text: str) -> str:
@@ -211,9 +240,10 @@ def main() -> None:
             failed.append(f"{each.name}: {error!r}")
             continue
         print(line, f"({took_s:.0f} s)", sep="\n", flush=True)
-        if each.name == "peers":
-            print(peers(figures(found)))
-            page = replaced(page, "peers", f"{peers(figures(found))}\n\n{machine}.")
+        if each.name in TABLES:
+            table = TABLES[each.name](figures(found))
+            print(table)
+            page = replaced(page, each.name, f"{table}\n\n{machine}.")
         page = re.sub(rf"^\| `{each.name}` \|.*$", lambda _: line, page, flags=re.MULTILINE)  # noqa: B023 - called at once
         if not given.quick:
             PAGE.write_text(page)

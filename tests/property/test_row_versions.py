@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -30,14 +31,18 @@ def table(rows: list[tuple[Any, ...]]) -> pa.Table:
     )
 
 
+def loaded(rows: pa.Table, flags: Any) -> pa.Table:
+    return rows if flags is None else rows.filter(pa.array(flags))
+
+
 def written(names: Any, rows: list[tuple[Any, ...]], gone: Any = None, columns: frozenset[str] | None = None) -> WrittenRows:
-    return WrittenRows(names, lambda: table(rows), gone, columns)
+    return WrittenRows(names, lambda flags: loaded(table(rows), flags), gone, columns)
 
 
 def merged(versions: ByCommitTime, stored: pa.Table, cut: int) -> list[tuple[Any, ...]]:
     """The rows that are shown, of base files with two row groups."""
     parts = (stored.slice(0, cut), stored.slice(cut))
-    found = [versions.merged(part) for part in parts if not versions.passes(part.num_rows)]
+    found = [versions.merged(part.num_rows, partial(loaded, part)) for part in parts if not versions.passes(part.num_rows)]
     return [tuple(row.values()) for part in (*found, *versions.rest()) for row in part.to_pylist()]
 
 

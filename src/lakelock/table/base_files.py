@@ -17,6 +17,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import IO, Any, TypeVar
 
 import numpy as np
@@ -422,15 +423,17 @@ _LACKS_KEYS = "it lacks Hudi's meta columns"
 
 
 class BaseFile:
-    """One base file, open for reading; `name` is for messages. Use it in a `with` block, or close `source` yourself."""
+    """One base file, open for reading; `name` is for messages. Use it in a `with` block, or close `source` yourself.
 
-    def __init__(self, source: IO[bytes], name: str) -> None:
+    `in_dictionaries`: texts that the file has in dictionaries are not made before `loads` knows which rows are wanted.
+    """
+
+    def __init__(self, source: IO[bytes], name: str, *, in_dictionaries: bool = False) -> None:
         self._source, self.name = source, name
+        opened = with_dictionaries if in_dictionaries else partial(pq.ParquetFile, read_dictionary=[COMMIT_TIME])
         with self._readable():
             try:
-                self._parquet = pq.ParquetFile(
-                    source, read_dictionary=[COMMIT_TIME], coerce_int96_timestamp_unit="us", pre_buffer=True
-                )
+                self._parquet = opened(source, coerce_int96_timestamp_unit="us", pre_buffer=True)
             except KeyError as error:
                 raise self._damaged(_LACKS_KEYS) from error
 
@@ -542,6 +545,15 @@ class BaseFile:
         """Rows in the table's types, without meta columns; of some row groups, or of all."""
         yield from self._batches(schema.names, batch_rows, lambda batch: read_as(batch, schema.arrow, self.name), groups)
 
+    def loads(self, columns: pa.Schema, batch_rows: int, group: int) -> Iterator[tuple[int, Callable[[Any], pa.Table]]]:
+        """The rows of a row group in the table's types, by batches: how many, and what gives all of them or those of some
+        flags."""
+
+        def load(batch: pa.Table, flags: Any) -> pa.Table:
+            return read_as(batch if flags is None else batch.filter(pa.array(flags)), columns, self.name)
+
+        yield from self._batches(columns.names, batch_rows, lambda batch: (batch.num_rows, partial(load, batch)), [group])
+
     def _batches(
         self, columns: Sequence[str], batch_rows: int, made: Callable[[pa.Table], T], groups: Sequence[int] | None = None
     ) -> Iterator[T]:
@@ -581,6 +593,20 @@ class BaseFile:
             hint=RESTORE_OR_ROLL_BACK,
             file=self.name,
         )
+
+
+def with_dictionaries(source: Any, **options: Any) -> pq.ParquetFile:
+    """A Parquet file of which columns of text come as the dictionaries that it has of them, until `read_as` makes texts.
+
+    Those whose values are mostly numbers in dictionaries, by the first row group: others would be hashed.
+    """
+    found, coded = pq.ParquetFile(source, **options), []
+    metadata, texts = found.metadata, {field.name for field in found.schema_arrow if pa.types.is_string(field.type)}
+    if metadata.num_row_groups and texts:
+        columns = [metadata.row_group(0).column(number) for number in range(metadata.num_columns)]
+        there = [each for each in columns if each.path_in_schema in texts and each.has_dictionary_page]
+        coded = [each.path_in_schema for each in there if each.total_uncompressed_size < 4 * each.num_values]
+    return pq.ParquetFile(source, metadata=metadata, read_dictionary=coded, **options) if coded else found
 
 
 def is_arrows(error: OSError) -> bool:

@@ -14,12 +14,12 @@ from typing import Protocol
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError, TableError
+from lakelock.table.base_files import with_dictionaries
 from lakelock.table.column_types import DELETED, arrow_fields
 from lakelock.table.log_files import Block, BlockHeader, BlockKind, deletes_in, records_in, schema_of
-from lakelock.table.row_versions import ByEventTime, OtherPositions, Places, RowVersions, WrittenRows
+from lakelock.table.row_versions import ByEventTime, Flags, OtherPositions, Places, RowVersions, WrittenRows
 from lakelock.table.rows import Fields, read_as
 from lakelock.table.schema import RECORD_KEY
 
@@ -53,8 +53,9 @@ def add_block(block: Block, versions: RowVersions, positions: Places | None = No
     written = frozenset(name for name in versions.columns.names if there.index(name) >= 0) if is_partial else None
     columns = versions.columns
 
-    def load() -> pa.Table:
-        return read_as(found.read(columns.names), columns, block.source)
+    def load(flags: Flags | None) -> pa.Table:
+        rows = found.read(columns.names)
+        return read_as(rows if flags is None else rows.filter(pa.array(flags)), columns, block.source)
 
     versions.add_rows(WrittenRows(_keys(found, block) if positions is None else positions, load, gone, written))
 
@@ -110,7 +111,7 @@ class _ParquetRows:
     def __init__(self, block: Block, wanted: Fields) -> None:
         self._source = block.source
         with self._readable():
-            self._file = pq.ParquetFile(pa.BufferReader(block.content), coerce_int96_timestamp_unit="us")
+            self._file = with_dictionaries(pa.BufferReader(block.content), coerce_int96_timestamp_unit="us")
             names, self.count = self._file.schema_arrow.names, int(self._file.metadata.num_rows)
         _refuse_operations(names, block)
         self.names = [name for name in names if wanted.index(name) >= 0]

@@ -224,7 +224,8 @@ class Collector:
             raise DoesNotFit
         at: npt.NDArray[np.int64] | None = np.concatenate([*self._changed_at, *self._deleted_at])
         if base is not None:
-            at = _once_among(named, (rows.column(RECORD_KEY) for rows in base))
+            at = places_once(named, (rows.column(RECORD_KEY) for rows in base))
+            at = at if (at >= 0).all() else None
         positions = None
         if base_instant and at is not None:
             positions = BasePositions(base_instant, at[: len(changed)], at[len(changed) :])
@@ -234,15 +235,14 @@ class Collector:
         return Found(LogChanges(upserts, deleted.to_pylist(), positions))
 
 
-def _once_among(named: pa.Array, stored: Iterable[pa.ChunkedArray]) -> npt.NDArray[np.int64] | None:
-    """Where the keys of a base file have each of these keys, None if one is not there. `DoesNotFit` if one is there twice."""
+def places_once(named: pa.Array, stored: Iterable[pa.ChunkedArray]) -> npt.NDArray[np.int64]:
+    """Where the keys of some rows have each of these keys, -1 for one that is not there. `DoesNotFit` if one is there twice."""
     found, start, count = np.full(len(named), -1, np.int64), 0, 0
     for keys in stored:
         numbers = pc.index_in(keys, value_set=named).fill_null(-1).to_numpy()
         at = np.flatnonzero(numbers >= 0)
         found[numbers[at]] = start + at
         start, count = start + len(keys), count + len(at)
-    there = int((found >= 0).sum())
-    if count > there:
+    if count > (found >= 0).sum():
         raise DoesNotFit
-    return found if there == len(named) else None
+    return found

@@ -73,12 +73,12 @@ class MergedRows:
         if slice_.base is None:
             yield from (rows.select(self.columns.names) for rows in _added(blocks, self._versions(columns)).rest())
             return
-        with BaseFile(storage.open_input(slice_.base.key), slice_.base.key) as base:
+        with BaseFile(storage.open_input(slice_.base.key), slice_.base.key, in_dictionaries=True) as base:
             versions = self._merging(blocks, columns, slice_.base.instant, base)
             for group, count in enumerate(base.rows_of_groups):
                 if not versions.passes(count):
-                    for batch in base.batches(TableSchema(columns), _BATCH_ROWS, [group]):
-                        yield versions.merged(batch).select(self.columns.names)
+                    for rows, load in base.loads(columns, _BATCH_ROWS, group):
+                        yield versions.merged(rows, load).select(self.columns.names)
             yield from (rows.select(self.columns.names) for rows in versions.rest())
 
     def _merging(self, blocks: list[Block], columns: pa.Schema, instant: str, base: BaseFile) -> RowVersions:
@@ -120,15 +120,19 @@ def keys_in_logs(file: DataFile, storage: Storage, logs: Collection[LogFile]) ->
     return _added(blocks, ByCommitTime(pa.schema([(RECORD_KEY, pa.string())]))).keys
 
 
+_STATED = pa.schema([(COMMIT_TIME, pa.string()), (RECORD_KEY, pa.string())])
+
+
 def open_slice(file: DataFile, storage: Storage, schema: TableSchema | None = None, keys: pa.Array | None = None) -> IO[bytes]:
     """The rows of a file slice as a base file: what is stored, or, where there are log files, what they and the base file make.
 
-    Then the file has the meta columns, the columns of the `schema`, and neither key range nor bloom filter; it is a temporary
-    one of this machine. Equal slices give equal rows in equal order. By commit time only. With `keys` only rows with these.
+    Then the file has the meta columns and the columns of the `schema`, or without one commit times and record keys, and neither
+    key range nor bloom filter; it is a temporary one of this machine. Equal slices give equal rows in equal order. By commit
+    time only. With `keys` only rows with these.
     """
     if not file.logs and keys is None:
         return storage.open_input(file.key, size_bytes=file.size_bytes)
-    columns = (schema or TableSchema(pa.schema([]))).file_schema
+    columns = _STATED if schema is None else schema.file_schema
     output: Any = tempfile.TemporaryFile()  # noqa: SIM115 - the caller closes it
     try:
         with pq.ParquetWriter(output, columns, store_schema=False, compression="lz4") as writer:

@@ -25,14 +25,23 @@ from lakelock.table.base_files import BaseFile, BaseFileWriter, Stamp, sequence_
 from lakelock.table.index import BucketIndex
 from lakelock.table.key_search import Holding, by_bucket, possible_files, tag
 from lakelock.table.log_files import LogFile
-from lakelock.table.log_writing import Collector, DoesNotFit, Found, LogChanges, LogStamp, log_bytes
-from lakelock.table.merged_slices import Change, changes_in, open_slice
+from lakelock.table.log_writing import (
+    BasePositions,
+    Collector,
+    DoesNotFit,
+    Found,
+    LogChanges,
+    LogStamp,
+    log_bytes,
+    places_once,
+)
+from lakelock.table.merged_slices import Change, LoggedSlice, MergedRows, changes_in, open_slice
 from lakelock.table.partitions import PartitionValues, partition_paths
 from lakelock.table.properties import TableProperties
 from lakelock.table.pruning import StatisticsOf, files_of_expression
 from lakelock.table.record_keys import Keyed, dedupe
 from lakelock.table.restamp import restamp
-from lakelock.table.rows import conform, rows_within, spelled, take_rows, updated
+from lakelock.table.rows import conform, lacking, rows_within, spelled, take_rows, updated
 from lakelock.table.schema import RECORD_KEY, TableSchema, check_write, columns_of_keys, columns_of_upserts, require_columns
 from lakelock.table.snapshot import DataFile
 from lakelock.table.spark_conditions import as_in_spark
@@ -73,10 +82,14 @@ class Located(Keyed):
     nth: npt.NDArray[np.int64]
 
 
-def keys_among(keys: pa.Array | pa.ChunkedArray) -> DeleteMask:
+class keys_among:  # noqa: N801 - a function that tells its keys
     """Delete the rows with these record keys."""
-    values = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
-    return lambda batch: pc.is_in(batch.column(RECORD_KEY), value_set=values)
+
+    def __init__(self, keys: pa.Array | pa.ChunkedArray) -> None:
+        self.keys = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
+
+    def __call__(self, batch: pa.Table) -> Any:
+        return pc.is_in(batch.column(RECORD_KEY), value_set=self.keys)
 
 
 def rewrite(
@@ -265,6 +278,46 @@ def _retimed(times: pa.DictionaryArray, selected: pa.Array, instant: str) -> pa.
         values.append(instant)
     code = pa.scalar(values.index(instant), times.indices.type)
     return pa.DictionaryArray.from_arrays(pc.if_else(selected, code, times.indices), pa.array(values, pa.string()))
+
+
+def _named(
+    schema: TableSchema, upserts: Keyed | Placed | None, delete_mask: DeleteMask | None, ordering_field: str | None
+) -> pa.Array | None:  # fmt: skip
+    """The keys of the rows that change, where nothing else of the stored rows is needed to know what becomes of them."""
+    if upserts is None and isinstance(delete_mask, keys_among):
+        return delete_mask.keys.unique()
+    if delete_mask is not None or not isinstance(upserts, Keyed) or ordering_field is not None:
+        return None
+    return None if any(lacking(schema.arrow, upserts.rows.schema)) else upserts.keys.combine_chunks()
+
+
+def _named_in(source: DataFile, storage: Storage, share: float, named: pa.Array, upserts: Keyed | None) -> Found:
+    """What an upsert of whole rows, or else a delete, of these keys changes in a file slice, of which only keys are read.
+
+    `DoesNotFit` as `Collector` raises it.
+    """
+    with BaseFile(storage.open_input(source.key, size_bytes=source.size_bytes), source.key) as base:
+        most_rows = int(share * base.rows)
+        if isinstance(upserts, Located) and not source.logs:
+            at = np.full(len(named), -1, np.int64)
+            at[upserts.nth] = upserts.at
+            if len(upserts.nth) > (at >= 0).sum():
+                raise DoesNotFit
+        else:
+            at = places_once(named, base.key_batches())
+    there = at >= 0
+    if source.logs:
+        rows = MergedRows(pa.schema([(RECORD_KEY, pa.string())]), None).read(LoggedSlice.of(source), storage)
+        there = places_once(named, (each.column(RECORD_KEY) for each in rows)) >= 0
+    chosen = np.flatnonzero(there)
+    if len(chosen) > most_rows or (upserts is not None and not there.all()):
+        raise DoesNotFit
+    if not len(chosen):
+        return Found(None)
+    nothing, at = np.array([], np.int64), at[chosen]
+    places = (nothing, at) if upserts is None else (at, nothing)
+    positions = BasePositions(source.instant, *places) if (at >= 0).all() else None
+    return Found(LogChanges(upserts, named.take(pa.array(chosen)).to_pylist() if upserts is None else (), positions))
 
 
 def _positions_mask(delete_mask: DeleteMask, batch: pa.Table) -> Any:
@@ -482,6 +535,12 @@ class Kernels:
         upserts: Keyed | Placed | None, delete_mask: DeleteMask | None, ordering_field: str | None,
     ) -> Found | None:  # fmt: skip
         """What a rewrite of a file slice would change; None if that is more than a share of its rows, or not for a log file."""
+        named = _named(schema, upserts, delete_mask, ordering_field) if source.token else None
+        if named is not None:
+            try:
+                return _named_in(source, storage, share, named, upserts if isinstance(upserts, Keyed) else None)
+            except DoesNotFit:
+                return None
         with BaseFile(open_slice(source, storage, schema), source.key) as stored:
             collector = Collector(schema, stamp, settings, int(share * stored.rows))
             mask = None if delete_mask is None else collector.noting(delete_mask)

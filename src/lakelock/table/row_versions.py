@@ -26,6 +26,10 @@ Places = npt.NDArray[np.signedinteger[Any]]
 Flags = npt.NDArray[np.bool_]
 
 
+Load = Callable[[Flags | None], pa.Table]
+"""Gives some rows with all their columns: all of them, or those that are flagged."""
+
+
 class OtherPositions(ValueError):
     """A block names positions of rows, but not one for each of its rows."""
 
@@ -38,7 +42,7 @@ class WrittenRows:
     """
 
     names: pa.ChunkedArray | Places
-    load: Callable[[], pa.Table]
+    load: Load
     gone: Flags | None = None
     written: frozenset[str] | None = None
 
@@ -63,8 +67,8 @@ class RowVersions(Protocol):
         """Whether none of the base file's next so many rows is shown as it is there, nor in part; then they are passed over."""
         ...
 
-    def merged(self, stored: pa.Table) -> pa.Table:
-        """Of the base file's next rows, those that are shown, and perhaps new versions of others."""
+    def merged(self, count: int, load: Load) -> pa.Table:
+        """Of the base file's next so many rows, those that are shown, and perhaps new versions of others."""
         ...
 
     def rest(self) -> Iterator[pa.Table]:
@@ -129,16 +133,15 @@ class ByCommitTime:
         self._read_rows += count
         return True
 
-    def merged(self, stored: pa.Table) -> pa.Table:
+    def merged(self, count: int, load: Load) -> pa.Table:
         """Without the rows that were written again, which `rest` has, unless values of theirs are in the base file."""
         start = self._read_rows
-        self._read_rows = end = start + stored.num_rows
-        named = self._are_named[start:end]
-        if not named.any():
-            return stored
-        others = stored.filter(pa.array(~named))
-        partly = np.flatnonzero(self._are_partial[start:end])
-        return pa.concat_tables([others, self._newest(start + partly, stored, partly)]) if len(partly) else others
+        self._read_rows = end = start + count
+        named, partly = self._are_named[start:end], np.flatnonzero(self._are_partial[start:end])
+        if not len(partly):
+            return load(~named if named.any() else None)
+        stored = load(None)
+        return pa.concat_tables([stored.filter(pa.array(~named)), self._newest(start + partly, stored, partly)])
 
     def rest(self) -> Iterator[pa.Table]:
         left = self._are_named & ~self._are_gone
@@ -153,7 +156,7 @@ class ByCommitTime:
         for part in self._parts:
             start, mine = start + len(part.names), are_newest[start : start + len(part.names)]
             if mine.any():
-                yield part.load() if mine.all() else part.load().filter(pa.array(mine))
+                yield part.load(None if mine.all() else mine)
 
     def _newest(self, numbers: Places, stored: pa.Table, at: Places) -> pa.Table:
         """The newest versions of rows with these numbers; `at`: their places in the base file's batch, if they have any."""
@@ -181,7 +184,7 @@ class ByCommitTime:
         loaded, start, skipped = [self.columns.empty_table()], 0, 0
         for part, count in zip(self._parts, counts, strict=True):
             if needed[start : start + count].any():
-                loaded.append(part.load())
+                loaded.append(part.load(None))
                 shift[start : start + count] = skipped
             else:
                 skipped += count
@@ -323,7 +326,7 @@ class ByEventTime:
         self._last: dict[str, Change] = {}
 
     def add_rows(self, rows: WrittenRows) -> None:
-        table, keys = rows.load(), pa.chunked_array(rows.names, pa.string())
+        table, keys = rows.load(None), pa.chunked_array(rows.names, pa.string())
         deleted = np.zeros(table.num_rows, np.bool_) if rows.gone is None else rows.gone
         orders = comparable(table.column(self._ordering))
         for number, (key, is_gone, order) in enumerate(zip(keys.to_pylist(), deleted.tolist(), orders, strict=True)):
@@ -348,7 +351,8 @@ class ByEventTime:
     def passes(self, count: int) -> bool:
         return False
 
-    def merged(self, stored: pa.Table) -> pa.Table:
+    def merged(self, count: int, load: Load) -> pa.Table:
+        stored = load(None)
         if not self._last:
             return stored
         keys = stored.column(RECORD_KEY)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -66,29 +67,36 @@ def test_a_file_of_deletes_has_one_block_and_one_of_rows_has_one() -> None:
     assert [block.kind for block in blocks(log_bytes(changes("a"), SCHEMA, "t", STAMP))] == [BlockKind.PARQUET]
 
 
+def loaded(rows: pa.Table, flags: Any) -> pa.Table:
+    return rows if flags is None else rows.filter(pa.array(flags))
+
+
 def test_a_reader_merges_what_was_written() -> None:
     wanted = pa.schema([("_hoodie_record_key", pa.string()), ("v", pa.int64())])
     stored = pa.table([["a", "c", "d"], [7, 8, 9]], schema=wanted)
     versions = ByCommitTime(wanted, stored.num_rows, [stored.column(0)])
     for block in blocks(log_bytes(changes("a", "b", deleted=("c",)), SCHEMA, "t", STAMP)):
         add_block(block, versions)
-    assert versions.merged(stored).to_pydict() == {"_hoodie_record_key": ["d"], "v": [9]}
+    assert versions.merged(stored.num_rows, lambda flags: loaded(stored, flags)).to_pydict() == {
+        "_hoodie_record_key": ["d"],
+        "v": [9],
+    }
     assert pa.concat_tables(versions.rest()).to_pydict() == {"_hoodie_record_key": ["a", "b"], "v": [0, 1]}
 
 
 def test_of_rows_that_were_all_written_again_only_the_keys_are_read() -> None:
     versions = ByCommitTime(pa.schema([("_hoodie_record_key", pa.string()), ("v", pa.int64())]))
-    loaded: list[str] = []
+    asked: list[str] = []
     for name, keys in (("first", "ab"), ("second", "abc"), ("third", "x")):
         keyed = pa.table([list(keys), [len(name)] * len(keys)], schema=versions.columns)
 
-        def load(name: str = name, keyed: pa.Table = keyed) -> pa.Table:
-            loaded.append(name)
-            return keyed
+        def load(flags: Any, name: str = name, keyed: pa.Table = keyed) -> pa.Table:
+            asked.append(name)
+            return loaded(keyed, flags)
 
         versions.add_rows(WrittenRows(keyed.column(0), load))
     versions.add_deletes([("x", None)])
-    assert pa.concat_tables(versions.rest()).column("v").to_pylist() == [6, 6, 6] and loaded == ["second"]
+    assert pa.concat_tables(versions.rest()).column("v").to_pylist() == [6, 6, 6] and asked == ["second"]
 
 
 def test_positions_are_written_byte_by_byte_as_java_writes_them() -> None:
