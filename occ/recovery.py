@@ -18,12 +18,11 @@ from lakelock.occ.begin import inflight_key, requested_key
 from lakelock.occ.log import LogView, OutcomeRecord, TableInstant, read_outcome
 from lakelock.occ.offers import oldest_needed, remove_old
 from lakelock.occ.open_table import OpenTable
-from lakelock.occ.publish import InstantFate, shown_fate
+from lakelock.occ.publish import InstantFate, is_rolled_back, shown_fate
 from lakelock.occ.rollback import (
     RollbackOutcome,
     RollbackTarget,
     finish_rollbacks,
-    record_gone,
     remove_strays,
     remove_uncommitted,
     roll_back,
@@ -116,21 +115,23 @@ def _alert(table: OpenTable) -> Notify:
 
 def _reap_one(table: OpenTable, instant: str, action: Action | None, target: RollbackTarget, *, ours: bool) -> RollbackOutcome:
     """Roll back or finish one instant. `action` is None if it was not pending when the timeline was listed."""
+    unseen = False
     if action is None:
         now = table.timeline()
         # The heartbeats were listed after the timeline: it may have begun since, and then only a decision may withdraw it.
         action = next((Action(i.action) for i in now.pending if i.requested == instant), None)
         target = replace(target, action=action or target.action)
-    outcome = roll_back(table, target, yields=True) if action is not None else _finished(now, instant)
+        # So it may after this look: its writer stood still, and takes the instant that it has a heartbeat for.
+        unseen = ours and _finished(now, instant) is RollbackOutcome.GONE and not is_rolled_back(table, now, instant)
+    by_decision = action is not None or unseen
+    outcome = roll_back(table, target, yields=True, unseen=unseen) if by_decision else _finished(now, instant)
     if outcome in (RollbackOutcome.ROLLED_BACK, RollbackOutcome.LEFT):
         return outcome
-    if outcome is RollbackOutcome.GONE and ours:
-        if action is not None:
+    if by_decision:
+        if outcome is RollbackOutcome.GONE and ours:
             # It was pending a moment ago, and there may be no record of its removal yet. Until then its heartbeat keeps
             # others from its time; the next reaper looks again.
             return outcome
-        record_gone(table, target, now)
-    if action is not None:
         now = table.timeline()
     remove_leftovers(table, now, instant, committed=outcome is RollbackOutcome.COMMITTED)
     if outcome is RollbackOutcome.COMMITTED and action is not None:

@@ -127,17 +127,20 @@ class RollbackTarget:
     claims: OwnClaims | None = None
 
 
-def roll_back(table: OpenTable, target: RollbackTarget, *, yields: bool = False, everywhere: bool = False) -> RollbackOutcome:
+def roll_back(
+    table: OpenTable, target: RollbackTarget, *, yields: bool = False, everywhere: bool = False, unseen: bool = False
+) -> RollbackOutcome:
     """Decide, then remove what `target` left. Returns COMMITTED, with the commit published, if the commit was decided before.
 
     `yields`: LEFT if another engine is doing the same rollback. Where other engines write, the lock is held to the end, so
     that they see all of it or nothing: Java fails when what it is about to remove vanishes.
     `everywhere`: search the whole table for its data, also if others have rolled it back to the end.
+    `unseen`: the instant is not on the timeline and no rollback of it is, so its writer may be about to put it there.
     """
     shared = table.observed.foreign_writers
     with ExitStack() as held:
         held.enter_context(table.locked(target.instant, "ROLLBACK"))
-        outcome = _decide(table, target, yields=yields)
+        outcome = _decide(table, target, yields=yields, unseen=unseen)
         if not shared:
             held.close()
         if outcome is RollbackOutcome.ROLLED_BACK:
@@ -157,18 +160,21 @@ def decide_rollback(table: OpenTable, target: RollbackTarget) -> RollbackOutcome
         return _decide(table, target, yields=False)
 
 
-def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool) -> RollbackOutcome:
+def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool, unseen: bool = False) -> RollbackOutcome:
     """Put a rollback decision for the instant, unless it is decided already. Hold the table's lock."""
     for _ in range(table.settings.decisions.slot_attempts):
         before = table.log.boundary()
         timeline = table.timeline()
         fate = fate_of(table, target.instant, timeline)
-        if fate is not InstantFate.PENDING:
+        absent = unseen and fate is InstantFate.GONE and not is_rolled_back(table, timeline, target.instant)
+        if fate is not InstantFate.PENDING and not absent:
             return RollbackOutcome.COMMITTED if fate is InstantFate.COMMITTED else RollbackOutcome.GONE
         view = table.log.look(newest=None)
         if view.boundary != before:
             continue
         decided = decided_for(target.instant, view.decisions)
+        if absent and decided is not None and decided.kind is not DecisionKind.ROLLBACK:
+            continue  # it was put on the timeline since
         if decided is not None and resolve(decided) is Resolution.COMMITTED:
             return _published(table, decided, timeline, yields=yields)
         if decided is not None and decided.kind is DecisionKind.PREPARE:
@@ -245,12 +251,6 @@ def _remove_late(table: OpenTable, target: RollbackTarget) -> None:
     """Remove what tasks wrote while others rolled their instant back. The heartbeat, if it is there, is left to these."""
     left = find_leftovers(table.io, target.instant, everywhere=True, own=target.claims)
     remove_uncommitted(table, left, (*left.markers, *left.claims))
-
-
-def record_gone(table: OpenTable, target: RollbackTarget, timeline: Timeline) -> None:
-    """Record the rollback of an instant that is gone, unless it is recorded: the process that removed it died in between."""
-    if not is_rolled_back(table, timeline, target.instant):
-        _record_rollback(table, target, {})
 
 
 def _record_rollback(table: OpenTable, target: RollbackTarget, files: Mapping[str, tuple[str, ...]]) -> None:

@@ -22,7 +22,7 @@ from tests.behaviour.upkeep import test_archive, test_optimize
 from tests.golden_tables import unpack
 from tests.property import test_followed_timelines as followed
 from tests.simulation.planted import careless, timelines
-from tests.simulation.planted.bugs import BY_AN_OLD_TIMELINE, PLANTED, Edit, Planted, first_seed
+from tests.simulation.planted.bugs import PLANTED, TAKEN_LATE, Edit, Planted, first_seed
 from tests.simulation.planted.metadata import TAKEN_BACK
 from tests.simulation.planted.profiles import ON_THE_BASELINE, ROWS_OF_NOBODY, UNREAD_BUCKETS
 from tests.simulation.planted.reservations import ADDITIONS, ON_THEIR_WAY, OVERRULED
@@ -36,11 +36,13 @@ from lakelock.occ.footprint import CommitSummary, Footprint
 from lakelock.testing import ManualRuntime
 
 
-def _by_an_old_timeline() -> None:
+def _taken_late() -> None:
     runtime = ManualRuntime()
     storage = MemoryStorage(runtime.now_ms)
     new_table(storage)
-    simulated_time.test_a_reaper_with_an_old_timeline_withdraws_nobody_without_a_decision(storage, runtime)
+    simulated_time.test_what_a_writer_commits_that_stood_still_as_it_began_is_not_removed_by_a_reaper_that_stood_still_then(
+        storage, runtime
+    )
 
 
 def _taken_over() -> None:
@@ -104,7 +106,7 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
         (OVER_LEFTOVERS, test_archive.test_an_instant_that_left_something_holds_the_archive_until_that_is_removed),
         (OVER_SAVED, test_archive.test_what_was_archived_shows_although_every_later_commit_has_a_savepoint),
         (OVERRULED, lambda: test_reservations.test_a_commit_under_a_later_claim_is_found_early(test_reservations.Table())),
-        (BY_AN_OLD_TIMELINE, _by_an_old_timeline),
+        (TAKEN_LATE, _taken_late),
         (TAKEN_OVER, _taken_over),
         (
             TAKEN_BACK,

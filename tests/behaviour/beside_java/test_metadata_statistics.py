@@ -84,8 +84,8 @@ def test_statistics_stay_true_where_values_have_no_bounds_in_parquet(table: Path
 
 
 def test_a_file_that_is_damaged_between_decision_and_publication_stops_nobody(table: Path) -> None:
-    rows = changed(table, "k2", v=700)
-    killed_at(Step.DECIDED, lambda: engine(table).upsert(rows))
+    rows = with_values(changed(table, "n0"), region="newer")
+    killed_at(Step.DECIDED, lambda: engine(table).insert(rows))
     instant = max(path.name for path in (table / ".hoodie/timeline").glob("*.inflight")).partition(".")[0]
     (torn,) = table.glob(f"region=*/*_{instant}.parquet")
     torn.write_bytes(b"PAR1" + torn.read_bytes()[4:-8] + b"xxxxxxxx")

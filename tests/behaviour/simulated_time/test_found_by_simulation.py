@@ -15,15 +15,17 @@ from tests.api import (
     StorageLocation,
     TableProperties,
     WriteRequest,
+    format_instant,
     layout,
     read_timeline,
 )
 from tests.behaviour.simulated_time.writers import writer
 from tests.behaviour.tables import QUICK, Recorder, put_file
-from tests.faulty_storage import Wrapped
+from tests.faulty_storage import FaultyStorage, Rule, Wrapped
 
 from lakelock.errors import CommitOutcomeUnknown, InputError, ProviderUnavailable, RolledBackError, StorageUnavailable
 from lakelock.markers.claims import Claim
+from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.occ import retry
 from lakelock.occ.begin import requested_key
 from lakelock.occ.recovery import STALE_PROBE_S, reap
@@ -163,6 +165,29 @@ def test_a_reaper_with_an_old_timeline_withdraws_nobody_without_a_decision(stora
     assert reaped.outcome.value == "rolled back"
     assert [d.instant for d in reaper.table.log.peek(after=0)] == [tx.instant]
     assert tx.instant not in [i.requested for i in read_timeline(storage).pending]
+
+
+def test_what_a_writer_commits_that_stood_still_as_it_began_is_not_removed_by_a_reaper_that_stood_still_then(storage, runtime):
+    """Both go on after the reaper has looked at the timeline, which does not show the instant yet."""
+    instant, ran = format_instant(runtime.now_ms() + 30_000), []
+    other = writer(storage, runtime).table.writer
+    record = HeartbeatRecord(instant, other, "INSERT", first=0, interval_s=1.0, tolerable_misses=2)
+    storage.put(layout.heartbeat(instant), record.to_bytes())
+    runtime.advance(30)
+
+    def goes_on() -> None:
+        if not ran:
+            storage.delete([layout.heartbeat(instant)])
+            with writer(storage, runtime).begin("INSERT") as tx:
+                ran.append(tx.instant)
+                tx.commit([put_file(tx, storage, "month=1", "a")])
+
+    between = [Rule(op="put_if_absent", fault=None, meanwhile=goes_on)]
+    between += [Rule(op="list", key=f"*{instant}", fault=None, meanwhile=goes_on)]
+    writer(FaultyStorage(storage, between), runtime).reap()
+    assert ran == [instant]
+    assert [file.file_id for file in writer(storage, runtime).snapshot().files] == ["a"]
+    assert [key for file in writer(storage, runtime).snapshot().files if storage.get(key := file.key) is None] == []
 
 
 def test_what_is_written_after_a_rollback_is_removed_by_its_writer(storage, runtime):

@@ -39,7 +39,7 @@ _OTHERS = (
         "rollback without a decision",
         "whoever finds a dead writer deletes its files without deciding",
         "occ.rollback:roll_back",
-        "outcome = _decide(table, target, yields=yields)",
+        "outcome = _decide(table, target, yields=yields, unseen=unseen)",
         "outcome = RollbackOutcome.ROLLED_BACK",
         seed=0,
     ),
@@ -331,13 +331,13 @@ PLANTED = (
     *BUGS_BESIDE_THE_CARELESS,
 )  # fmt: skip
 
-BY_AN_OLD_TIMELINE = Planted(
-    "reaping by an old timeline",
-    "an instant that began after the timeline was listed counts as finished",
+TAKEN_LATE = Planted(
+    "an instant that is taken late",
+    "a reaper that stood still after its look deletes what a writer has committed since, who stood still as it began",
     "occ.recovery:_reap_one",
-    "action = next((Action(i.action) for i in now.pending if i.requested == instant), None)",
-    "action = None",
+    "unseen = ours and _finished(now, instant) is RollbackOutcome.GONE and not is_rolled_back(table, now, instant)",
+    "unseen = False",
 )
-"""Not among the others: a transaction has to begin, and to be taken for dead, between two requests of a reaper."""
+"""Not among the others: both have to stand still at the right requests (seed 4000604 did, before the decision was there)."""
 
-__all__ = ["BY_AN_OLD_TIMELINE", "PLANTED", "Edit", "Planted", "first_seed"]
+__all__ = ["PLANTED", "TAKEN_LATE", "Edit", "Planted", "first_seed"]
