@@ -17,12 +17,13 @@ from tests.behaviour.multi_table import test_writes_in_turn
 from tests.behaviour.redo import test_nothing_to_change
 from tests.behaviour.reservations import test_reservations
 from tests.behaviour.simulated_time import test_found_by_simulation as simulated_time
+from tests.behaviour.simulated_time import test_found_in_the_log as in_the_log
 from tests.behaviour.tables import new_table
 from tests.behaviour.upkeep import test_archive, test_optimize
 from tests.golden_tables import unpack
 from tests.property import test_followed_timelines as followed
 from tests.simulation.planted import careless, timelines
-from tests.simulation.planted.bugs import PLANTED, TAKEN_LATE, Edit, Planted, first_seed
+from tests.simulation.planted.bugs import COLLECTED, PLANTED, TAKEN_LATE, Edit, Planted, first_seed
 from tests.simulation.planted.metadata import TAKEN_BACK
 from tests.simulation.planted.profiles import ON_THE_BASELINE, ROWS_OF_NOBODY, UNREAD_BUCKETS
 from tests.simulation.planted.reservations import ADDITIONS, ON_THEIR_WAY, OVERRULED
@@ -34,6 +35,13 @@ from lakelock.conflict import Party
 from lakelock.errors import LakelockError
 from lakelock.occ.footprint import CommitSummary, Footprint
 from lakelock.testing import ManualRuntime
+
+
+def _collected() -> None:
+    runtime = ManualRuntime()
+    storage = MemoryStorage(runtime.now_ms)
+    new_table(storage)
+    in_the_log.test_a_rollback_under_a_number_that_was_used_and_collected_does_not_count(storage, runtime)
 
 
 def _taken_late() -> None:
@@ -107,6 +115,7 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
         (OVER_SAVED, test_archive.test_what_was_archived_shows_although_every_later_commit_has_a_savepoint),
         (OVERRULED, lambda: test_reservations.test_a_commit_under_a_later_claim_is_found_early(test_reservations.Table())),
         (TAKEN_LATE, _taken_late),
+        (COLLECTED, _collected),
         (TAKEN_OVER, _taken_over),
         (
             TAKEN_BACK,

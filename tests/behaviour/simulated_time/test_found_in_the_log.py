@@ -47,6 +47,21 @@ class NeverPublishes(Wrapped):
         return request()
 
 
+def test_a_rollback_under_a_number_that_was_used_and_collected_does_not_count(storage, runtime):
+    """Its target has committed under that number since it looked, and the record is gone."""
+    target = writer(storage, runtime).begin("INSERT")
+
+    def meanwhile() -> None:
+        target.commit([put_file(target, storage, "month=1", "a")])
+        for file_id in "bc":
+            commit(storage, runtime, file_id)
+        assert writer(storage, runtime).collect() == 2
+
+    late = Before(storage, "put_if_absent", f"{layout.DECISIONS}/{1:020}", meanwhile)
+    assert roll_back_without_lock(late, runtime, target) is RollbackOutcome.COMMITTED
+    assert [file.key for file in writer(storage, runtime).snapshot().files if storage.get(file.key) is None] == []
+
+
 def test_a_rollback_publishes_what_was_decided_since_it_listed_the_timeline(storage, runtime):
     """It took a commit that had begun and was decided meanwhile for one that somebody had rolled back."""
     decided = []
