@@ -227,6 +227,7 @@ EVENTS: dict[EventKind, str] = {
     EventKind.LOCK_TIMED_OUT: "the table's lock was not to be had within `lock.wait_s`; says who holds it",
     EventKind.SLOW_READS: "this Spark's internal classes are not the known ones: reads list the folders again, and do not "
     "prune partitions; once per session's JVM, in the log only",
+    EventKind.ZONE_RECORDED: "the first write to a table of Java noted there that its instants are in UTC, as they prove to be",
     EventKind.LEASE_LOST: "a held lock was lost; says why",
     EventKind.PREPARED: "a transaction over several tables has its prepare in the table's log; its outcome decides about it",
     EventKind.DECIDED: "the decision is made: the transaction is committed, and will be visible",

@@ -24,7 +24,7 @@ from lakelock.identity import WriterIdentity
 from lakelock.markers.data_files import Announced, MarkerKind, announcements, first_file
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.occ.commit_keys import AppTransaction
-from lakelock.occ.create import current_properties
+from lakelock.occ.create import current_properties, ensure_writable
 from lakelock.occ.log import DecisionKind, LogView, Reservation
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import InstantFate, finish_head, newest_commit, shown_fate
@@ -160,7 +160,7 @@ def _note_and_beat(table: OpenTable, instant: str, operation: str) -> tuple[Tabl
         else:
             properties, numbers = table.at_once(properties_now, table.log.numbers)
         table.ensure_as_opened(properties)
-        check_writable(properties)
+        properties = ensure_writable(table, properties, record=True)
         newest = numbers[-1] if numbers else 0
         if not known:
             beat(newest)

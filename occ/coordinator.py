@@ -33,7 +33,7 @@ from lakelock.occ.claims import end_dead
 from lakelock.occ.clean import Cleaned, clean
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.committed import CountedStorage
-from lakelock.occ.create import settle_index, with_index
+from lakelock.occ.create import ensure_writable, settle_index, with_index
 from lakelock.occ.data_locking import DataLocking, refuse_nested
 from lakelock.occ.ending import OwnDecision, TransactionState, withdraw
 from lakelock.occ.footprint import OVERWRITES, CommitSummary, writer_of
@@ -68,7 +68,7 @@ from lakelock.storage.location import StorageLocation
 from lakelock.table.archive import archive_keys, archived_writes
 from lakelock.table.change_feed import Changes
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.eligibility import check_files, check_readable, check_writable, require_slices, why_not_writable
+from lakelock.table.eligibility import check_files, check_readable, require_slices
 from lakelock.table.instants import Action, Instant, as_of_time
 from lakelock.table.layout_one import shown_as_layout_two
 from lakelock.table.properties import TableProperties, read_properties
@@ -150,8 +150,7 @@ class TableServices:
         table = self.table
         if table.provider is None or table.observed.same_lock:
             return
-        if why_not_writable(self.properties):
-            check_writable(read_properties(table.storage))
+        self.properties = ensure_writable(table, self.properties, record=record)
         guard = ensure_recorded(table.storage, table.provider, table.runtime.uuid(), record=record)
         if guard is not None:
             ensure_not_weaker(table.settings.concurrency, guard.profile, guard.isolation, table.storage.uri)
@@ -258,7 +257,7 @@ class Coordinator(TableServices):
             self._applied.ensure_new(application, baseline.timeline, mine)
             schema = self._schemas.at(baseline.timeline, baseline.properties)
             self._first_schema = self._first_schema or schema
-            self.last_seen = schema, baseline.properties
+            self.last_seen, self.properties = (schema, baseline.properties), baseline.properties
             if self.table.observed.foreign_buckets and baseline.properties.bucket_index is None:
                 # An append looks at no file, and would put its rows outside the buckets.
                 check_files(baseline.properties, self.table.index.snapshot_at(baseline.timeline))

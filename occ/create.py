@@ -2,7 +2,8 @@
 
 Which index the writers use is recorded in the table, because Java keeps it in the options of its writers only. A table that
 lakelock creates with an index has the record from its beginning. Another one gets it from the first writer that has
-`write.index` set; for buckets only once its files have shown that this is true.
+`write.index` set; for buckets only once its files have shown that this is true. In the same way the first writer records UTC
+as the zone of the instants of a table that Java made, if they prove to be in it.
 """
 
 from __future__ import annotations
@@ -15,23 +16,26 @@ from itertools import islice
 import pyarrow as pa
 
 from lakelock.clock import Runtime
-from lakelock.errors import InputError, SchemaError, StorageError, TableError
+from lakelock.errors import InputError, LockError, SchemaError, StorageError, TableError
+from lakelock.events import EventKind
 from lakelock.occ.open_table import OpenTable
 from lakelock.storage import Created, Storage, create, probe
 from lakelock.storage.location import StorageLocation
 from lakelock.table import layout
 from lakelock.table.base_files import BaseFile
 from lakelock.table.column_types import stored_otherwise
-from lakelock.table.eligibility import VERSIONS, check_files, check_writable
+from lakelock.table.eligibility import VERSIONS, check_files, check_writable, why_not_writable
 from lakelock.table.index import BucketIndex, TableIndex, bucket_of, index_from_bytes, parsed_index
+from lakelock.table.instants import Action, State, parse_file_name, parse_instant
 from lakelock.table.key_search import buckets_of_keys
 from lakelock.table.partitions import require_partition_type
-from lakelock.table.properties import COPY_ON_WRITE, MERGE_ON_READ, NEWEST_VERSION, TableProperties
+from lakelock.table.properties import COPY_ON_WRITE, MERGE_ON_READ, NEWEST_VERSION, TIMEZONE, TableProperties
 from lakelock.table.record_keys import key_text, require_key
 from lakelock.table.rows import Fields, why_not_fits
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, read_snapshot
 from lakelock.table.transforms import partition_columns
+from lakelock.texts import command
 
 
 @dataclass(frozen=True)
@@ -119,6 +123,63 @@ def checked_type(given: str, *, order_by: str | None = None, index: str | None =
             f"lakelock writes no merge-on-read table with {what}", hint=f"leave {what} or table_type={MERGE_ON_READ} out"
         )
     return found
+
+
+NEAREST_UTC_MS = 7 * 60_000
+"""Zones differ by quarters of an hour, so a time that is nearer than this to the storage's own is in UTC."""
+_IN_UTC = {TIMEZONE: "UTC"}
+_AT_ONCE = (Action.COMMIT, Action.DELTA_COMMIT)
+"""Other actions may be planned for long before their first file is there."""
+
+
+def ensure_writable(table: OpenTable, properties: TableProperties, *, record: bool) -> TableProperties:
+    """The properties of a table that may be written: these, or those of now if it was mended since. `TableError` else.
+
+    Java's writers name instants in the zone of their machines by default, and say so in the table. If these prove to be in
+    UTC, the table says so from now on; without `record` nothing changes yet. Java's writers follow it from their next start
+    on, and only then have the lock, too.
+    """
+    if properties.timezone == "UTC" and not why_not_writable(properties):
+        return properties
+    now = current_properties(table)
+    check_writable(now)
+    if now.timezone == "UTC":
+        return now
+    proven = proven_utc(table.storage)
+    if not record:
+        return properties
+    try:
+        table.change_properties(_IN_UTC)
+    except LockError:
+        if table.properties().timezone != "UTC":  # or another writer has just recorded the same
+            raise
+    table.emit(EventKind.ZONE_RECORDED, zone="UTC", proven=proven)
+    return current_properties(table)
+
+
+def proven_utc(storage: Storage) -> int:
+    """How many completed instants there are, all of which are in UTC: the storage stamped each file at its completion time.
+
+    `TableError` for one that is not, and for a write under way whose first file is of another time than its name.
+    """
+    found = [(parse_file_name(item.key.rpartition("/")[2]), item) for item in storage.list(layout.TIMELINE)
+             if not item.key.startswith(f"{layout.HISTORY}/")]  # fmt: skip
+    instants = [(instant, item.modified_ms) for instant, item in found if instant is not None]
+    completed = {instant.requested for instant, _ in instants if instant.is_completed}
+    for instant, modified_ms in instants:
+        begins = instant.state is State.REQUESTED and instant.action in _AT_ONCE and instant.requested not in completed
+        stamp = instant.requested if begins else instant.completion
+        apart_ms = 0 if stamp is None else parse_instant(stamp) - modified_ms
+        if abs(apart_ms) > NEAREST_UTC_MS:
+            apart = f"{abs(apart_ms) / 60_000:.0f} minutes {'older' if apart_ms > 0 else 'younger'}"
+            raise TableError(
+                f"the instants of {storage.uri} are not proven to be in UTC: {instant} was "
+                f"{'requested' if begins else 'completed'} at {stamp}, and its file is {apart} than that",
+                hint="if its files were copied and all its writers had their clocks in UTC, run "
+                f"`{command('adopt', storage.uri, '--assume-utc')}`; if they had not, copy its rows into a new table that Java "
+                f"makes with {TIMEZONE}=UTC. It can be read meanwhile",
+            )
+    return len(completed)
 
 
 _PROBED_FILES, _PROBED_KEYS = 4, 1000

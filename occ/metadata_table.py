@@ -230,7 +230,7 @@ class KeptMetadata:
         """This after bounds that another engine, which began earlier, has written below those of a later instant were written
         once more, and what completed commits of the table should have listed, and did not, was appended late.
 
-        Before anything else is written: bounds that were written once more tell that somebody has looked for those of others.
+        Before anything else is written: bounds that were written once more tell that a process has looked for those of others.
         """
         now, late = self, sorted(lacking(self.timeline, data), key=lambda each: each.completion or each.requested)
         hidden = overtaken(self.timeline, data) if PARTITION_STATS in self.listed else []
@@ -283,7 +283,7 @@ class KeptMetadata:
         if not bounds:
             return self
         table, newest = self.table, max(self.timeline.newest_time, data.newest_time)
-        # Where a clock is ahead all times may be taken, and somebody has begun or ended since.
+        # Where a clock is ahead all times may be taken, and others have begun or ended since.
         own = own_time(self.timeline, data) or own_time(self.timeline, table.timeline())
         return self._append(own or later_than(table.runtime.now_ms(), newest), {PARTITION_STATS: bounds})
 

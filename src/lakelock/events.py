@@ -61,6 +61,7 @@ class EventKind(StrEnum):
     NAMED = "named"
     LOCK_TIMED_OUT = "lock-timed-out"
     SLOW_READS = "slow-reads"
+    ZONE_RECORDED = "zone-recorded"
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,7 @@ _INFOS = {
     EventKind.ROLLED_BACK,
     EventKind.RESERVED,
     EventKind.WAITING_FOR_RESERVATION,
+    EventKind.ZONE_RECORDED,
 }
 
 

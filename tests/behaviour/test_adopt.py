@@ -17,6 +17,7 @@ from lakelock.admin.adopt import Wishes, adopt, plan_adoption
 from lakelock.admin.java_writers import java_options
 from lakelock.admin.manual_changes import read_audit
 from lakelock.errors import LockError, TableError
+from lakelock.events import Event, EventKind
 from lakelock.settings import Settings
 from lakelock.table.properties import read_properties
 
@@ -88,8 +89,6 @@ def test_the_file_for_java_names_the_lock_and_is_one_that_a_writer_here_reads(ta
 
 
 def test_an_adopted_table_is_written_and_only_its_properties_and_metadata_changed(table: Path) -> None:
-    with coordinator(table) as found, pytest.raises(TableError, match="in the zone LOCAL"):
-        ArrowEngine(found).insert(ArrowEngine(found).read())
     before, values = files(table), dict(read_properties(LocalStorage(str(table))).values)
     assert run("adopt", str(table), "--yes", "--drop-metadata-table", "--reason", "shared from today").code == 0
     assert files(table) == before and not (table / ".hoodie/metadata").exists()
@@ -121,6 +120,55 @@ def test_it_can_be_undone_until_the_first_commit(table: Path) -> None:
     assert read_properties(LocalStorage(str(table))).timezone == "UTC"
 
 
+def copied(table: Path) -> Path:
+    """The table with neither metadata table nor zone."""
+    properties = table / ".hoodie/hoodie.properties"
+    properties.write_text("".join(line for line in properties.open() if not line.startswith(METADATA)))
+    shutil.rmtree(table / ".hoodie/metadata")
+    return table
+
+
+@pytest.mark.parametrize("mode", ["OPTIMISTIC", "SINGLE_WRITER"])
+def test_the_first_write_records_the_zone_that_the_instants_prove(table: Path, mode: str) -> None:
+    events: list[Event] = []
+    settings = Settings.resolve({"concurrency.mode": mode}).settings
+    with Coordinator.open(StorageLocation.of(copied(table)), settings, listeners=(events.append,)) as found:
+        engine = ArrowEngine(found)
+        rows = engine.read()
+        assert read_properties(found.table.storage).timezone == "LOCAL"
+        engine.upsert(rows.slice(0, 1))
+        engine.upsert(rows.slice(1, 1))
+        assert read_properties(found.table.storage).timezone == found.properties.timezone == "UTC"
+        assert sorted(engine.read()["id"].to_pylist()) == sorted(rows["id"].to_pylist())
+    told = [event.facts for event in events if event.kind is EventKind.ZONE_RECORDED]
+    assert len(told) == 1 and told[0]["zone"] == "UTC" and int(str(told[0]["proven"])) > 1
+
+
+def test_a_service_that_comes_first_records_the_zone_and_a_dry_run_changes_nothing(table: Path) -> None:
+    path = str(copied(table))
+    for service in ("upkeep", "clean", "archive", "optimize"):
+        assert run(service, path, "--dry-run").code == 0
+        assert read_properties(LocalStorage(path)).timezone == "LOCAL"
+    assert run("savepoint", "create", path, "first").code == 0
+    assert read_properties(LocalStorage(path)).timezone == "UTC"
+
+
+@pytest.mark.parametrize("state", ["completed", "under way"])
+def test_a_write_to_a_table_of_another_zone_is_refused_and_changes_nothing(table: Path, state: str) -> None:
+    root = copied(table)
+    if state == "completed":
+        stamp(root, ahead_s=3600)
+    else:
+        requested = root / ".hoodie/timeline/20991231235959999.commit.requested"
+        requested.touch()
+    before = (root / ".hoodie/hoodie.properties").read_bytes()
+    with coordinator(root) as found, pytest.raises(TableError, match="are not proven to be in UTC") as caught:
+        ArrowEngine(found).upsert(ArrowEngine(found).read().slice(0, 1))
+    assert "--assume-utc" in caught.value.hint and "can be read meanwhile" in caught.value.hint
+    assert (root / ".hoodie/hoodie.properties").read_bytes() == before
+    assert not (root / ".hoodie/.lakelock").exists()
+
+
 @pytest.mark.parametrize("hours", [-9, -1, 1, 5.5, 12])
 def test_instants_of_another_zone_are_not_taken_for_utc(table: Path, hours: float) -> None:
     stamp(table, ahead_s=hours * 3600)
@@ -136,13 +184,14 @@ def test_a_live_writer_keeps_the_table_from_being_changed(table: Path) -> None:
     shutil.copytree(table, other)
     assert run("adopt", str(other), "--yes").code == 0
     shutil.copytree(other / ".hoodie/.lakelock", table / ".hoodie/.lakelock")
-    (table / ".hoodie/timeline/20991231235959999.commit.requested").touch()
+    live = f"{datetime.now(timezone.utc):%Y%m%d%H%M%S}999"
+    (table / f".hoodie/timeline/{live}.commit.requested").touch()
     (table / ".hoodie/.heartbeat").mkdir(exist_ok=True)
-    (table / ".hoodie/.heartbeat/20991231235959999").touch()
+    (table / f".hoodie/.heartbeat/{live}").touch()
     before = (table / ".hoodie/hoodie.properties").read_bytes()
     with coordinator(table) as found, pytest.raises(LockError, match="is being used, so it is not changed") as caught:
         adopt(found)
-    assert "20991231235959999" in caught.value.message
+    assert live in caught.value.message
     told = run("adopt", str(table), "--dry-run")
     assert told.code != 0 and "in the way" in told.out
     assert (table / ".hoodie/hoodie.properties").read_bytes() == before
@@ -213,3 +262,17 @@ def test_indexes_that_are_not_kept_are_removed_on_demand(table: Path) -> None:
     assert run("adopt", str(table), "--yes", "--remove-indexes").code == 0
     assert read_properties(LocalStorage(str(table))).values[METADATA] == "files"
     assert {path.name for path in (table / ".hoodie/metadata").iterdir()} == {"files"}
+
+
+def test_a_metadata_table_that_a_dead_writer_was_building_is_dropped_on_demand(table: Path) -> None:
+    properties = table / ".hoodie/hoodie.properties"
+    properties.write_text(
+        properties.read_text().replace(f"{METADATA}=files", f"{METADATA}=").replace("inflight=", "inflight=files")
+    )
+    with coordinator(table) as found, pytest.raises(TableError, match="is building files in its metadata table") as caught:
+        ArrowEngine(found).upsert(ArrowEngine(found).read().slice(0, 1))
+    assert "`lakelock adopt --drop-metadata-table` while no writer runs" in caught.value.hint
+    assert run("adopt", str(table), "--yes", "--drop-metadata-table").code == 0
+    assert not (table / ".hoodie/metadata").exists()
+    with coordinator(table) as found:
+        assert ArrowEngine(found).upsert(ArrowEngine(found).read().slice(0, 1)).instant

@@ -1,7 +1,8 @@
-"""Making a table of Java Hudi's defaults one that lakelock writes: in UTC, and on demand without its metadata table.
+"""Making a table that Java Hudi made one that lakelock writes, where its first write cannot do that by itself.
 
-Only properties and the metadata table change, no row and no instant. Hudi removes its metadata table, or one index in it, in
-the same order: first `hoodie.properties`, which tells every reader to do without, then the files under `.hoodie/metadata`.
+Its owner says that its instants are in UTC although its files do not prove it, or gives up its metadata table or indexes in it.
+Only properties and the metadata table change, no row and no instant. Hudi removes its metadata table, or one index, in the same
+order: first `hoodie.properties`, which tells every reader to do without, then the files under `.hoodie/metadata`.
 """
 
 from __future__ import annotations
@@ -14,20 +15,18 @@ from dataclasses import dataclass, replace
 from lakelock.admin.manual_changes import AuditRecord, audited, live_users, refuse_live, users_but_the_dead
 from lakelock.errors import TableError
 from lakelock.occ.coordinator import Coordinator
+from lakelock.occ.create import proven_utc
 from lakelock.occ.open_table import OpenTable, stored_properties
 from lakelock.occ.recorded_lock import ensure_recorded
 from lakelock.parsing import JsonObject
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable
-from lakelock.table.instants import parse_file_name, parse_instant
 from lakelock.table.metadata_records import FILES, unkept
 from lakelock.table.properties import METADATA_INFLIGHT, METADATA_PARTITIONS, TIMEZONE
 from lakelock.table.timeline import read_timeline
 
 FORMAT = 1
-NEAREST_UTC_MS = 7 * 60_000
-"""Zones differ by quarters of an hour, so a time that is nearer than this to the storage's own is in UTC."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +125,7 @@ def _planned(table: OpenTable, live: tuple[str, ...], wishes: Wishes) -> Adoptio
     changes: dict[str, str | None] = {}
     dropped: list[str] = []
     others = unkept(properties.metadata_partitions)
-    if wishes.drop_metadata_table and properties.metadata_partitions:
+    if wishes.drop_metadata_table and (properties.metadata_partitions or properties.metadata_partitions_underway):
         changes |= {METADATA_PARTITIONS: "", METADATA_INFLIGHT: ""}
     elif wishes.remove_indexes and others and FILES in properties.metadata_partitions:
         kept = [name for name in properties.metadata_partitions if name not in others]
@@ -136,7 +135,7 @@ def _planned(table: OpenTable, live: tuple[str, ...], wishes: Wishes) -> Adoptio
         dropped.append(layout.METADATA_TABLE)
     proven = 0
     if properties.timezone != "UTC":
-        proven = 0 if wishes.assume_utc else _proven_utc(table.storage)
+        proven = 0 if wishes.assume_utc else proven_utc(table.storage)
         changes[TIMEZONE] = "UTC"
     check_writable(properties.changed(changes))
     archived = TIMEZONE in changes and read_timeline(table.storage).has_archive
@@ -146,28 +145,6 @@ def _planned(table: OpenTable, live: tuple[str, ...], wishes: Wishes) -> Adoptio
 def _has(storage: Storage) -> bool:
     """Whether there are files of a metadata table."""
     return next(iter(storage.list(layout.METADATA_TABLE)), None) is not None
-
-
-def _proven_utc(storage: Storage) -> int:
-    """How many completed instants there are, all of which are in UTC: the storage stamped each file at its completion time."""
-    proven = 0
-    for item in storage.list(layout.TIMELINE):
-        if item.key.startswith(f"{layout.HISTORY}/"):
-            continue
-        instant = parse_file_name(item.key.rpartition("/")[2])
-        if instant is None or not instant.is_completed or instant.completion is None:
-            continue
-        apart_ms = parse_instant(instant.completion) - item.modified_ms
-        if abs(apart_ms) > NEAREST_UTC_MS:
-            apart = f"{abs(apart_ms) / 60_000:.0f} minutes {'older' if apart_ms > 0 else 'younger'}"
-            raise TableError(
-                f"the instants of {storage.uri} are not proven to be in UTC: {instant} was completed at {instant.completion}, "
-                f"and its file is {apart} than that",
-                hint="if its files were copied and all its writers had their clocks in UTC, add --assume-utc; if they had not, "
-                "copy its rows into a new table that Java makes with hoodie.table.timeline.timezone=UTC",
-            )
-        proven += 1
-    return proven
 
 
 def _record(storage: Storage) -> None:

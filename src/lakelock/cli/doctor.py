@@ -22,7 +22,7 @@ from lakelock.cli.output import Exit, Output
 from lakelock.clock import SystemRuntime
 from lakelock.errors import LISTED_BY_DOCTOR, LakelockError, TableError
 from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, who_removes
-from lakelock.occ.create import recorded_index
+from lakelock.occ.create import proven_utc, recorded_index
 from lakelock.occ.log import DecisionKind, DecisionLog, Resolution, resolve
 from lakelock.occ.rejections import outdated_rejections, rejected_instants
 from lakelock.storage import Storage, probe
@@ -30,7 +30,7 @@ from lakelock.table import layout
 from lakelock.table.eligibility import Refusal, next_step, why_files_misfit, why_not_readable, why_not_writable
 from lakelock.table.index import parsed_index
 from lakelock.table.instants import State, parse_instant
-from lakelock.table.properties import TableProperties, read_properties
+from lakelock.table.properties import TIMEZONE, TableProperties, read_properties
 from lakelock.table.snapshot import read_snapshot
 from lakelock.table.timeline import read_timeline
 from lakelock.texts import counted
@@ -67,6 +67,8 @@ def check_table(context: DoctorContext) -> Iterator[Check]:
         found += f", {counted(properties.bucket_index.count, 'bucket')} in each partition"
     elif properties.index is not None:
         found += ", keys are looked up in every partition (index=global)"
+    if properties.timezone != "UTC" and not why_not_readable(properties):
+        yield _zone(context, properties.timezone)
     refusals = _refusals(context, properties)
     if not refusals:
         yield Check("table", "ok", found)
@@ -76,6 +78,15 @@ def check_table(context: DoctorContext) -> Iterator[Check]:
     for number, refusal in enumerate(refusals, 1):
         last = number == len(refusals)
         yield Check("table", "failed", str(refusal), next_step(properties, refusals) if last else "")
+
+
+def _zone(context: DoctorContext, zone: str) -> Check:
+    """Whether the first write can record that the instants are in UTC."""
+    try:
+        proven = counted(proven_utc(context.storage), "instant")
+    except TableError as error:
+        return Check("table", "failed", error.message, error.hint)
+    return Check("table", "ok", f"its zone is {zone}: the first write sets {TIMEZONE}=UTC, as {proven} prove to be in it")
 
 
 def _refusals(context: DoctorContext, properties: TableProperties) -> list[Refusal]:

@@ -145,7 +145,7 @@ class _AllCommands(Commands):
         "adopt": Home(
             "lakelock.cli.table_setup",
             "adopt_table",
-            "Make a table of Java Hudi writable: set its zone to UTC if its instants prove it. Its metadata table is kept.",
+            "Make a table of Java Hudi writable where a write is refused, and print what its Java writers need.",
         ),
         "optimize": Home(
             "lakelock.cli.upkeep",

@@ -1,8 +1,8 @@
 """Commands that set a table and its writers up: `lakelock adopt`, `register`, `profile`, `config` and `package`.
 
-`adopt` makes a table of Java Hudi's defaults writable, after saying what would change. `register` tells the catalog of a
-table, under a name that other engines read. `profile` is the weakest profile that writers of the table may have. `config`
-explains which settings are in effect, and where each came from. `package` makes an archive of lakelock for Spark
+`adopt` makes a table of Java Hudi writable whose first write is refused, after saying what would change. `register` tells the
+catalog of a table, under a name that other engines read. `profile` is the weakest profile that writers of the table may have.
+`config` explains which settings are in effect, and where each came from. `package` makes an archive of lakelock for Spark
 executors that do not have it.
 """
 
@@ -49,8 +49,9 @@ def adopt_table(
     java_properties: JavaPropertiesOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Make a table of Java Hudi writable: set its zone to UTC if its instants prove it. Its metadata table is kept.
+    """Make a table of Java Hudi writable where a write is refused, and print what its Java writers need.
 
+    Sets its zone to UTC if its instants prove it, as the first write does, or if you know it. Its metadata table is kept.
     Stop all writers first. Rows and instants stay as they are. From then on each Java writer needs the properties that it
     prints, the lock among them; --java-properties writes them to a file.
     """

@@ -45,13 +45,11 @@ class Refusal:
     """Why a table is not read or written, and what its owner can do about it: every piece of advice is tested.
 
     `hint` mends the table as it is. `made_with` is the option of a Java writer that keeps a new table free of this reason.
-    `adoptable`: `lakelock adopt` removes it.
     """
 
     reason: str
     hint: str = ""
     made_with: str = ""
-    adoptable: bool = False
 
     def __str__(self) -> str:
         return self.reason
@@ -124,8 +122,7 @@ def check_writable(properties: TableProperties) -> None:
 def next_step(properties: TableProperties, refusals: Sequence[Refusal]) -> str:
     """What a user who wants to write the table can do now."""
     readable = "" if why_not_readable(properties) else "it can be read meanwhile"
-    adopt = "or run `lakelock adopt` while no writer runs" if all(refusal.adoptable for refusal in refusals) else ""
-    return "; ".join(filter(None, (advice(refusals), adopt, readable)))
+    return "; ".join(filter(None, (advice(refusals), readable)))
 
 
 def why_files_misfit(properties: TableProperties, snapshot: Snapshot) -> Refusal | None:
@@ -185,6 +182,11 @@ _UPGRADE = (
     "let a Hudi 1.1 or 1.2 writer upgrade it, with hoodie.write.table.version=9, hoodie.write.auto.upgrade=true and "
     f"{NO_METADATA_TABLE} in its next write"
 )
+_DOWNGRADE = (
+    "stop that writer, and let its release of Hudi take the upgrade back: CALL downgrade_table(table => '...', to_version => "
+    "'NINE'); set hoodie.write.table.version=9 and hoodie.write.auto.upgrade=false in every Hudi writer. A newer lakelock may "
+    "know that version: pip install --upgrade lakelock"
+)
 _VERSION_9 = "hoodie.write.table.version=9"
 
 
@@ -193,7 +195,11 @@ def _read_refusals(table: TableProperties) -> Iterator[Refusal]:
     if not old and table.version not in VERSIONS:
         read = ", ".join(map(str, (OLD_VERSION, *VERSIONS)))
         found = f"it has table version {table.version or 'unknown'}; lakelock reads {read}"
-        yield Refusal(found, _UPGRADE, _VERSION_9) if 0 < table.version < NEWEST_VERSION else Refusal(found)
+        if table.version > NEWEST_VERSION:
+            found += ". A Hudi writer of a later release has upgraded it, by its default hoodie.write.auto.upgrade=true"
+            yield Refusal(found, _DOWNGRADE, _VERSION_9)
+        else:
+            yield Refusal(found, _UPGRADE, _VERSION_9) if table.version else Refusal(found)
     if table.layout != (OLD_LAYOUT if old else 2):
         found = f"its timeline has layout {table.layout or 'unknown'}, which does not go with table version {table.version}"
         yield Refusal(found, _UPGRADE, _VERSION_9) if table.layout == OLD_LAYOUT else Refusal(found)
@@ -223,12 +229,6 @@ def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
     if table.is_merge_on_read:
         yield from _merge_on_read_refusals(table)
     yield from _metadata_refusals(table)
-    if table.timezone != "UTC":
-        yield Refusal(
-            f"its instant times are in the zone {table.timezone} of their writers, not in UTC",
-            made_with=IN_UTC,
-            adoptable=True,
-        )
     if not table.flag("hoodie.populate.meta.fields", default=True):
         yield Refusal(
             "its rows carry no record keys (hoodie.populate.meta.fields=false)", made_with="hoodie.populate.meta.fields=true"
@@ -264,12 +264,12 @@ _INDEXES = (
 
 def _metadata_refusals(table: TableProperties) -> Iterator[Refusal]:
     """Refusals because the metadata table is none that lakelock keeps true."""
-    drop = f"set {NO_METADATA_TABLE} in every Hudi writer and let one write once: it removes the metadata table"
+    drop = "run `lakelock adopt --drop-metadata-table` while no writer runs: Java's next write builds a new one"
     underway = table.metadata_partitions_underway
     others = unkept(table.metadata_partitions)
     if underway:
         found = f"a Hudi writer is building {', '.join(underway)} in its metadata table ({METADATA_INFLIGHT})"
-        yield Refusal(found, f"let that writer end; or {drop}", NO_METADATA_TABLE)
+        yield Refusal(found, f"let that writer end; if it has died, {drop}")
     elif others:
         # A Java writer that is under way fails if they go meanwhile, so lakelock does not remove them by itself.
         found = f"its metadata table has indexes that lakelock does not keep: {', '.join(others)} ({METADATA_PARTITIONS})"
@@ -277,7 +277,7 @@ def _metadata_refusals(table: TableProperties) -> Iterator[Refusal]:
         hint = f"run `lakelock adopt --remove-indexes` while no writer runs, and set {off} in every Hudi writer"
         yield Refusal(found, hint, off)
     elif table.metadata_partitions and FILES not in table.metadata_partitions:
-        yield Refusal(f"its metadata table has no partition `{FILES}` ({METADATA_PARTITIONS})", drop, NO_METADATA_TABLE)
+        yield Refusal(f"its metadata table has no partition `{FILES}` ({METADATA_PARTITIONS})", drop)
 
 
 def _row_refusals(table: TableProperties) -> Iterator[Refusal]:

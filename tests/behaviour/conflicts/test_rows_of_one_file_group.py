@@ -278,6 +278,16 @@ def in_processes(work: Callable[[str, int, Any], Any], folder: Path, monkeypatch
         return [future.result(timeout=300) for future in futures]
 
 
+@pytest.fixture
+def on_disk(tmp_path: Path) -> ArrowEngine:
+    """A table on a disk with one file group."""
+    storage = StorageLocation.of(str(tmp_path)).open()
+    new_table(storage, table_type=MERGE_ON_READ)
+    engine = ArrowEngine(writer(storage))
+    engine.insert(rows(**FIRST))
+    return engine
+
+
 def _own_row(folder: str, number: int, gate: Any) -> int:
     """The attempts of one process."""
     engine = ArrowEngine(writer(StorageLocation.of(folder).open(), PATIENT, name=f"w{number}"))
@@ -287,16 +297,13 @@ def _own_row(folder: str, number: int, gate: Any) -> int:
 
 @pytest.mark.waits
 def test_sixteen_processes_write_rows_of_one_file_group_and_none_runs_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_disk: ArrowEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    storage = StorageLocation.of(str(tmp_path)).open()
-    new_table(storage, table_type=MERGE_ON_READ)
-    ArrowEngine(writer(storage)).insert(rows(**{f"k{number:02}": 0 for number in range(60)}))
     attempts = sum(in_processes(_own_row, tmp_path, monkeypatch))
-    found = content(ArrowEngine(writer(storage)))
+    found = content(on_disk)
     assert attempts == PROCESSES * TURNS
     assert [found[f"k{number:02}"] for number in range(PROCESSES)] == [999 + TURNS] * PROCESSES
-    assert leftovers(storage) == []
+    assert leftovers(on_disk.coordinator.table.storage) == []
 
 
 def _one_row(folder: str, number: int, gate: Any) -> None:
@@ -314,18 +321,14 @@ def _one_row(folder: str, number: int, gate: Any) -> None:
 
 @pytest.mark.waits
 def test_sixteen_processes_write_one_row_and_no_update_is_lost(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    on_disk: ArrowEngine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:  # fmt: skip
-    storage = StorageLocation.of(str(tmp_path)).open()
-    new_table(storage, table_type=MERGE_ON_READ)
-    engine = ArrowEngine(writer(storage))
-    engine.insert(rows(**FIRST))
     in_processes(_one_row, tmp_path, monkeypatch)
-    found, commits = content(engine), engine.coordinator.history(2 * PROCESSES)
+    found, commits = content(on_disk), on_disk.coordinator.history(2 * PROCESSES)
     upserts = [[each.tag for each in entry.members] or [entry.tag] for entry in commits if entry.members or entry.tag]
     assert found["k00"] == PROCESSES and sorted(chain(*upserts)) == sorted(map(str, range(PROCESSES)))
     assert found["k01"] == 1000 + int(upserts[0][-1])
-    assert leftovers(storage) == []
+    assert leftovers(on_disk.coordinator.table.storage) == []
 
 
 def test_a_redo_copies_the_log_files_of_groups_that_nobody_has_changed() -> None:

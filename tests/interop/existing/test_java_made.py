@@ -84,21 +84,20 @@ def schemas(table: Shared) -> list[pa.Schema]:
 
 
 @pytest.mark.in_ci
-def test_javas_default_table_is_read_and_the_reason_is_named_why_it_is_not_written(share: Share) -> None:
-    table = made(share, {})
-    assert table.by_lakelock().num_rows == 4
-    before = properties_of(table)
-    with pytest.raises(TableError) as caught:
-        table.engine().insert(changed(table, 10, 1))
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_javas_default_table_is_written_as_it_is_and_java_goes_on(share: Share, kind: str) -> None:
+    table = made(share, {"hoodie.datasource.write.table.type": kind})
     doctor = run("doctor", table.path, "--set", "concurrency.mode=SINGLE_WRITER")
-    assert doctor.code == 1
-    for reason in ("in the zone LOCAL",):
-        assert reason in str(caught.value) and reason in " ".join(doctor.out.split())
-    assert caught.value.hint.endswith("it can be read meanwhile")
-    assert "hoodie.properties" not in caught.value.hint + doctor.out
-    assert properties_of(table) == before
-    follow(share, table, caught.value.hint)
-    assert table.by_java().num_rows == 4
+    assert doctor.code == 0 and "its zone is LOCAL: the first write sets" in " ".join(doctor.out.split())
+    engine = table.engine()
+    engine.upsert(pa.concat_tables([changed(table, 0, 100), changed(table, 10, 1)]))
+    assert seen_by_all(table) == [(0, 100), (1, 2), (2, 4), (3, 6), (10, 1)]
+    assert (Path(table.path) / ".hoodie" / "metadata" / "files").exists()
+    assert b"hoodie.table.timeline.timezone=UTC" in properties_of(table)
+    java = {"hoodie.table.name": table.name, **QUICK, **MADE, **ASKED, **table.lock}
+    table.java.write_query(table.path, QUERY.replace("range(4)", "range(3, 5)"), java)
+    engine.upsert(changed(table, 4, 400))
+    assert seen_by_all(table) == [(0, 100), (1, 2), (2, 4), (3, 6), (4, 400), (10, 1)]
 
 
 def properties_of(table: Shared) -> bytes:
@@ -129,7 +128,6 @@ def follow(share: Share, table: Shared, hint: str) -> None:
 @pytest.mark.parametrize(
     "options",
     [
-        {"hoodie.table.timeline.timezone": "LOCAL"},
         {"hoodie.datasource.write.table.type": "MERGE_ON_READ", "hoodie.table.ordering.fields": "v"},
         {"hoodie.populate.meta.fields": "false"},
         {"hoodie.table.cdc.enabled": "true"},

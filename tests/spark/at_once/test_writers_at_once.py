@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,7 @@ from tests.spark.writer_process import COLUMNS, frame
 from lakelock.errors import EarlyConflictError
 from lakelock.spark_plugin import LakeTable
 
+WRITERS = 16
 START = [["a", 1, "1"], ["b", 2, "1"], ["c", 3, "2"], ["d", 4, "3"]]
 
 
@@ -115,6 +117,38 @@ def test_blind_appends_never_conflict(spark, table, path):
         answer = first.answer()
     assert answer["outcome"] == "committed" and answer["attempts"] == 1
     check(table, with_rows(("x", 1, "1"), ("y", 2, "1")))
+
+
+def of_log_files(spark, path) -> LakeTable:
+    """A merge-on-read table with one file group, and all settings by default."""
+    schema = spark.createDataFrame([], COLUMNS).schema
+    made = LakeTable.create(spark, path, schema=schema, key="id", partition_by="month", table_type="MERGE_ON_READ")
+    made.insert(frame(spark, [[f"k{number:02}", 0, "1"] for number in range(4 * WRITERS)]))
+    return made
+
+
+def answers(jobs: list[WriterProcess]) -> list[dict]:
+    with ExitStack() as running:
+        return [job.answer() for job in [running.enter_context(job) for job in jobs]]
+
+
+def test_sixteen_writers_of_rows_of_one_file_group_need_one_attempt_each(spark, path):
+    table = of_log_files(spark, path)
+    told = answers(
+        [WriterProcess(path, "upsert", [[f"k{n:02}", 1 + n, "1"]], name=f"w{n}", options={}) for n in range(WRITERS)]
+    )
+    assert [(each["outcome"], each["attempts"]) for each in told] == [("committed", 1)] * WRITERS
+    check(table, [(f"k{n:02}", 1 + n if n < WRITERS else 0, "1") for n in range(4 * WRITERS)])
+    assert leftovers(LocalStorage(path)) == []
+
+
+def test_sixteen_writers_that_count_one_row_up_lose_no_update(spark, path):
+    table = of_log_files(spark, path)
+    order = {"id": "k00", "month": "1", "times": 1}
+    told = answers([WriterProcess(path, "count_up", order, name=f"w{n}", options={}) for n in range(WRITERS)])
+    assert [each["outcome"] for each in told] == ["committed"] * WRITERS
+    check(table, [(f"k{n:02}", 0 if n else WRITERS, "1") for n in range(4 * WRITERS)])
+    assert leftovers(LocalStorage(path)) == []
 
 
 @pytest.mark.parametrize("appended", [["x", 1, "2"], ["x", 99, "2"]], ids=["matching", "harmless"])
