@@ -67,9 +67,9 @@ CALLS_OF_WRITERS = (
     ),
     (
         "a temporary view `USING lakelock OPTIONS (path …)`: SELECT, `INSERT INTO`, `INSERT OVERWRITE`",
-        "work; **a view or a frame that is read again "
-        "[shows the table as its first query found it](reference-sql.md#what-a-view-shows)**",
-        "the same",
+        "work; a view [shows the table as it is now](reference-sql.md#what-a-view-shows), a frame that is used again "
+        "as its first query found it",
+        "work; **a view that is read again, too, shows the table as its first query found it**",
     ),
     (
         "`CREATE TABLE … USING lakelock`, with LOCATION or AS SELECT",

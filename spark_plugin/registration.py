@@ -34,7 +34,7 @@ from lakelock.spark_plugin import inserting
 from lakelock.spark_plugin.changing import TIE, newest
 from lakelock.spark_plugin.hadoop import hadoop_settings, in_full
 from lakelock.spark_plugin.lake_table import LakeTable
-from lakelock.spark_plugin.session_sql import concerns, sql
+from lakelock.spark_plugin.session_sql import concerns, read_afresh, sql, views_in
 from lakelock.spark_plugin.source_class import LakelockDataSource
 from lakelock.spark_plugin.source_option_names import Use
 from lakelock.spark_plugin.source_options import APP_ID, APP_NAME, OVERWRITE_MODE, SourceOptions, settings_given
@@ -138,6 +138,7 @@ def _newest(df: DataFrame, properties: TableProperties, table: LakeTable) -> Dat
 FORMAT = "lakelock"
 _BY_PATH = re.compile(r"\blakelock\s*\.\s*`[^`]*/", re.IGNORECASE)
 _TO_CHECK = re.compile(r"\bOVERWRITE\b|\b(?:CREATE|REPLACE)\b.*\bTABLE\b", re.IGNORECASE | re.DOTALL)
+_READS = re.compile(r"\b(?:FROM|JOIN)\b", re.IGNORECASE)
 _HIVE_BY_DEFAULT = "spark.sql.legacy.createHiveTableByDefault"
 _MAKE_A_NAME = ("CreateTable", "ReplaceTable")
 _SAYS_NOTHING = re.compile(r"\s*SHOW\s+TBLPROPERTIES\b", re.IGNORECASE)
@@ -197,11 +198,15 @@ def _sql(
     args: Any = None,
     **kwargs: Any,
 ) -> Any:
-    """Spark's own; what names a lake table by its path, and what Spark refuses and is about one, goes to lakelock's `sql`."""
+    """Spark's own, with views of lake tables as they are now; what names such a table by its path, and what Spark refuses and
+    is about one, goes to lakelock's `sql`.
+    """
     ours = isinstance(sqlQuery, str) and not kwargs and (args is None or isinstance(args, Mapping))
     if ours and (_BY_PATH.search(sqlQuery) or (_SAYS_NOTHING.match(sqlQuery) and concerns(session, sqlQuery))):
         return sql(session, sqlQuery, args)
     _refuse_by_plan(session, sqlQuery)
+    if isinstance(sqlQuery, str) and _READS.search(sqlQuery):
+        read_afresh(session, views_in(session, sqlQuery))
     try:
         return spark(session, sqlQuery, args, **kwargs)
     except (PySparkException, Py4JError):  # Spark 4.3 has no error of its own for `ADD CONSTRAINT` of a view

@@ -77,12 +77,12 @@ def _plain(parts: Sequence[object], whole: exp.Expression) -> Name:
 
 
 def piece_of(node: exp.Expression, words: Words, start: int, stop: int) -> str:
-    """The text of a condition or value, which may look at nothing but its row."""
+    """The text of a value, or of a condition of a merge or an insert, which may look at nothing but its row."""
     piece = words.piece(start, stop)
     if node.find(exp.Query) is not None:
         raise refused(
             f"subquery in a condition or value: {shown(piece)}",
-            "write MERGE INTO … USING (the subquery) AS s ON …, which says what it reads",
+            "write MERGE INTO … USING (the subquery) AS s ON …",
         )
     require_no_default(piece)
     return piece
@@ -275,19 +275,20 @@ def _update(tree: exp.Expression, words: Words) -> Update:
         raise InputError("the UPDATE has no SET", hint="write UPDATE the table SET column = value WHERE condition")
     where = words.find(setting, len(words), "WHERE")
     assigned = assignments_of(tree.expressions, words, setting + 1, where)
-    return Update(target_of(tree.this), assigned, _where(tree, words, where))
+    return Update(target_of(tree.this), assigned, *_where(tree, words, where))
 
 
 def _delete(tree: exp.Expression, words: Words) -> Delete:
     require_only(tree, "this", "where")
-    return Delete(target_of(tree.this), _where(tree, words, words.find(1, len(words), "WHERE")))
+    return Delete(target_of(tree.this), *_where(tree, words, words.find(1, len(words), "WHERE")))
 
 
-def _where(tree: exp.Expression, words: Words, at: int) -> str | None:
+def _where(tree: exp.Expression, words: Words, at: int) -> tuple[str | None, tuple[Name, ...]]:
+    """The condition, and the relations that its subqueries name."""
     where = optional_part(tree, "where")
     if (where is None) is not (at == len(words)):
         raise Unclear(at)
-    return None if where is None else piece_of(where, words, at + 1, len(words))
+    return (None, ()) if where is None else (words.piece(at + 1, len(words)), relations_of(where))
 
 
 def _insert(tree: exp.Expression, words: Words) -> Insert:

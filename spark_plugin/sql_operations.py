@@ -40,19 +40,21 @@ class Assignment:
 
 @dataclass(frozen=True)
 class Update:
-    """`UPDATE target SET … WHERE …`; without a condition every row changes."""
+    """`UPDATE target SET … WHERE …`; without a condition every row changes. `reads`: the relations of its subqueries."""
 
     target: Target
     assignments: tuple[Assignment, ...]
     where: str | None = None
+    reads: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True)
 class Delete:
-    """`DELETE FROM target WHERE …`; without a condition every row goes."""
+    """`DELETE FROM target WHERE …`; without a condition every row goes. `reads`: the relations of its subqueries."""
 
     target: Target
     where: str | None = None
+    reads: tuple[Name, ...] = ()
 
 
 @dataclass(frozen=True)

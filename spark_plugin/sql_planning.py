@@ -66,9 +66,12 @@ def is_path_of(spark: SparkSession, path: object, uri: str, *, within: bool = Fa
 
 def require_foreign(frame: DataFrame, uri: str, hint: str = IN_A_TRANSACTION) -> None:
     """`InputError` if a frame reads files of the table outside a transaction, such as a view of `table.read()`."""
-    leaves = (node for node in nodes_of(frame._jdf.queryExecution().analyzed()) if node.children().isEmpty())
-    for leaf in leaves:
-        if any(is_path_of(frame.sparkSession, path, uri, within=True) for path in _paths(leaf)):
+    _require_foreign(frame.sparkSession, frame._jdf.queryExecution().analyzed(), uri, hint)
+
+
+def _require_foreign(spark: SparkSession, plan: Any, uri: str, hint: str = IN_A_TRANSACTION) -> None:
+    for leaf in (node for node in nodes_of(plan) if node.children().isEmpty()):
+        if any(is_path_of(spark, path, uri, within=True) for path in _paths(leaf)):
             raise InputError("the source reads the table that the statement changes", hint=hint)
 
 
@@ -149,7 +152,7 @@ class StatementPlanner:
             case Update():
                 return self._update(statement)
             case Delete():
-                condition = self._condition(statement.where or "true", statement.target)
+                condition = self._condition(statement.where or "true", statement.target, statement.reads)
                 write = partial(changing.delete_where, condition=condition)
                 return PlannedWrite("DELETE", write, statement.where)
             case Insert():
@@ -163,7 +166,7 @@ class StatementPlanner:
         values = checked_assignments(
             self.spark, given, self.schema, self.properties, "UPDATE", alias=target.qualifier, merge_schema=self.merge_schema
         )
-        condition = None if statement.where is None else self._condition(statement.where, target)
+        condition = None if statement.where is None else self._condition(statement.where, target, statement.reads)
         write = partial(changing.update_where, values=values, condition=condition, alias=target.qualifier)
         return PlannedWrite("UPDATE", write, statement.where)
 
@@ -267,15 +270,18 @@ class StatementPlanner:
         return df.withColumns({name: F.lit(None).cast(types[name]) for name in missing}) if missing else df
 
     def _source(self, query: str, reads: Iterable[Name]) -> DataFrame:
+        self._require_others(reads)
+        frame = self.spark.sql(query)
+        if not self.in_transaction:
+            require_foreign(frame, self.uri)
+        return frame
+
+    def _require_others(self, reads: Iterable[Name]) -> None:
         for name in reads:
             if self._is_table(name):
                 raise InputError(
                     f"the source reads {quoted(*name)}, the table that the statement changes", hint=IN_A_TRANSACTION
                 )
-        frame = self.spark.sql(query)
-        if not self.in_transaction:
-            require_foreign(frame, self.uri)
-        return frame
 
     def _values(self, assignments: Iterable[Assignment], target: Target) -> dict[str, object]:
         columns = [self._column(each.column, target) for each in assignments]
@@ -291,8 +297,12 @@ class StatementPlanner:
             )
         return self._columns.spelling(name[-1])
 
-    def _condition(self, text: str, target: Target) -> Condition:
-        return Condition.of(self.spark, spark_schema(self.schema.arrow), text, alias=target.qualifier)
+    def _condition(self, text: str, target: Target, reads: Iterable[Name] = ()) -> Condition:
+        self._require_others(reads)
+        found = Condition.of(self.spark, spark_schema(self.schema.arrow), text, alias=target.qualifier)
+        if not found.repeatable and not self.in_transaction:
+            _require_foreign(self.spark, found.filled, self.uri)
+        return found
 
     def _require_target(self, target: Target) -> None:
         if not self._is_table(target.name):

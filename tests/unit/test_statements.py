@@ -55,6 +55,16 @@ READ: dict[str, Statement] = {
         GOODS, sets(a="1 /* , b = 2 */ + /* nested /* twice */ */ 3")
     ),
     "DELETE FROM goods": Delete(GOODS),
+    "DELETE FROM goods WHERE id IN (SELECT id FROM d) OR a = (FROM lake.e SELECT max(b))": Delete(
+        GOODS, "id IN (SELECT id FROM d) OR a = (FROM lake.e SELECT max(b))", (("d",), ("lake", "e"))
+    ),
+    "DELETE FROM goods WHERE a = (VALUES 1)": Delete(GOODS, "a = (VALUES 1)"),
+    "UPDATE goods SET a = 1 WHERE EXISTS (WITH c AS (SELECT * FROM d) SELECT 1 FROM c WHERE c.id = goods.id)": Update(
+        GOODS,
+        (Assignment(("a",), "1"),),
+        "EXISTS (WITH c AS (SELECT * FROM d) SELECT 1 FROM c WHERE c.id = goods.id)",
+        (("d",),),
+    ),
     "DELETE FROM goods AS g WHERE g.id IN (1, 2) OR extract(year FROM at) < 2000;": Delete(
         G, "g.id IN (1, 2) OR extract(year FROM at) < 2000"
     ),
@@ -194,10 +204,6 @@ REFUSED = {
     "INSERT INTO goods SELECT 1 ON CONFLICT DO NOTHING": ("no ON CONFLICT", "table.upsert"),
     "INSERT goods SELECT 1": ("where the parts", "table.insert"),
     # subqueries
-    "DELETE FROM goods WHERE id IN (SELECT id FROM d)": (r"no subquery .* id IN \(SELECT id FROM d\)", "MERGE INTO"),
-    "DELETE FROM goods WHERE EXISTS (SELECT 1 FROM d)": ("no subquery", "MERGE INTO"),
-    "DELETE FROM goods WHERE a = (VALUES 1)": ("no subquery", "MERGE INTO"),
-    "DELETE FROM goods WHERE a = (FROM d SELECT max(b))": ("no subquery", "MERGE INTO"),
     "DELETE FROM goods WHERE a IN (TABLE d)": ("cannot read", "table.delete"),
     "UPDATE goods SET a = (SELECT max(b) FROM d)": ("no subquery", "MERGE INTO"),
     "INSERT INTO goods REPLACE WHERE a IN (SELECT 1) SELECT 1": ("no subquery", "MERGE INTO"),

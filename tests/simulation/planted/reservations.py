@@ -24,7 +24,7 @@ BUGS_OF_RESERVATIONS = (
         "if True:",
         within=300,
         among=RESERVING,
-        seed=1271,
+        seed=673,
     ),
     Planted(
         "the dead keep their reservations",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -326,6 +327,46 @@ def streamed_from(spark: SparkSession, path: str, folder: Path) -> None:
     query.awaitTermination(120)
     if query.exception() is not None:
         raise query.exception()
+
+
+def test_a_view_shows_the_table_as_it_is_now(spark: SparkSession, table: LakeTable) -> None:
+    views = ["CREATE OR REPLACE TEMPORARY VIEW Here", "CREATE OR REPLACE GLOBAL TEMPORARY VIEW everywhere"]
+    queries = ["SELECT sum(v) FROM here", "FROM global_temp.everywhere SELECT sum(v)", "SELECT (SELECT sum(v) FROM `HERE`)"]
+    register(spark)
+    try:
+        table.insert(spark.createDataFrame([(1, "a", 1)], COLUMNS))
+        for view in views:
+            spark.sql(f"{view} USING lakelock OPTIONS (path '{table.path}')")
+        first = table.history(1).head()["instant"]
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW then USING lakelock OPTIONS (path '{table.path}', as_of '{first}')")
+        for v in (1, 2, 3):
+            table.upsert(spark.createDataFrame([(1, "a", v)], COLUMNS))
+            assert [spark.sql(query).head()[0] for query in queries] == [v] * 3
+        spark.sql("UPDATE here SET v = v * 10")
+        assert spark.sql("SELECT here.v FROM here JOIN then USING (id)").count() == 1
+        assert [spark.sql(query).head()[0] for query in [*queries, "SELECT v FROM then"]] == [30, 30, 30, 1]
+    finally:
+        unregister(spark)
+        for name in ("here", "then"):
+            spark.catalog.dropTempView(name)
+        spark.catalog.dropGlobalTempView("everywhere")
+
+
+def test_a_view_of_a_table_that_is_gone_can_be_dropped_and_made_again(spark: SparkSession, table: LakeTable, path: str) -> None:
+    register(spark)
+    try:
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW here USING lakelock OPTIONS (path '{table.path}')")
+        shutil.rmtree(path)
+        with pytest.raises(Exception, match="is not a Hudi table"):
+            spark.sql("SELECT * FROM here")
+        other = LakeTable.create(spark, f"{path}-other", schema=COLUMNS, key="id")
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW here USING lakelock OPTIONS (path '{other.path}')")
+        assert spark.sql("SELECT * FROM here").count() == 0
+        shutil.rmtree(f"{path}-other")
+        spark.sql("DROP VIEW here")
+    finally:
+        unregister(spark)
+        spark.catalog.dropTempView("here")
 
 
 def test_an_error_that_is_not_lakelocks_keeps_its_traceback(spark: SparkSession) -> None:

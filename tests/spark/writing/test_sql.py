@@ -78,6 +78,13 @@ SAME: dict[str, Callable[[LakeTable, DataFrame], object]] = {
     "DELETE FROM goods WHERE note IS NULL OR v > 25;": lambda t, _: t.delete("note IS NULL OR v > 25"),
     "DELETE FROM goods AS g WHERE g.p = 'a'": lambda t, _: t.delete("p = 'a'"),
     "DELETE FROM goods": lambda t, _: t.delete("true"),
+    "DELETE FROM goods WHERE id IN (SELECT id FROM delivery WHERE v > 0)": lambda t, _: t.delete("id IN (1, 3)"),
+    "DELETE FROM goods g WHERE EXISTS (SELECT 1 FROM delivery d WHERE d.id = g.id AND d.v > g.v - 10)": (
+        lambda t, _: t.delete("id = 1")
+    ),
+    "UPDATE goods SET v = 0 WHERE v > (SELECT avg(v) FROM delivery) AND id NOT IN (SELECT id FROM delivery WHERE id > 2)": (
+        lambda t, _: t.update({"v": 0}, "id IN (1, 2)")
+    ),
     "INSERT INTO goods SELECT id + 10, p, v, note FROM delivery WHERE v > 0": (
         lambda t, d: t.insert(d.where("v > 0").withColumn("id", F.col("id") + 10))
     ),
@@ -228,7 +235,14 @@ REFUSED = [
     ("DELETE FROM goods WHERE other.id = 1", AnalysisException, "other"),
     ("DELETE FROM goods AS g WHERE goods.id = 1", AnalysisException, "goods"),
     ("DELETE FROM goods WHERE rand() < 0.5", InputError, "different answer each time"),
-    ("DELETE FROM goods WHERE id IN (SELECT id FROM delivery)", InputError, "no subquery"),
+    ("DELETE FROM goods WHERE id IN (SELECT id FROM goods)", InputError, "source reads `goods`, the table.*tx.read"),
+    ("DELETE FROM goods WHERE id IN (SELECT id FROM before)", InputError, "source reads the table.*tx.read"),
+    (
+        "UPDATE goods SET v = 1 WHERE EXISTS (SELECT 1 FROM before b WHERE b.id = goods.id)",
+        InputError,
+        "source reads the table",
+    ),
+    ("UPDATE goods SET v = (SELECT max(v) FROM delivery)", InputError, "no subquery"),
     ("UPDATE goods SET nte = 1", SchemaError, "no column 'nte'.*did you mean 'note'"),
     ("UPDATE goods SET id = 1", SchemaError, "id is a record key column"),
     ("UPDATE goods SET v = 'text'", SchemaError, "v: string does not fit int64"),
