@@ -173,12 +173,14 @@ def _decide(table: OpenTable, target: RollbackTarget, *, yields: bool, unseen: b
         if view.boundary != before:
             continue
         decided = decided_for(target.instant, view.decisions)
-        if absent and decided is not None and decided.kind is not DecisionKind.ROLLBACK:
+        if absent and decided is not None and decided.kind is DecisionKind.COMMIT:
             continue  # it was put on the timeline since
         if decided is not None and resolve(decided) is Resolution.COMMITTED:
             return _published(table, decided, timeline, yields=yields)
         if decided is not None and decided.kind is DecisionKind.PREPARE:
-            return _settled(table, decided, timeline, yields=yields)
+            settled = _settled(table, decided, timeline, yields=yields)
+            # Its writer, which had it on the timeline, died while it took it back, and may have left no record of that.
+            return RollbackOutcome.ROLLED_BACK if absent and settled is RollbackOutcome.GONE else settled
         if decided is not None:
             return RollbackOutcome.ROLLED_BACK
         if yields and _is_underway(table, timeline, target.instant):

@@ -215,6 +215,14 @@ def _sql(
         raise
 
 
+def _table(spark: Callable[..., Any], session: SparkSession, tableName: Any) -> Any:  # noqa: N803 - Spark's word
+    """Spark's own, with a view of a lake table as it is now."""
+    with suppress(AttributeError, Py4JError, PySparkException):  # Spark says what is wrong with it
+        parser: Any = session._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]
+        read_afresh(session, [_parts(parser.parseMultipartIdentifier(tableName))])
+    return spark(session, tableName)
+
+
 def _refuse_by_plan(session: SparkSession, sqlQuery: object) -> None:  # noqa: N803 - Spark's word
     """`InputError` for a table `USING lakelock`, and for an INSERT OVERWRITE of a view of one by rows of the same.
 
@@ -371,6 +379,7 @@ def _to_table(spark: Callable[..., Any], writer: Any, tableName: str, *args: Any
 
 _PATCHED: tuple[tuple[type, str, Callable[..., Any], int | None], ...] = (
     (SparkSession, "sql", _sql, None),
+    (SparkSession, "table", _table, None),
     (DataFrameWriter, "save", _save, 1),
     (DataFrameWriter, "saveAsTable", _save_as_table, 1),
     (DataFrameWriter, "insertInto", _insert_into, None),

@@ -65,7 +65,7 @@ def read_afresh(spark: SparkSession, names: Iterable[Name]) -> None:
             continue
         options = dict(relation.options().asCaseSensitiveMap())
         frame = spark.read.format("lakelock").options(**options).load()
-        named = _named_by_the_view(spark.table(quoted(*name)).schema, frame.schema)
+        named = _named_by_the_view(sparks_own(SparkSession.table)(spark, quoted(*name)).schema, frame.schema)
         if named is not None:
             frame = spark.read.format("lakelock").options(**options).schema(named).load()
         if is_global:

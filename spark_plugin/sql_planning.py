@@ -22,7 +22,7 @@ from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.hadoop import in_full
 from lakelock.spark_plugin.merge_builder import Clause, MergeSpec
 from lakelock.spark_plugin.merging import MergePlan
-from lakelock.spark_plugin.spark_session import quoted, spark_schema
+from lakelock.spark_plugin.spark_session import quoted, spark_schema, sparks_own
 from lakelock.spark_plugin.sql_operations import (
     Assignment,
     Delete,
@@ -108,7 +108,7 @@ def path_of_view(spark: SparkSession, name: Name) -> str | None:
 def relation_of_view(spark: SparkSession, name: Name) -> Any:
     """Spark's own relation of such a view, which has its options; None for any other relation, and for no relation."""
     try:
-        plan: Any = spark.table(quoted(*name))._jdf.queryExecution().analyzed()
+        plan: Any = sparks_own(SparkSession.table)(spark, quoted(*name))._jdf.queryExecution().analyzed()
         while plan.getClass().getSimpleName() in ("SubqueryAlias", "View"):
             plan = plan.children().apply(0)
         if plan.getClass().getSimpleName() == "DataSourceV2Relation" and plan.table().name() == "lakelock":

@@ -13,7 +13,7 @@ from tests.behaviour.beside_java import test_foreign_peers, test_metadata_upkeep
 from tests.behaviour.beside_java import test_undone_commits as undone_commits
 from tests.behaviour.conflicts import test_profiles
 from tests.behaviour.foreign import Peer
-from tests.behaviour.multi_table import test_writes_in_turn
+from tests.behaviour.multi_table import test_settling, test_writes_in_turn
 from tests.behaviour.redo import test_nothing_to_change
 from tests.behaviour.reservations import test_reservations
 from tests.behaviour.simulated_time import test_found_by_simulation as simulated_time
@@ -28,6 +28,7 @@ from tests.simulation.planted.metadata import TAKEN_BACK
 from tests.simulation.planted.profiles import ON_THE_BASELINE, ROWS_OF_NOBODY, UNREAD_BUCKETS
 from tests.simulation.planted.reservations import ADDITIONS, ON_THEIR_WAY, OVERRULED
 from tests.simulation.planted.seeds_table import table, with_seeds
+from tests.simulation.planted.several_tables import WITHOUT_OUTCOME
 from tests.simulation.planted.upkeep import OVER_LEFTOVERS, OVER_SAVED, TAKEN_OVER
 from tests.sizes import but_in_ci
 
@@ -116,6 +117,7 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
         (OVERRULED, lambda: test_reservations.test_a_commit_under_a_later_claim_is_found_early(test_reservations.Table())),
         (TAKEN_LATE, _taken_late),
         (COLLECTED, _collected),
+        (WITHOUT_OUTCOME, test_settling.test_the_outcome_of_a_dead_writer_can_be_asked_for_in_each_of_its_tables),
         (TAKEN_OVER, _taken_over),
         (
             TAKEN_BACK,

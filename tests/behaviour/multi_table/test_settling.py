@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from tests.api import Outcome, layout
+from tests.api import Outcome, layout, read_timeline
 from tests.behaviour.multi_table.shop import SETTINGS, Shop
 from tests.behaviour.tables import new_table
 from tests.faulty_storage import FaultyStorage, Rule
 
 from lakelock.errors import InputError, LockTimeout, RolledBackError, StorageUnavailable, TableError
+from lakelock.events import EventKind
 from lakelock.occ.history import why_rejected
 from lakelock.occ.log import DecisionKind, Verdict, read_outcome
 from lakelock.occ.multi_table import settle_without_home
@@ -93,6 +94,24 @@ def test_the_outcome_of_a_dead_writer_can_be_asked_for_in_each_of_its_tables():
     instant = prepare_of(shop, "orders").instant
     assert shop.coordinator("orders").outcome(instant) is Outcome.REJECTED
     assert "did not decide in time" in why_rejected(shop.coordinator("orders").table, instant).detail
+
+
+def test_a_part_whose_writer_takes_it_back_and_cannot_record_that_is_removed_to_the_end():
+    shop = Shop()
+    orders, stock = (FaultyStorage(shop.table(name)) for name in shop.names)
+    fails = [Rule("list", layout.TIMELINE, nth=None)]
+    orders.plan = [
+        Rule("put_if_absent", f"{layout.DECISIONS}/*", meanwhile=lambda: setattr(stock, "plan", fails), fault=None),
+        Rule("delete", "*.commit.requested", meanwhile=lambda: setattr(orders, "plan", fails), fault=None),
+    ]
+    with pytest.raises(StorageUnavailable):
+        shop.rewrite({"memory://orders": orders, "memory://stock": stock})
+    left = [item.key.rpartition("/")[2] for item in shop.table("orders").list(layout.HEARTBEATS)]
+    assert left == [prepare_of(shop, "orders").instant] and not read_timeline(shop.table("orders")).pending
+    shop.recorder.events.clear()
+    shop.settle()
+    assert (shop.left(), shop.seen()) == ([], {False})
+    assert not [event for event in shop.recorder.events if event.kind is EventKind.ALERT]
 
 
 def test_asking_for_the_outcome_of_a_commit_that_is_visible_in_one_table_publishes_it_in_the_other():
