@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -76,18 +76,16 @@ def read_afresh(spark: SparkSession, names: Iterable[Name]) -> None:
 
 def views_in(spark: SparkSession, statement: str) -> list[Name]:
     """The temporary views of the session whose names stand in a statement, as names of relations or not."""
-    text, catalog = statement.lower(), spark._jsparkSession.sessionState().catalog()
-    names: list[Name] = [(name,) for name in _each(catalog.listLocalTempViews("*"))]
-    database = str(spark.conf.get("spark.sql.globalTempDatabase", "global_temp"))
-    if database.lower() in text:
-        names += [(database, name) for name in _each(catalog.globalTempViewManager().listViewNames("*"))]
+    text, database = statement.lower(), str(spark.conf.get("spark.sql.globalTempDatabase", "global_temp"))
+    try:
+        catalog = spark._jsparkSession.sessionState().catalog()
+        names: list[Name] = [(name,) for name in catalog.getTempViewNames().mkString(" ").split()]
+        if database.lower() in text:
+            found = catalog.globalTempViewManager().listViewNames("*").mkString(" ").split()
+            names += [(database, name) for name in found]
+    except Py4JError:  # another Spark's catalog: its views stay as they are
+        return []
     return [name for name in names if name[-1].lower() in text]
-
-
-def _each(names: Any) -> list[str]:
-    """Spark's names, which are in backquotes where they are identifiers."""
-    found = names.mkString("\n").splitlines()
-    return [name[1:-1].replace("``", "`") if name.startswith("`") else name for name in found]
 
 
 def _is_global(spark: SparkSession, name: Name) -> bool | None:

@@ -45,14 +45,19 @@ def logged(table: Shared) -> int:
     return sum(len(each.logs) for each in table.coordinator().shown().logged)
 
 
+def _options(table: Shared) -> str:
+    """Without the version Java's procedures bring the metadata table of an older table to their own."""
+    return f"{FILES_ONLY},hoodie.write.table.version={table.layout.version},hoodie.write.auto.upgrade=false"
+
+
 def planned(table: Shared) -> str:
-    options = f"options => '{FILES_ONLY},hoodie.compact.inline.max.delta.commits=1'"
+    options = f"options => '{_options(table)},hoodie.compact.inline.max.delta.commits=1'"
     (plan,) = table.java.sql(f"CALL run_compaction(op => 'schedule', path => '{table.path}', {options})")
     return str(plan["timestamp"])
 
 
 def compact(table: Shared, plan: str = "") -> None:
-    what = f"timestamp => {plan or planned(table)}, options => '{FILES_ONLY}'"
+    what = f"timestamp => {plan or planned(table)}, options => '{_options(table)}'"
     table.java.sql(f"CALL run_compaction(op => 'execute', path => '{table.path}', {what})")
 
 
