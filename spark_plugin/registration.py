@@ -217,9 +217,11 @@ def _sql(
 
 def _table(spark: Callable[..., Any], session: SparkSession, tableName: Any) -> Any:  # noqa: N803 - Spark's word
     """Spark's own, with a view of a lake table as it is now."""
+    name: tuple[str, ...] = ()
     with suppress(AttributeError, Py4JError, PySparkException):  # Spark says what is wrong with it
         parser: Any = session._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]
-        read_afresh(session, [_parts(parser.parseMultipartIdentifier(tableName))])
+        name = _parts(parser.parseMultipartIdentifier(tableName))
+    read_afresh(session, [name])
     return spark(session, tableName)
 
 
