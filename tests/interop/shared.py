@@ -253,8 +253,10 @@ class Shared:
 
     def traces(self, instant: str) -> list[str]:
         """Every file of the table with this instant in its path."""
-        found = (file for file in Path(self.path).rglob("*") if file.is_file() and not file.name.startswith("."))
-        return sorted(str(f.relative_to(self.path)) for f in found if instant in str(f.relative_to(self.path)))
+        # Java may remove a folder meanwhile, which `os.walk` passes over.
+        found = (os.path.join(os.path.relpath(folder, self.path), name) for folder, _, files in os.walk(self.path)
+                 for name in files if not name.startswith("."))  # fmt: skip
+        return sorted(os.path.normpath(file) for file in found if instant in file)
 
     def pending(self) -> list[str]:
         """Instants that were requested and not completed, oldest first."""

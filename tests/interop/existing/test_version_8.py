@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from tests.api import TableProperties
+from tests.interop.at_once.test_at_once import WITHIN_S, write_at_once
 from tests.interop.existing.test_metadata_merge_on_read import MERGED, Both
 from tests.interop.existing.test_metadata_statistics import row as typed
 from tests.interop.existing.test_metadata_table import OFTEN
@@ -137,6 +138,14 @@ def test_java_goes_on_after_lakelock_has_cleaned_and_archived(tables: Tables) ->
     assert engine.coordinator.upkeep().cleaned.files
     table.put(("a", 9, "eu"), ("b", 2, "us"))
     table.agree()
+
+
+@pytest.mark.in_ci
+@pytest.mark.sampled(promise=LOGGED, one_in=4)
+@pytest.mark.timeout(WITHIN_S)
+@pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
+def test_both_write_at_once_and_lose_no_update(tables: Tables, kind: str) -> None:
+    write_at_once(tables(Layout("at_once", version=8, table_type=kind)))
 
 
 @pytest.mark.in_ci
