@@ -146,12 +146,18 @@ def roll_back(
         if outcome is RollbackOutcome.ROLLED_BACK:
             reached(Step.ROLLBACK_DECIDED)
             metadata = KeptMetadata.look(table, table.properties()) if shared else None
-            if metadata is not None:  # another engine may have died after it had listed its files
+            # Another engine may have died after it had listed its files. But a clean of the same time lists what it deletes.
+            if metadata is not None and not (unseen or _is_also_a_service(table, target.instant)):
                 metadata.withdraw(target.instant)
             clean_up(table, target, everywhere=everywhere)
         elif outcome is RollbackOutcome.GONE and everywhere:
             _remove_late(table, target)
     return outcome
+
+
+def _is_also_a_service(table: OpenTable, instant: str) -> bool:
+    """Whether an action that writes no rows has the same requested time: a writer that took it, too, gives it up."""
+    return any(each.requested == instant and not each.is_write for each in table.timeline().instants)
 
 
 def decide_rollback(table: OpenTable, target: RollbackTarget) -> RollbackOutcome:

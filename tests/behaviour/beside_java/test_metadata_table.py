@@ -23,10 +23,14 @@ from tests.sizes import in_ci
 from lakelock.engine.group_commit import fingerprint
 from lakelock.errors import TableError
 from lakelock.events import Step, at_each_step
+from lakelock.markers.heartbeat import HeartbeatRecord
+from lakelock.occ.begin import requested_key
 from lakelock.occ.commit_keys import Member
 from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.offers import Offer, put_offer
-from lakelock.settings import Settings
+from lakelock.settings import CleanSettings, Settings
+from lakelock.table import layout
+from lakelock.table.instants import Action
 from lakelock.table.metadata_table import read_metadata_timeline
 from lakelock.table.rewriting import ARROW
 
@@ -186,6 +190,27 @@ def test_a_clean_that_was_killed_is_finished_in_the_metadata_table_too(table: Pa
     assert run(*arguments).code == 0
     is_true(table)
     engine(table).upsert(changed(table, "k2", v=9))
+    is_true(table)
+
+
+@pytest.mark.parametrize("left", ["heartbeat", "heartbeat and request"])
+def test_who_rolls_back_a_writer_that_took_the_time_of_a_clean_leaves_what_that_has_listed(table: Path, left: str) -> None:
+    for v in range(3):
+        engine(table).upsert(changed(table, "k2", v=v))
+    with Coordinator.open(StorageLocation.of(table)) as reaper:
+        storage, writer = reaper.table.storage, reaper.table.writer
+        assert reaper.clean(asked=CleanSettings(policy="KEEP_LATEST_FILE_VERSIONS", keep_versions=1, readers_s=0)).files
+        clean = max(each.requested for each in reaper.table.timeline().cleanings)
+        record = HeartbeatRecord(clean, writer, "UPSERT", first=0, interval_s=1, tolerable_misses=1)
+        storage.put(layout.heartbeat(clean), record.to_bytes())
+        if "request" in left:
+            storage.put(requested_key(clean, Action.COMMIT), b"")
+        for path in (table / ".hoodie").rglob(f"*{clean}*"):
+            os.utime(path, (0, 0))
+        reaper.table.observed.met_foreign()
+        listed = read_metadata_timeline(storage).instants
+        assert clean in [each.instant for each in reaper.reap()] and storage.get(layout.heartbeat(clean)) is None
+        assert read_metadata_timeline(storage).instants == listed and any(each.requested == clean for each in listed)
     is_true(table)
 
 

@@ -167,6 +167,15 @@ BUGS_OF_METADATA = (
         within=100,
         seed=2316,
     ),
+    Planted(
+        "the list of a clean taken back",
+        "whoever rolls back a writer that took the time of a clean takes back what the clean has listed",
+        "occ.rollback:roll_back",
+        "if metadata is not None and not (unseen or _is_also_a_service(table, target.instant)):",
+        "if metadata is not None:",
+        among=METADATA,
+        seed=7103796,
+    ),
 )
 
 TAKEN_BACK = Planted(
