@@ -217,12 +217,15 @@ def _sql(
 
 def _table(spark: Callable[..., Any], session: SparkSession, tableName: Any) -> Any:  # noqa: N803 - Spark's word
     """Spark's own, with a view of a lake table as it is now."""
-    name: tuple[str, ...] = ()
-    with suppress(AttributeError, Py4JError, PySparkException):  # Spark says what is wrong with it
-        parser: Any = session._jsparkSession.sessionState().sqlParser()  # type: ignore[attr-defined]
-        name = _parts(parser.parseMultipartIdentifier(tableName))
-    read_afresh(session, [name])
+    read_afresh(session, [_parsed_name(session, tableName)])
     return spark(session, tableName)
+
+
+def _parsed_name(session: Any, name: object) -> tuple[str, ...]:
+    """The parts of a name as Spark reads it; none of what is no name, which Spark then refuses itself."""
+    with suppress(AttributeError, Py4JError, PySparkException):
+        return _parts(session._jsparkSession.sessionState().sqlParser().parseMultipartIdentifier(name))
+    return ()
 
 
 def _refuse_by_plan(session: SparkSession, sqlQuery: object) -> None:  # noqa: N803 - Spark's word
@@ -242,7 +245,7 @@ def _refuse_by_plan(session: SparkSession, sqlQuery: object) -> None:  # noqa: N
         raise _no_catalog("", make + _VIEW)
     targets = [node.table() for node in nodes if node.nodeName() == "InsertIntoStatement" and node.overwrite()]
     for target in targets:
-        uri = _uri_of_view(session, target.multipartIdentifier())
+        uri = _uri_of_view(session, _parts(target.multipartIdentifier()))
         for node in nodes:
             if uri is not None and node.nodeName() == "UnresolvedRelation":
                 with suppress(PySparkException):  # such as the name of a common table expression
@@ -266,9 +269,9 @@ def _default_format(session: SparkSession) -> str:
     return str(session.conf.get("spark.sql.sources.default")).lower()
 
 
-def _uri_of_view(session: SparkSession, name: Any) -> str | None:
+def _uri_of_view(session: SparkSession, name: tuple[str, ...]) -> str | None:
     """The table that a view `USING lakelock` shows; None for any other name."""
-    path = path_of_view(session, _parts(name))
+    path = path_of_view(session, name)
     return None if path is None else canonical_uri(in_full(session, path))
 
 
@@ -279,11 +282,10 @@ def _parts(name: Any) -> tuple[str, ...]:
 def _insert_into(spark: Callable[..., Any], writer: Any, tableName: Any, overwrite: Any = None) -> None:  # noqa: N803 - Spark's words
     """Spark's own; `InputError` where it replaces a view `USING lakelock` by rows that are read from the same table."""
     if overwrite or (overwrite is None and _mode(writer) == "Overwrite"):
-        with suppress(AttributeError, Py4JError, PySparkException):  # Spark says what is wrong with it
-            parser = writer._spark._jsparkSession.sessionState().sqlParser()
-            uri = _uri_of_view(writer._spark, parser.parseMultipartIdentifier(tableName))
-            if uri is not None:
-                require_foreign(writer._df, uri)
+        name = _parsed_name(writer._spark, tableName)
+        uri = _uri_of_view(writer._spark, name) if name else None
+        if uri is not None:
+            require_foreign(writer._df, uri)
     spark(writer, tableName, overwrite)
 
 

@@ -97,7 +97,7 @@ class LakelockDataSource(DataSource):
     def writer(self, schema: StructType, overwrite: bool) -> BatchSink:
         from lakelock.spark_plugin.source_sink import BatchSink
 
-        sink = BatchSink(self.options, schema, overwrite, self.conf, warn=not self.drivers_writers)
+        sink = BatchSink(self.options, schema, overwrite, self.conf, registered=self.drivers_writers)
         sink.begin()
         return sink
 

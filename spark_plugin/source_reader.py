@@ -28,6 +28,7 @@ from lakelock.occ.request import files_within, resources_of, within
 from lakelock.spark_plugin.source_errors import plainly
 from lakelock.spark_plugin.source_option_names import READS, Use
 from lakelock.spark_plugin.source_options import LATEST, OF_READS, SourceOptions, position_of_text
+from lakelock.spark_plugin.source_overwrites import note_first_read, note_query
 from lakelock.spark_plugin.spark_session import arrow_schema, spark_schema
 from lakelock.storage import Storage
 from lakelock.storage.location import StorageLocation
@@ -196,6 +197,8 @@ class LakelockReader(DataSourceReader):
             else:
                 shown = table.shown(as_of, parsed.query_type)
                 check_asked(shown_columns(shown.schema, parsed), self._columns)
+                if as_of is None:
+                    note_first_read(parsed.location.uri, shown if parsed.query_type == "snapshot" else None)
                 self._partitions += map(FilePartition, files_within(shown.snapshot, targets))
                 merged = shown.merged(self._columns)
                 self._partitions += [MergedPartition(slice_, merged) for slice_ in shown.logged_within(targets)]
@@ -207,6 +210,7 @@ class LakelockReader(DataSourceReader):
     @plainly
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         self._parsed.ensure_session_known(OF_READS)
+        note_query(self._parsed.location.uri)
         if isinstance(partition, FilePartition | MergedPartition | UnitPartition):
             yield from partition.read(self._columns, self._location.open())
 

@@ -43,6 +43,7 @@ from lakelock.spark_plugin.inserting import insert_stage
 from lakelock.spark_plugin.source_errors import plainly
 from lakelock.spark_plugin.source_option_names import Use
 from lakelock.spark_plugin.source_options import SourceOptions
+from lakelock.spark_plugin.source_overwrites import ReadBefore
 from lakelock.spark_plugin.spark_session import QUERY_ID, arrow_schema
 from lakelock.table import layout
 from lakelock.table.archive import extra_of_write
@@ -170,14 +171,16 @@ class Sink:
         overwrite: bool,
         conf: Mapping[str, str] | None = None,
         *,
-        warn: bool = False,
+        registered: bool = True,
     ) -> None:
-        self.schema, self.overwrite = schema, overwrite
-        self.parsed = SourceOptions.parse(options, conf, (self.use,), warn=warn)
+        """`registered`: whether the writers of the driver have looked at the options, and at what an overwrite reads."""
+        self.schema, self.overwrite, self.registered = schema, overwrite, registered
+        self.parsed = SourceOptions.parse(options, conf, (self.use,), warn=not registered)
         self.parsed.check_mode(overwrite)
         self.application = self._numbered()
         self.begun: Begun | None = None
         self.applied = False
+        self.read_before: ReadBefore | None = None
         self.new: Definition | None = None
         try:
             with self.parsed.open() as table:
@@ -228,6 +231,9 @@ class Sink:
             request = WriteRequest(self.operation, tag=self.parsed.tag, application=self.application, records_lock=False)
             with table.begin(request) as tx:
                 context = tx.write_context(self.after)
+                if self.overwrite and not self.registered:
+                    shown = table.shown_at(tx.baseline.timeline)
+                    self.read_before = ReadBefore.found(self.parsed.location.uri, shown)
                 buckets = self._buckets(tx, context)
                 detached = tx.detach()
             sign = SignOfLife(layout.heartbeat(detached.heartbeat.instant), detached.heartbeat.limit_s)
@@ -323,7 +329,14 @@ class BatchSink(Sink, DataSourceArrowWriter):
     @plainly
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
         refuse_name()
-        return super().write(iterator)
+        self._refuse_rows_of_before()
+        done = super().write(iterator)
+        self._refuse_rows_of_before()  # only now is it certain that this task's own read has begun
+        return done
+
+    def _refuse_rows_of_before(self) -> None:
+        if self.read_before is not None:
+            self.read_before.refuse_rows_of_it()
 
     @plainly
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:

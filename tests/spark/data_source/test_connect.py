@@ -43,6 +43,14 @@ show(here)
 copied = spark.readStream.format("lakelock").load(here).writeStream.format("lakelock").trigger(availableNow=True)
 copied.option("checkpointLocation", there + "/checkpoint").start(there + "/table").awaitTermination(120)
 show(there + "/table")
+spark.sql(f"CREATE TEMPORARY VIEW here USING lakelock OPTIONS (path '{here}')").collect()
+rows.write.format("lakelock").mode("append").save(here)
+try:
+    spark.sql("INSERT OVERWRITE here SELECT id, max(v) FROM here GROUP BY id").collect()
+except Exception as error:
+    print("the overwrite reads the table that it replaces" in str(error))
+rows.write.format("lakelock").mode("overwrite").save(here)
+show(here)
 spark.stop()
 """
 
@@ -61,7 +69,8 @@ def test_the_data_source_works_on_spark_connect_and_the_table_says_what_to_use(p
         text=True, timeout=240, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    *hints, rows, copied = done.stdout.splitlines()[-6:]
+    *hints, rows, copied, refused, replaced = done.stdout.splitlines()[-8:]
     assert len(hints) == 4 and all('df.write.format("lakelock")' in hint for hint in hints)
-    assert rows == copied == "[('a', 1), ('b', 2)]"
+    assert rows == copied == replaced == "[('a', 1), ('b', 2)]"
+    assert refused == "True"
     assert not (there / "new").exists()

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, DataFrameWriterV2, SparkSession
 from pyspark.sql.catalog import Catalog
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -16,6 +17,7 @@ from tests.sizes import in_ci
 
 from lakelock.errors import InputError, LakelockError, SettingsError
 from lakelock.spark_plugin import LakeTable, register, unregister
+from lakelock.spark_plugin.source_overwrites import ReadBefore, note_first_read
 
 COLUMNS = "id long, day string, v long"
 METHODS: list[tuple[type, str]] = [
@@ -236,18 +238,64 @@ def test_an_overwrite_by_a_frame_that_reads_its_own_table_is_refused(spark: Spar
         spark.catalog.dropTempView("here")
 
 
-def test_without_register_an_overwrite_that_reads_its_own_table_replaces_what_came_in_between(
-    spark: SparkSession, table: LakeTable
+@pytest.mark.parametrize(
+    "query",
+    [
+        "INSERT OVERWRITE here SELECT * FROM here",
+        *in_ci(
+            "INSERT OVERWRITE here SELECT id, day, max(v) FROM here GROUP BY id, day",
+            "INSERT OVERWRITE here SELECT * FROM fine WHERE id NOT IN (SELECT id FROM here)",
+            "INSERT OVERWRITE here SELECT * FROM fine UNION ALL SELECT * FROM here",
+        ),
+    ],
+)
+def test_without_register_an_overwrite_that_reads_its_own_table_of_before_is_refused(
+    spark: SparkSession, table: LakeTable, query: str
 ) -> None:
-    """Spark tells a source in Python neither the query nor what it reads: `docs/reference-sql.md` says so."""
+    unregister(spark)
+    table.insert(spark.createDataFrame([(1, "a", 1)], COLUMNS).coalesce(1))
+    spark.createDataFrame([(3, "c", 3)], COLUMNS).coalesce(1).createOrReplaceTempView("fine")
+    spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW here USING lakelock OPTIONS (path '{table.path}')")
+    try:
+        assert spark.table("here").count() == 1
+        table.insert(spark.createDataFrame([(2, "b", 2)], COLUMNS).coalesce(1))
+        with pytest.raises(PySparkException, match="the overwrite reads the table that it replaces"):
+            spark.sql(query)
+        assert sorted(row["id"] for row in table.read().collect()) == [1, 2]
+        assert not [entry for entry in table.history().collect() if entry["operation"] == "INSERT_OVERWRITE_TABLE"]
+        spark.sql("INSERT OVERWRITE here SELECT * FROM fine")
+        assert [row["id"] for row in table.read().collect()] == [3]
+    finally:
+        for name in ("here", "fine"):
+            spark.catalog.dropTempView(name)
+
+
+def test_without_register_an_overwrite_by_the_rows_that_are_there_runs(spark: SparkSession, table: LakeTable) -> None:
     unregister(spark)
     table.insert(spark.createDataFrame([(1, "a", 1)], COLUMNS).coalesce(1))
     spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW here USING lakelock OPTIONS (path '{table.path}')")
-    assert spark.table("here").count() == 1
-    table.insert(spark.createDataFrame([(2, "b", 2)], COLUMNS).coalesce(1))
-    spark.sql("INSERT OVERWRITE here SELECT * FROM here")
-    assert [row["id"] for row in table.read().collect()] == [1]
+    spark.sql("INSERT OVERWRITE here SELECT id, day, v + 1 FROM here")
+    assert [row["v"] for row in table.read().collect()] == [2]
     spark.catalog.dropTempView("here")
+
+
+def test_without_register_an_overwrite_in_a_cluster_is_refused_once_the_table_has_changed_since_the_application_read_it(
+    spark: SparkSession, table: LakeTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """There a read of the same query may have run on another machine. Notes are kept for each application and table."""
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "driver"))
+    (tmp_path / "driver").mkdir()
+    shown = table._coordinator.shown()
+    assert ReadBefore.found(table.path, shown) is None
+    note_first_read(table.path, shown)
+    assert ReadBefore.found(table.path, shown) is None
+    table.insert(spark.createDataFrame([(1, "a", 1)], COLUMNS).coalesce(1))
+    found = ReadBefore.found(table.path, table._coordinator.shown())
+    assert found is not None
+    assert ReadBefore.found(f"{table.path}/other", shown) is None
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "executor"))
+    with pytest.raises(InputError, match=r"read the table before it last changed(?s:.*)register\(spark\) once"):
+        found.refuse_rows_of_it()
 
 
 def test_without_register_a_write_that_would_leave_such_a_name_fails_in_its_first_task(
