@@ -70,7 +70,7 @@ CALLS_OF_WRITERS = (
         "work; a view [shows the table as it is now](reference-sql.md#what-a-view-shows), a frame that is used again "
         "as its first query found it",
         "work; **a view that is read again, too, shows the table as its first query found it**; once the table has changed "
-        "since the application first read it, `INSERT OVERWRITE` by rows of the same table is refused, in a cluster by any rows",
+        "since the application first read it, `INSERT OVERWRITE` by its own rows is refused, in a cluster by any rows",
     ),
     (
         "`CREATE TABLE … USING lakelock`, with LOCATION or AS SELECT",

@@ -21,7 +21,7 @@ from pathlib import Path
 import pytest
 
 VARIABLE = "LAKELOCK_SAMPLE"
-ONE_IN = 6
+ONE_IN = 8
 PLACES = ("azure", "dynamodb", "express", "gcs", "hdfs", "metastore", "redis", "s3", "zookeeper")
 """Services and stores as the names of tests have them."""
 _NO_COMMIT = "no commit"

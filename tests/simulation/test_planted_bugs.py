@@ -102,7 +102,7 @@ def _pending(*, tells: bool) -> None:
     followed.test_a_pending_instant_is_watched_however_old_it_gets(followed.following(tells=tells))
 
 
-@pytest.mark.sampled(one_in=8)
+@pytest.mark.sampled(one_in=12)
 @pytest.mark.parametrize("planted", but_in_ci(PLANTED, PLANTED[::12]), ids=lambda planted: planted.name)
 def test_a_planted_bug_is_found(planted: Planted) -> None:
     found = first_seed(planted)
