@@ -152,8 +152,8 @@ def ensure_columns_fit(
     table: OpenTable, properties: TableProperties, schema: TableSchema, timeline: Timeline, commits: Sequence[Commit]
 ) -> None:
     """`InputError` if the columns were replaced by others after, or by, one of the commits."""
-    told = [(commit, commit.metadata.extra.get(commit_keys.SCHEMA, "")) for commit in commits]
-    late = [commit for commit, text in told if text and not is_readable_as(TableSchema.of_commit(text), schema)]
+    schemas = [(commit, commit.metadata.extra.get(commit_keys.SCHEMA, "")) for commit in commits]
+    late = [commit for commit, text in schemas if text and not is_readable_as(TableSchema.of_commit(text), schema)]
     last = commits.index(late[-1]) + 1 if late else 0
     if last < len(commits) and commits[last].metadata.replaced is not None:
         # It is the one that replaced them: its old slices have the columns of before.
@@ -177,8 +177,8 @@ def ensure_nothing_undone(table: OpenTable, timeline: Timeline, since: str) -> N
     later = [i for i in timeline.instants if (i.completion or i.requested) > since]
     restores = [i for i in later if i.action == Action.RESTORE]
     found = [i for i in later if i.action == Action.ROLLBACK and i.is_completed]
-    told = _committed_by(table, since) if found else frozenset[str]()
-    undone = [*restores, *(i for i in found if told and _target_of(table, i) in told)]
+    committed = _committed_by(table, since) if found else frozenset[str]()
+    undone = [*restores, *(i for i in found if committed and _target_of(table, i) in committed)]
     if undone:
         last = max(undone, key=lambda instant: instant.completion or instant.requested)
         raise InputError(

@@ -222,11 +222,11 @@ class Deciding:
         boundary, self._since = self._last_look(decision, table.log.boundary)
         return boundary
 
-    def _last_look(self, decision: Decision, beside: Callable[[], int]) -> tuple[int, LastLook]:
+    def _last_look(self, decision: Decision, concurrent: Callable[[], int]) -> tuple[int, LastLook]:
         """The timeline, and which files of the commit are gone; along with another request."""
         table, paths = self._table, looked_for(decision)
         files = [partial(has_file, table.storage, path) for path in paths]
-        answer, timeline, *there = table.at_once(beside, table.timeline, *files)
+        answer, timeline, *there = table.at_once(concurrent, table.timeline, *files)
         return answer, (timeline, [path for path, found in zip(paths, there, strict=True) if not found])
 
     def _record(self, kind: DecisionKind, view: LogView, timeline: Timeline, schema_json: str, cost: CommitCost) -> Decision:
@@ -388,20 +388,20 @@ class Commit:
         ahead: tuple[int, ...] = ()
         # A look that is made while the lock is taken counts as one under it, if no other has held the lock since before.
         stock = partial(self._stock, take_stock)
-        beside: tuple[Callable[[], object], ...] = ()
+        concurrent: tuple[Callable[[], object], ...] = ()
         if table.is_likely_alone and not table.observed.foreign_writers:
-            beside = (stock, *self._questions())
+            concurrent = (stock, *self._questions())
         else:
             _, ahead = table.at_once(stock, self.ahead)
         while round_number <= LOOK_ROUNDS:
             try:
-                with self.lock.holding(instant, self._baseline.operation, beside, self._lock_wait_s) as held:
+                with self.lock.holding(instant, self._baseline.operation, concurrent, self._lock_wait_s) as held:
                     reached(Step.LOCKED)
-                    look = self._look_beside(held) if beside else self._look(ahead)
+                    look = self._look_meanwhile(held) if concurrent else self._look(ahead)
                     result = self._under_lock(held.lease, look, may_look=round_number == LOOK_ROUNDS)
                     if isinstance(result, Decision):
                         held.once_released.append(partial(reached, Step.UNLOCKED))
-                        held.beside_release.append(tidy_up)
+                        held.at_release.append(tidy_up)
                         return result
             except LeaseLost:
                 if self._deciding.may_be_in_log or round_number == LOOK_ROUNDS:
@@ -412,7 +412,7 @@ class Commit:
             else:
                 self._answer_all(result)
                 round_number += 1
-            beside, ahead = (), self.ahead()
+            concurrent, ahead = (), self.ahead()
         raise TransactionError(
             f"{instant}: others kept committing while this looked at what they changed, {LOOK_ROUNDS} times in a row",
             hint="run again when fewer writers commit",
@@ -485,7 +485,7 @@ class Commit:
         numbers = partial(table.log.numbers, self._baseline.first)
         return table.timeline, partial(current_properties, table), table.log.read_boundary, numbers
 
-    def _look_beside(self, held: HeldLock) -> LockedState:
+    def _look_meanwhile(self, held: HeldLock) -> LockedState:
         """The look that was made while the lock was taken if it counts, else one that is made now."""
         timeline, properties, boundary, numbers = held.answers[-4:]
         if not held.undisturbed or numbers or boundary.number > self._baseline.first:
@@ -625,6 +625,6 @@ class Commit:
                 )
 
     def _cost_so_far(self) -> CommitCost:
-        lock, phases = self.lock, self._phases.told()
+        lock, phases = self.lock, self._phases.seconds()
         took_s, wait_s, lock_s = (round(seconds, 3) for seconds in (self._took_s(), lock.wait_s, lock.held_s))
         return CommitCost(took_s, wait_s, lock_s, lock.requests, phases, self._retries)

@@ -81,8 +81,8 @@ class Member:
 
     def as_dict(self) -> dict[str, object]:
         writer = None if self.writer is None else self.writer.as_dict()
-        told = {"id": self.id, "writer": writer, "tag": self.tag, "rows": self.rows, "partitions": self.partitions}
-        return told | {name: getattr(self, name) for name in _OF_MEMBER if getattr(self, name)}
+        fields = {"id": self.id, "writer": writer, "tag": self.tag, "rows": self.rows, "partitions": self.partitions}
+        return fields | {name: getattr(self, name) for name in _OF_MEMBER if getattr(self, name)}
 
     @classmethod
     def from_json(cls, found: JsonObject) -> Member:

@@ -158,7 +158,7 @@ class Phases:
             self._settle()
             self._running.pop()
 
-    def told(self) -> Mapping[str, float]:
+    def seconds(self) -> Mapping[str, float]:
         """Seconds so far by the name of the phase, in the order of the work; phases that took no time are left out."""
         self._settle()
         return {phase.value: round(took_s, 3) for phase, took_s in self._seconds.items() if took_s > 0}
@@ -184,13 +184,13 @@ class LockUse:
 
     @contextmanager
     def holding(
-        self, instant: str, operation: str, beside: Sequence[Callable[[], Any]] = (), wait_s: float | None = None
+        self, instant: str, operation: str, meanwhile: Sequence[Callable[[], Any]] = (), wait_s: float | None = None
     ) -> Iterator[HeldLock]:  # fmt: skip
         """Hold the table's commit lock, and count; see `OpenTable.holding`."""
         try:
             with ExitStack() as stack:
                 with self.phases.during(Phase.LOCK_WAIT):
-                    lock = stack.enter_context(self.table.holding(instant, operation, beside, wait_s))
+                    lock = stack.enter_context(self.table.holding(instant, operation, meanwhile, wait_s))
                 self._since_s = lock.since_s
                 self.wait_s += lock.waited_s
                 with counting(self.tally):

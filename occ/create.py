@@ -71,8 +71,8 @@ class Definition:
             )
         table_type = checked_type(table_type, order_by=order_by, index=index)
         columns = TableSchema.from_arrow(given)
-        if told := stored_otherwise(given):
-            text = f"{'; '.join(told)}. Hudi's schemas have no smaller integer: the columns come back as int"
+        if problems := stored_otherwise(given):
+            text = f"{'; '.join(problems)}. Hudi's schemas have no smaller integer: the columns come back as int"
             warnings.warn(text, UserWarning, stacklevel=4)
         fields, transforms, arrow = partition_columns(columns.arrow, partition_by)
         columns = TableSchema(arrow)

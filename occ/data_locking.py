@@ -195,7 +195,7 @@ class DataLocking:
     def _acquired(self, request: LockRequest, outer: Sequence[_Held]) -> Iterator[DataLease]:
         table = self.table
         locks, began_s = self.locks, table.runtime.monotonic_s()
-        with _refusals_told(outer):
+        with _refusals_reported(outer):
             lease = locks.acquire(request, wait_s=0 if outer else None)
         try:
             self.tell_locked(lease, began_s)
@@ -240,7 +240,7 @@ def holding_together(asked: Sequence[tuple[DataLocking, LockRequest]]) -> Iterat
         return
     settings, began_s = first.settings.data_locks, first.runtime.monotonic_s()
     with ExitStack() as stack:
-        with _refusals_told(outer):
+        with _refusals_reported(outer):
             bound = replace(settings, attempts=1) if outer else settings
             leases = stack.enter_context(holding_several(wanted, bound, first.runtime))
         for each, lease in zip(wanted, leases, strict=True):
@@ -269,7 +269,7 @@ def _noted(found: Sequence[_Held]) -> Iterator[None]:
 
 
 @contextmanager
-def _refusals_told(outer: Sequence[_Held]) -> Iterator[None]:
+def _refusals_reported(outer: Sequence[_Held]) -> Iterator[None]:
     """Explain in the error why a request that was refused did not wait, if it did not."""
     try:
         yield

@@ -236,8 +236,8 @@ def ensure_not_overtaken(io: TableIO, timeline: Timeline, snapshot: Snapshot) ->
     now = read_timeline(io.storage)
     known = {clean.requested for clean in timeline.cleanings}
     begun = [partial(read_clean, io.storage, clean) for clean in now.cleanings if clean.requested not in known]
-    told = (record for record in io.gather(begun) if record is not None)
-    deleted = (DataFile.parse(key) for record in told for key in record.keys)
+    records = (record for record in io.gather(begun) if record is not None)
+    deleted = (DataFile.parse(key) for record in records for key in record.keys)
     lost = [file for file in deleted if file and timeline.is_visible(file.instant) and _is_newer(file, snapshot)]
     if not lost:
         return

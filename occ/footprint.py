@@ -254,16 +254,16 @@ class CommitCost:
     @classmethod
     def from_extra(cls, extra: Mapping[str, str]) -> CommitCost:
         try:
-            told = JsonObject.parse(extra[keys.COMMIT_INFO])
+            info = JsonObject.parse(extra[keys.COMMIT_INFO])
         except (KeyError, ValueError):
             return cls()
         return cls(
-            took_s=_if_valid(told.number, "took_s"),
-            lock_wait_s=_if_valid(told.number, "lock_wait_s"),
-            lock_s=_if_valid(told.number, "lock_s"),
-            lock_requests=_if_valid(told.integer, "lock_requests"),
-            retries=_if_valid(told.integer, "retries"),
-            phases=_if_valid(lambda name: _seconds(told.child(name)), "phases") or {},
+            took_s=_if_valid(info.number, "took_s"),
+            lock_wait_s=_if_valid(info.number, "lock_wait_s"),
+            lock_s=_if_valid(info.number, "lock_s"),
+            lock_requests=_if_valid(info.integer, "lock_requests"),
+            retries=_if_valid(info.integer, "retries"),
+            phases=_if_valid(lambda name: _seconds(info.child(name)), "phases") or {},
         )
 
 
@@ -418,8 +418,8 @@ def _number_of(extra: Mapping[str, str], key: str) -> int | None:
         return None
 
 
-def _seconds(told: JsonObject) -> dict[str, float]:
-    return {name: told.number(name) for name in told.fields}
+def _seconds(info: JsonObject) -> dict[str, float]:
+    return {name: info.number(name) for name in info.fields}
 
 
 def _if_valid(read: Callable[[str], T], name: str) -> T | None:

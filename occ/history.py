@@ -49,12 +49,12 @@ def commits_since(
             metadata = CommitMetadata.from_bytes(decision.payload, f"decision {decision.number}")
             known[instant] = CommitSummary.of(instant, decision.completion, metadata, decision.number)
     since = timeline.commits_since(baseline.timeline)
-    beside = [i for i in since if i.requested not in decided and i.requested != baseline.instant]
-    unread = [i for i in beside if i.requested not in known]
+    foreign = [i for i in since if i.requested not in decided and i.requested != baseline.instant]
+    unread = [i for i in foreign if i.requested not in known]
     reads = [partial(read_summary, table.storage, i) for i in unread]
     read = table.io.gather(reads)
     known.update(zip((i.requested for i in unread), read, strict=True))
-    fresh += [i.requested for i in beside]
+    fresh += [i.requested for i in foreign]
     return sorted((known[i] for i in fresh), key=lambda o: (o.decision is None, o.decision or 0, o.party.completion or ""))
 
 

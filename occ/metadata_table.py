@@ -139,13 +139,13 @@ class KeptMetadata:
         version = TableProperties.parse(stored.data, _key(layout.PROPERTIES)).version
         if version != properties.version:
             raise _unfit(table, f"its metadata table has version {version}, and itself {properties.version}")
-        statistics, told = set(indexes) - {RECORD_INDEX}, definitions and definitions.data
-        index = StatsIndex.parse(told, layout.INDEX_DEFINITIONS) if statistics and told else None
+        statistics, defined = set(indexes) - {RECORD_INDEX}, definitions and definitions.data
+        index = StatsIndex.parse(defined, layout.INDEX_DEFINITIONS) if statistics and defined else None
         if statistics and index is None:
             raise _unfit(table, f"it has {', '.join(kept)}, and {layout.INDEX_DEFINITIONS} is not there")
         if index is not None and index.nested:
             raise _unfit(table, f"its metadata table has statistics of columns inside others: {', '.join(index.nested)}")
-        if RECORD_INDEX in indexes and is_partitioned(told, layout.INDEX_DEFINITIONS):
+        if RECORD_INDEX in indexes and is_partitioned(defined, layout.INDEX_DEFINITIONS):
             raise _unfit(table, "its record index knows a key by its partition (hoodie.metadata.record.level.index.enable)")
         found = cls(table, timeline, dict(zip(indexes, listings, strict=True)), index, ahead)
         found._groups()  # raises now, before anything is decided

@@ -382,11 +382,11 @@ class MultiTableTransaction:
             return False
         return True
 
-    def _tell(self, told: GlobalOutcome, shown: dict[str, InstantFate], name: TransactionName) -> None:
+    def _tell(self, outcome: GlobalOutcome, shown: dict[str, InstantFate], name: TransactionName) -> None:
         """Raise unless the whole is committed, or still to be published where it is pending."""
-        if told is GlobalOutcome.REJECTED:
+        if outcome is GlobalOutcome.REJECTED:
             raise self._rejected(name, "another Hudi writer rolled it back before it was visible in any table")
-        if told is GlobalOutcome.TORN:
+        if outcome is GlobalOutcome.TORN:
             for part in self.parts:
                 if shown.get(part.uri) is InstantFate.PENDING:
                     self._published(part)

@@ -107,7 +107,7 @@ class Observations:
     """Instants that are decided and will never be visible: another engine rolled them back, or removed files of them."""
     swept_until_s: dict[str, float] = field(default_factory=dict)
     """By undone commit, until when late tasks may leave files of it, by the monotonic clock; 0 once this process is through."""
-    told: dict[str, None] = field(default_factory=dict)
+    alerted: dict[str, None] = field(default_factory=dict)
     """What alerts about other engines were about, oldest first: each is raised once."""
 
     def meets_others(self, now_s: float) -> None:
@@ -116,11 +116,11 @@ class Observations:
 
     def is_news(self, about: str) -> bool:
         """Whether no alert was about this yet, as far as this process remembers. From now on one was."""
-        if about in self.told:
+        if about in self.alerted:
             return False
-        self.told[about] = None
-        if len(self.told) > MOST_ALERTS:
-            del self.told[next(iter(self.told))]
+        self.alerted[about] = None
+        if len(self.alerted) > MOST_ALERTS:
+            del self.alerted[next(iter(self.alerted))]
         return True
 
     def brought(self, columns: Iterable[pa.Field]) -> None:
@@ -153,7 +153,7 @@ class HeldLock:
     undisturbed: bool = True
     once_released: list[Callable[[], object]] = field(default_factory=list)
     """Called as soon as the lock is given back."""
-    beside_release: list[Callable[[], object]] = field(default_factory=list)
+    at_release: list[Callable[[], object]] = field(default_factory=list)
     """Requests that are made while the lock is given back."""
 
 
@@ -214,7 +214,7 @@ class OpenTable:
         """The storage of a table that takes part in a transaction with this one; nothing is contacted yet."""
         if uri == self.storage.uri:
             return self.storage
-        return self.neighbours(uri) if self.neighbours is not None else self.location.beside(uri).open()
+        return self.neighbours(uri) if self.neighbours is not None else self.location.sibling(uri).open()
 
     @cached_property
     def index(self) -> FileIndex:
@@ -472,7 +472,7 @@ class OpenTable:
                 held.answers = self.at_once(*meanwhile, take)[:-1]
                 yield held
         finally:
-            self.at_once(partial(self._give_back, held), *held.beside_release)
+            self.at_once(partial(self._give_back, held), *held.at_release)
 
     def _take(
         self, held: HeldLock, renewals: ExitStack, last_release: str, instant: str, operation: str, wait_s: float | None

@@ -140,8 +140,8 @@ class Optimized:
         compacted = f"log files of {counted(self.compacted, 'file group')} compacted" if self.compacted else ""
         done = ", ".join(filter(None, (joined, compacted)))
         left = f"{counted(self.yielded, 'file group')} left to other writers" if self.yielded else ""
-        told = "; ".join(filter(None, (f"{done} ({size_text(self.size_bytes)})" if done else "", left)))
-        return f"OPTIMIZE: {told or 'nothing to do'}"
+        summary = "; ".join(filter(None, (f"{done} ({size_text(self.size_bytes)})" if done else "", left)))
+        return f"OPTIMIZE: {summary or 'nothing to do'}"
 
 
 _EVERYWHERE: Callable[[str], bool] = lambda partition: True  # noqa: E731

@@ -220,7 +220,9 @@ class Participant(Transaction):
         decision, commit = self._decided, self._commit
         self.state = TransactionState.COMMITTED
         self._tidy_up(more)
-        result = Committed.of(decision, self._stats, kept=0, lock=commit.lock, took_s=self.took_s(), phases=self.phases.told())
+        result = Committed.of(
+            decision, self._stats, kept=0, lock=commit.lock, took_s=self.took_s(), phases=self.phases.seconds()
+        )
         self._emit(EventKind.COMMITTED, **result.facts)
         alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)
         return result

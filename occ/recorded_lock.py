@@ -103,8 +103,8 @@ def compare_locks(storage: Storage, recorded: str | None, identity: str) -> None
 
 
 def _bytes(guard: TableGuard) -> bytes:
-    told = {name: value for name, value in asdict(guard).items() if value or name == "provider"}
-    return json.dumps({"format": FORMAT, **told}).encode()
+    fields = {name: value for name, value in asdict(guard).items() if value or name == "provider"}
+    return json.dumps({"format": FORMAT, **fields}).encode()
 
 
 def _parse(data: bytes) -> TableGuard:

@@ -319,7 +319,7 @@ def _with_rows(read: Read, files: Sequence[DataFile], statistics: StatisticsOf) 
     """The files that may hold a row which the read would see. Where Delta removes a file whose last row is deleted, here is one
     without rows.
     """
-    return [file for file in read.candidates(files, statistics) if (told := statistics(file)) is None or told.rows != 0]
+    return [file for file in read.candidates(files, statistics) if (known := statistics(file)) is None or known.rows != 0]
 
 
 def _over(

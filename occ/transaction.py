@@ -471,7 +471,7 @@ class Transaction(Work):
         if self.reserved.own is not None:
             self.reserved.own.end()
         result = Committed.of(
-            decision, self._stats, kept=self.redo.kept, lock=commit.lock, took_s=self.took_s(), phases=self.phases.told()
+            decision, self._stats, kept=self.redo.kept, lock=commit.lock, took_s=self.took_s(), phases=self.phases.seconds()
         )
         self._emit(EventKind.COMMITTED, **result.facts)
         undone = alarm(table=self._table, baseline=self.baseline, decision=decision, known=commit.judged)

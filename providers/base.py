@@ -496,7 +496,7 @@ def renewing(
 class _Heartbeat:
     def __init__(self, provider: LeaseService, lease: Lease, events: Events) -> None:
         self._provider, self._lease, self._events = provider, lease, events
-        self._told = False
+        self._loss_reported = False
 
     def beat(self) -> None:
         if self._lease.lost is None:
@@ -513,9 +513,9 @@ class _Heartbeat:
     def tell_loss(self) -> None:
         """Send the event if the lease was lost other than by giving it back."""
         loss = self._lease.lost
-        if loss is None or loss.reason == "released" or self._told:
+        if loss is None or loss.reason == "released" or self._loss_reported:
             return
-        self._told = True
+        self._loss_reported = True
         facts = {"reason": loss.reason, "detail": loss.detail, "token": self._lease.token}
         self._events.emit(Event(EventKind.LEASE_LOST, self._provider.table, facts=facts))
 

@@ -79,7 +79,7 @@ shortest after 1.25 s."""
 _LATER_LOOK_S = 1.0
 """What a later try to take a request back may cost, for which no caller waits."""
 _SHORTEST_REQUEST_S = 0.001
-_TELL_EVERY_S = 1.0
+_REPORT_EVERY_S = 1.0
 _LONGEST_REST_S = 0.05
 
 
@@ -284,7 +284,7 @@ class PollingProvider(LockClient, LockProvider):
 
     def _tried(self, attempt: Attempt, began_s: float, wait_s: float) -> Lease:
         holder: Holder | None = None
-        told_s = began_s - _TELL_EVERY_S
+        reported_s = began_s - _REPORT_EVERY_S
 
         def look() -> Lease | None:
             nonlocal holder
@@ -301,10 +301,10 @@ class PollingProvider(LockClient, LockProvider):
             return None
 
         def pause(left_s: float) -> None:
-            nonlocal told_s
+            nonlocal reported_s
             now_s = self.runtime.monotonic_s()
-            if now_s - told_s >= _TELL_EVERY_S:
-                told_s = now_s
+            if now_s - reported_s >= _REPORT_EVERY_S:
+                reported_s = now_s
                 self._tell(EventKind.WAITING_FOR_LOCK, holder=str(holder or "unknown"), waited_s=round(wait_s - left_s, 3))
             self.pause(attempt, left_s)
 

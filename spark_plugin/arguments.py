@@ -369,8 +369,8 @@ def as_assigned(column: Column, given: DataType, field: StructField) -> Column |
         hint="widen the column first, or choose other rows",
         column=field.name,
     )
-    told = F.raise_error(F.lit(in_task_text(error)))
-    return F.when(is_too_large, told).otherwise(column).cast(wanted)
+    failure = F.raise_error(F.lit(in_task_text(error)))
+    return F.when(is_too_large, failure).otherwise(column).cast(wanted)
 
 
 def _require_row_by_row(rows: DataFrame, chosen: DataFrame) -> None:

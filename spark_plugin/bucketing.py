@@ -171,8 +171,8 @@ def _placed(attempt: Attempt, frame: DataFrame, plan: BucketPlan, *, stays: bool
         attempt.memory.keep(placed)
     else:
         attempt.keep(placed)
-    told = attempt.reports(placed, "placing rows in buckets", Phase.SHUFFLE)
-    reports = [report for report in told if isinstance(report, BucketReport)]
+    answers = attempt.reports(placed, "placing rows in buckets", Phase.SHUFFLE)
+    reports = [report for report in answers if isinstance(report, BucketReport)]
     if stays and staged is None:
         attempt.memory.staged = Staged(placed)
     return placed, reports

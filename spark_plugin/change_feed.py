@@ -116,11 +116,11 @@ def pair_stage(shown: pa.Schema, batches: Iterator[pa.RecordBatch]) -> Iterator[
     for batch in batches:
         for rows in _runs(pa.Table.from_batches([batch])):
             if piece and _place(piece[0]) != _place(rows):
-                yield from _told(shown, piece)
+                yield from _batches_of(shown, piece)
                 piece = []
             piece.append(rows)
     if piece:
-        yield from _told(shown, piece)
+        yield from _batches_of(shown, piece)
 
 
 def _runs(rows: pa.Table) -> Iterator[pa.Table]:
@@ -140,7 +140,7 @@ def _place(rows: pa.Table) -> tuple[object, object]:
     return rows.column(PARTITION_PATH)[0].as_py(), rows.column(_PIECE)[0].as_py()
 
 
-def _told(shown: pa.Schema, piece: list[pa.Table]) -> Iterator[pa.RecordBatch]:
+def _batches_of(shown: pa.Schema, piece: list[pa.Table]) -> Iterator[pa.RecordBatch]:
     rows = pa.concat_tables(piece).drop_columns([PARTITION_PATH, _PIECE])
     yield from paired(rows).drop_columns(list(STAMPS)).cast(shown).to_batches()
 

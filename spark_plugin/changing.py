@@ -158,14 +158,14 @@ def require_new_keys(attempt: Attempt, plan: ChangePlan, packed: Rows) -> None:
         context = replace(plan.context, properties=properties.unpartitioned())
         anywhere = look_up_anywhere(attempt, keys, TagPlan(context, TableSchema(columns)), memory)
         assert anywhere is not None, "there are new rows"
-        partitions, files, looked_up, told = None, anywhere.files, anywhere.looked_up, anywhere.keys
+        partitions, files, looked_up, searched = None, anywhere.files, anywhere.looked_up, anywhere.keys
     else:
         tagged = look_up(attempt, keys, TagPlan(plan.context, TableSchema(columns)), memory)
         assert tagged is not None, "there are new rows"
-        partitions, looked_up, told = frozenset(partition for partition, _ in tagged.counts), tagged.looked_up, tagged.keys
+        partitions, looked_up, searched = frozenset(partition for partition, _ in tagged.counts), tagged.looked_up, tagged.keys
         all_files = tagged.plan.files
         files = tuple(all_files[number] for number in sorted({route for _, route in tagged.counts if route < len(all_files)}))
-    read = KeysRead("the keys of the merge's new rows", partitions, attempt, looked_up, told)
+    read = KeysRead("the keys of the merge's new rows", partitions, attempt, looked_up, searched)
     attempt.tx.reads(read)
     held = read.matches(files) if files else None
     if held is not None:
@@ -441,7 +441,7 @@ class _Moving:
             newer = there & stored.isNotNull() & ~F.coalesce(given >= stored, F.lit(False))
         in_place = there & _all_equal(self._properties.partition_fields)
         by_key = Window.partitionBy(*self._keys)
-        told = joined.select(
+        marked = joined.select(
             "*",
             F.max(newer).over(by_key).alias(_NEWER),
             F.max(in_place).over(by_key).alias(_IN_PLACE),
@@ -449,7 +449,7 @@ class _Moving:
         )
         change = F.when(there & ~newer, F.when(in_place, F.lit(UPDATE)).otherwise(F.lit(DELETE)))
         insert = F.when((F.col(_NTH) == 1) & ~F.col(_NEWER) & ~F.col(_IN_PLACE), F.lit(INSERT))
-        return told.select("*", F.explode(F.array(change, insert)).alias(ACTION)).where(F.col(ACTION).isNotNull())
+        return marked.select("*", F.explode(F.array(change, insert)).alias(ACTION)).where(F.col(ACTION).isNotNull())
 
 
 def _all_equal(names: Sequence[str]) -> Column:

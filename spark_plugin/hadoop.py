@@ -125,8 +125,8 @@ def shared(spark: SparkSession, path: str | Path, settings: Settings) -> Setting
         return replace(settings, storage={**_as_the_jvm(spark, uri, conf, found), **found})
     application: Any = spark.sparkContext._jsc.hadoopConfiguration()
     environment = from_environment(os.environ) if uri.startswith("s3://") else {}
-    told = {name: value for name, value in environment.items() if name not in found} | dict(settings.storage)
-    for name, value in settings_for_hadoop(uri, told).items():
+    known = {name: value for name, value in environment.items() if name not in found} | dict(settings.storage)
+    for name, value in settings_for_hadoop(uri, known).items():
         application.set(name, value)
     return replace(settings, storage=found)
 
@@ -279,8 +279,8 @@ def _in_session(spark: SparkSession, name: str) -> str:
         identifier = state.sqlParser().parseTableIdentifier(name)
         location = state.catalog().getTableMetadata(identifier).storage().locationUri()
     except (Py4JJavaError, PySparkException) as error:
-        told = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
-        why = str(told).splitlines()[0]
+        message = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+        why = str(message).splitlines()[0]
         raise TableError(
             f"the session's catalog has no table {name}: {why}",
             hint="set catalog.type to hive_metastore or glue to look there; or open it with LakeTable.for_path(spark, path)",

@@ -180,8 +180,8 @@ class LakeTable(TableWrites, TableChanges, TableFacts, DeltasUpkeep, MovedNames,
         resolved = Settings.resolve(options or {}, spark_conf(spark), config).settings
         path = location_of(spark, name, resolved)
         given = {key: value for key, value in (options or {}).items() if setting_of(key) != "catalog.table"}
-        told = given if resolved.catalog.type == "none" else {**given, "catalog.table": name}
-        return cls.for_path(spark, path, config=config, options=told, application=application, listeners=listeners)
+        named = given if resolved.catalog.type == "none" else {**given, "catalog.table": name}
+        return cls.for_path(spark, path, config=config, options=named, application=application, listeners=listeners)
 
     forName = for_name  # noqa: N815 - Delta's name
 

@@ -348,8 +348,8 @@ def _packed(attempt: Attempt, frame: DataFrame | Rows, plan: TagPlan, memory: Me
     """Compute the rows, once."""
     packed = attempt.rows(frame).through(partial(pack_stage, plan), PARCELS)
     memory.keep(packed)
-    told = attempt.reports(packed, "packing the rows", Phase.SHUFFLE)
-    reports = [report for report in told if isinstance(report, PackReport)]
+    answers = attempt.reports(packed, "packing the rows", Phase.SHUFFLE)
+    reports = [report for report in answers if isinstance(report, PackReport)]
     counts: Counter[str] = sum((report.counts for report in reports), Counter())
     listed = [report.keys for report in reports if report.keys is not None]
     keys = joined_keys(*listed) if len(listed) == len(reports) else None
@@ -431,8 +431,8 @@ def _look(
         here = few and is_quick([plan.files[number] for number in fresh], keys, attempt.settings.bloom_fpp)
         numbers = attempt.numbers(len(look.shares), len(look.shares), in_driver=here)
         what = f"looking up keys in {counted(len(fresh), 'file')}"
-        told = attempt.reports(numbers.through(partial(look_stage, look), REPORT_SCHEMA), what, count=keys)
-        found = [each for part in told for each in _file_keys(part)]
+        answers = attempt.reports(numbers.through(partial(look_stage, look), REPORT_SCHEMA), what, count=keys)
+        found = [each for part in answers for each in _file_keys(part)]
         memory.held.update(dict.fromkeys((plan.files[number].content for number in fresh), None))
         memory.held.update((plan.files[each.file].content, each) for each in found)
     known = ((number, memory.held[plan.files[number].content]) for number in possible)
@@ -467,8 +467,8 @@ def _by_rows(attempt: Attempt, rows: Rows, plan: TagPlan, staged: Staged, memory
     together = rows.gathered(_packs(staged.counts), files=0, size_bytes=0)
     tagged = together.through(partial(tag_stage, plan), PARCELS)
     attempt.keep(tagged)
-    told = attempt.reports(tagged, "looking up keys", count=sum(staged.counts.values()))
-    reports = [report for report in told if isinstance(report, TagReport)]
+    answers = attempt.reports(tagged, "looking up keys", count=sum(staged.counts.values()))
+    reports = [report for report in answers if isinstance(report, TagReport)]
     if memory is not attempt.memory or not attempt.tx.redo.keeps_files:
         memory.unstage()  # the tagged rows are all that the rest of the write needs
     routes: Counter[tuple[str, int]] = sum((report.counts for report in reports), Counter())

@@ -68,9 +68,9 @@ CHUNK_ROWS, CHUNK_BYTES = 262_144, 128 << 20
 """How many rows a task packs, and how many keys it looks up, at once: as many rows as reach either of the two."""
 FEW_KEYS = 1_000_000
 """Up to this many keys, the driver fetches them once and sends them to every task."""
-TOLD_KEYS, TOLD_BY_ALL = 262_144, 4_096
-"""Up to so many keys, the first task that packs rows reports them at once, which saves a job; the n-th of `TOLD_KEYS` the n-th
-part, so that they are not many together, however many tasks there are. And every task reports up to `TOLD_BY_ALL`."""
+REPORTED_KEYS, REPORTED_BY_ALL = 262_144, 4_096
+"""Up to so many keys, the first task that packs rows reports them at once, which saves a job; the n-th of `REPORTED_KEYS` the
+n-th part, so that they are not many together, however many tasks there are. And every task reports up to `REPORTED_BY_ALL`."""
 
 MOST_FILES, SHARE_BYTES = 256, 8 << 20
 """The most files that a task looks into, and the least to read for which another task is worthwhile."""
@@ -116,7 +116,7 @@ class TagReport:
 def pack_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch | PackReport]:
     """Every incoming row in a parcel of its partition's family; the slot in it only says which task packed it."""
     report, parcels, task = PackReport(keys={}), plan.parcels, this_task().partition
-    most_told, slot = max(TOLD_BY_ALL, TOLD_KEYS // (task + 1)), task % SLOTS
+    most_reported, slot = max(REPORTED_BY_ALL, REPORTED_KEYS // (task + 1)), task % SLOTS
     for rows in chunks(batches, CHUNK_ROWS):
         fitted = conform(rows, plan.columns.arrow)
         paths = partition_paths(fitted, plan.context.properties)
@@ -125,7 +125,7 @@ def pack_stage(plan: TagPlan, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.
         report.counts.update(dict(zip(names, np.bincount(codes, minlength=len(names)).tolist(), strict=True)))
         families = np.array([family_of(name) * SLOTS + slot for name in names], np.int32)
         if report.keys is not None:
-            few = sum(report.counts.values()) <= most_told
+            few = sum(report.counts.values()) <= most_reported
             report.keys = joined_keys(report.keys, keys_by_partition(plan.context, fitted)) if few else None
         yield from parcels.packed(fitted, np.arange(len(codes)), families[codes])
     yield report

@@ -140,7 +140,7 @@ def _read(spark: SparkSession, path: str, uri: str) -> DataFrame:
     try:
         frame = spark.read.option("mergeSchema", "true").parquet(path)
     except (PySparkException, Py4JJavaError) as error:
-        why = _told(error)
+        why = _message_of(error)
         if any(word in why for word in ("UNABLE_TO_INFER_SCHEMA", "PATH_NOT_FOUND")):
             raise InputError(
                 f"{uri} has no Parquet files", hint="give the folder that holds them, or that of the partitions"
@@ -153,14 +153,14 @@ def _read(spark: SparkSession, path: str, uri: str) -> DataFrame:
 
 def _unreadable(uri: str, error: PySparkException | Py4JJavaError) -> InputError:
     return InputError(
-        f"the Parquet files of {uri} cannot be read as one table: {_told(error)}",
+        f"the Parquet files of {uri} cannot be read as one table: {_message_of(error)}",
         hint="make their columns fit, and leave damaged files out",
     )
 
 
-def _told(error: PySparkException | Py4JJavaError) -> str:
-    told = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
-    return str(told).splitlines()[0]
+def _message_of(error: PySparkException | Py4JJavaError) -> str:
+    message = error.java_exception.getMessage() if isinstance(error, Py4JJavaError) else error
+    return str(message).splitlines()[0]
 
 
 def _named_by(frame: DataFrame) -> tuple[str, ...]:

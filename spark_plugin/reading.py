@@ -56,7 +56,7 @@ AS_STORED = {
 A file whose footer names the Spark that wrote it, as those of Java Hudi's row writers do, also tells the calendar of its dates,
 and Spark goes by that. No other writer of Hudi's files uses the calendar of before 1582.
 """
-told_slow: WeakSet[Any] = WeakSet()
+reported_slow: WeakSet[Any] = WeakSet()
 """The JVMs whose slow reads were reported."""
 
 
@@ -269,9 +269,9 @@ def with_hidden(frame: DataFrame, hidden: Sequence[str]) -> DataFrame:
 def _tell_slow_reads(spark: SparkSession, root: str, error: Py4JError) -> None:
     """One event for each JVM that this process talks to, with the reason."""
     gateway = spark.sparkContext._gateway
-    if gateway in told_slow:
+    if gateway in reported_slow:
         return
-    told_slow.add(gateway)
+    reported_slow.add(gateway)
     facts = {"spark": spark.version, "problem": (str(error) or type(error).__name__).splitlines()[0]}
     Events().emit(Event(EventKind.SLOW_READS, root, operation="READ", facts=facts))
 
@@ -308,9 +308,9 @@ def _frame(
     parts: dict[tuple[str, ...], dict[str, Mapping[str, Value | None]]] = {}
     part_of: dict[str, tuple[str, ...]] = {}
     for path in dict.fromkeys(file.partition for file in files):
-        told = partitions.exact(path) if partitions is not None else {}
-        part_of[path] = tuple(told)
-        parts.setdefault(tuple(told), {})[path] = told
+        exact = partitions.exact(path) if partitions is not None else {}
+        part_of[path] = tuple(exact)
+        parts.setdefault(tuple(exact), {})[path] = exact
     frames = []
     for names, values in parts.items():
         mine = [file for file in files if part_of[file.partition] == names]

@@ -256,11 +256,11 @@ def _provider_of(session: SparkSession, node: Any) -> str:
     """The format of a table that a statement makes in Spark's catalog: what it names, or the session's; empty for Hive's."""
     for holder in ("tableSpec", "provider"):
         with suppress(AttributeError, TypeError, Py4JError):
-            told = getattr(node, holder)()
-            named = told.provider() if holder == "tableSpec" else told
+            spec = getattr(node, holder)()
+            named = spec.provider() if holder == "tableSpec" else spec
             if named.isDefined():
                 return str(named.get()).lower()
-            if holder == "tableSpec" and not told.serde().isDefined() and session.conf.get(_HIVE_BY_DEFAULT) != "true":
+            if holder == "tableSpec" and not spec.serde().isDefined() and session.conf.get(_HIVE_BY_DEFAULT) != "true":
                 return _default_format(session)
     return ""
 

@@ -20,7 +20,7 @@ from lakelock.occ.request import WriteRequest
 from lakelock.occ.retry import run_over
 from lakelock.spark_plugin import spark_session
 from lakelock.spark_plugin.lake_table import LakeTable
-from lakelock.spark_plugin.spark_session import outcome_told, require_running
+from lakelock.spark_plugin.spark_session import outcome_reported, require_running
 from lakelock.spark_plugin.transactions import GivenTransaction, LakeTransaction
 
 
@@ -74,19 +74,19 @@ class TablesTransaction:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         assert self._tx is not None
-        with self._held, ExitStack() as told:
+        with self._held, ExitStack() as outcome:
             if error is None:
-                told.enter_context(self._told())
+                outcome.enter_context(self._outcomes_reported())
                 self._stage()
                 self.results = self._tx.commit()
             else:
                 self._close()
                 self._tx.abort(str(error) or type(error).__name__)
 
-    def _told(self) -> ExitStack:
+    def _outcomes_reported(self) -> ExitStack:
         stack = ExitStack()
         for table, part in zip(self._tables, self._parts, strict=True):
-            stack.enter_context(outcome_told(table._spark, part, part.uri))
+            stack.enter_context(outcome_reported(table._spark, part, part.uri))
         return stack
 
     @property

@@ -28,8 +28,8 @@ def tasks_of(context: SparkContext, tag: str) -> Tasks | None:
     """The newest running stage of the jobs with a tag; None if none is running, or this Spark does not tell (before 4.0)."""
     inside: Any = context._jsc
     with suppress(Py4JError, OSError, AttributeError):
-        tracker, told = context.statusTracker(), inside.sc().statusTracker()
-        jobs = [tracker.getJobInfo(job) for job in told.getJobIdsForTag(tag)]
+        tracker, status = context.statusTracker(), inside.sc().statusTracker()
+        jobs = [tracker.getJobInfo(job) for job in status.getJobIdsForTag(tag)]
         stages = {stage for job in jobs if job is not None for stage in job.stageIds}
         for stage in sorted(stages, reverse=True):
             found = tracker.getStageInfo(stage)

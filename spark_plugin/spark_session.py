@@ -232,7 +232,7 @@ def needs_spark(method: Callable[Concatenate[Self, P], T]) -> Callable[Concatena
 
 
 @contextmanager
-def outcome_told(spark: SparkSession, tx: Transaction, path: str) -> Iterator[None]:
+def outcome_reported(spark: SparkSession, tx: Transaction, path: str) -> Iterator[None]:
     """End the transaction if Spark goes away in the block, or the user interrupts it, and say what became of it.
 
     Raises `SparkGone`, or the user's own `KeyboardInterrupt` with a note.

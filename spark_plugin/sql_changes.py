@@ -249,9 +249,9 @@ def _tree(words: Words) -> object:
     try:
         (tree,) = Dialect.get_or_raise(DIALECT).parser().parse(list(words.tokens), words.text)
     except ParseError as error:
-        told = error.errors[0] if error.errors else {}
-        at = str(told.get("highlight", ""))
-        where = f" at line {told['line']}, at {at!r}" if at else ""
+        first = error.errors[0] if error.errors else {}
+        at = str(first.get("highlight", ""))
+        where = f" at line {first['line']}, at {at!r}" if at else ""
         hint = INSTEAD_OF.get(at.upper(), f"correct it; or {METHODS}")
         raise InputError(f"sql() cannot read this statement{where}: {shown(words.text)}", hint=hint) from error
     except RecursionError:

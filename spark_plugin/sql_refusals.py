@@ -193,7 +193,7 @@ def refused_statement(first: str) -> InputError:
 
 def refused_part(kind: str, part: str) -> InputError:
     """The error for a part of a node, by sqlglot's names for both."""
-    told = _PARTS.get((kind, part)) or _ANYWHERE.get(part)
-    if told is None:
+    refusal = _PARTS.get((kind, part)) or _ANYWHERE.get(part)
+    if refusal is None:
         return refused(f"{part.strip('_').replace('_', ' ').upper()} in {kind.upper()}", METHODS)
-    return refused(*told)
+    return refused(*refusal)

@@ -39,7 +39,7 @@ from lakelock.occ.transaction import Transaction
 from lakelock.occ.upkeep import Upkept
 from lakelock.spark_plugin.arguments import delta_arguments, instant_of
 from lakelock.spark_plugin.conditions import Condition
-from lakelock.spark_plugin.spark_session import FILE, ROW, column, needs_spark, outcome_told, require_running, spark_schema
+from lakelock.spark_plugin.spark_session import FILE, ROW, column, needs_spark, outcome_reported, require_running, spark_schema
 from lakelock.spark_plugin.stage_rows import SparkRows
 from lakelock.spark_plugin.table_info import Locks
 from lakelock.spark_plugin.table_writes import Columns, Types
@@ -344,8 +344,8 @@ class Upkeep:
         sizes = replace(settings, **{name: value for name, value in given.items() if value is not None})
 
         def write(tx: Transaction, joins: Sequence[Join], ensure_wanted: Callable[[], None]) -> Sequence[WriteStat]:
-            told = outcome_told(self._spark, tx, self._coordinator.table.storage.uri)
-            with told, closing(self._attempt(tx)) as attempt:
+            reported = outcome_reported(self._spark, tx, self._coordinator.table.storage.uri)
+            with reported, closing(self._attempt(tx)) as attempt:
                 return join_files(attempt, joins, spec.sort_by, rarely_checked(ensure_wanted))
 
         matching = None if spec.where is None else partial(self._matching, spec.where)
@@ -379,8 +379,8 @@ class Upkeep:
         return repair(self._coordinator, self._write_copies, tag=tag)
 
     def _write_copies(self, tx: Transaction, copies: Sequence[Copy], check: Callable[[], None]) -> Sequence[WriteStat]:
-        told = outcome_told(self._spark, tx, self._coordinator.table.storage.uri)
-        with told, closing(self._attempt(tx)) as attempt:
+        reported = outcome_reported(self._spark, tx, self._coordinator.table.storage.uri)
+        with reported, closing(self._attempt(tx)) as attempt:
             return copy_slices(attempt, copies, rarely_checked(check))
 
     def _matching(self, where: str | Column, partitions: pa.Table) -> list[str]:

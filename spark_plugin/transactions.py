@@ -43,7 +43,7 @@ from lakelock.spark_plugin.lookup import RowsRead, is_quick
 from lakelock.spark_plugin.merge_builder import TARGET, MergeBuilder, MergeSpec, with_columns_equated
 from lakelock.spark_plugin.merging import MergePlan
 from lakelock.spark_plugin.spark_jobs import job_group
-from lakelock.spark_plugin.spark_session import ended_by, outcome_told, require_batch, require_running
+from lakelock.spark_plugin.spark_session import ended_by, outcome_reported, require_batch, require_running
 from lakelock.spark_plugin.sql_planning import StatementPlanner
 from lakelock.spark_plugin.stage_rows import FewRows, few_rows, is_little
 from lakelock.spark_plugin.write_attempt import Attempt, Memory, Write, Written, fitting_frame, fitting_keys
@@ -139,7 +139,7 @@ class LakeTransaction:
                 if gone := ended_by(error, spark, tx, path):
                     raise gone from error
                 return
-            with outcome_told(spark, tx, path):
+            with outcome_reported(spark, tx, path):
                 self.committed = self._applied or self._commit(tx, attempt.earlier)
 
     def _commit(self, tx: Transaction, written: Written) -> Committed:
@@ -380,7 +380,7 @@ class _RepeatedWrite:
     def run(self, tx: Transaction) -> Committed:
         """One attempt, in a transaction that has just begun."""
         attempt = self.attempt_in(tx)
-        with outcome_told(attempt.spark, tx, attempt.storage.uri), closing(attempt):
+        with outcome_reported(attempt.spark, tx, attempt.storage.uri), closing(attempt):
             written = self.write(attempt)
             tx.redo.keeps_files = tx.redo.keeps_files and self.memory.has_files_of(tx.instant)
             return tx.commit(written.stats, schema=written.schema, replaced=written.replaced)
@@ -393,16 +393,16 @@ class _SmallWrite:
 
     def __init__(self, spark: SparkSession, coordinator: Coordinator, request: WriteRequest, steps: _RepeatedWrite) -> None:
         self._spark, self._coordinator, self._request, self._steps = spark, coordinator, request, steps
-        self._told: tuple[SmallWrite | None] | None = None
+        self._small_write: tuple[SmallWrite | None] | None = None
 
     def __call__(self, tx: Transaction | None) -> SmallWrite | None:
         """None where the write is no such write, or its rows do not fit the table: then it says so itself."""
-        if self._told is None:
+        if self._small_write is None:
             try:
-                self._told = (self._tell(tx),)
+                self._small_write = (self._tell(tx),)
             except SchemaError:
-                self._told = (None,)
-        return self._told[0]
+                self._small_write = (None,)
+        return self._small_write[0]
 
     def _tell(self, tx: Transaction | None) -> SmallWrite | None:
         write, request, settings, seen = self._steps.write, self._request, self._steps.settings, self._coordinator.last_seen
@@ -455,7 +455,7 @@ class _SmallWrite:
             runtime, what = self._coordinator.table.runtime, f"{self._request.operation.lower()}: computing the rows"
             running = partial(job_group, self._spark, what, runtime, lambda: None, current())
             return few_rows(frame, self._steps.settings.driver_rows, running, little=False)
-        with outcome_told(self._spark, tx, self._coordinator.table.storage.uri):
+        with outcome_reported(self._spark, tx, self._coordinator.table.storage.uri):
             return self._steps.attempt_in(tx).few(frame)
 
     def _batch(self, tx: Transaction, schema: TableSchema, rows: pa.Table) -> Batch:

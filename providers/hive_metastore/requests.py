@@ -338,10 +338,10 @@ class LockCalls:
     def timeout_s(self, within_s: float) -> float:
         """After how long without a heartbeat the metastore drops a lock."""
         try:
-            told = self._client.call(lambda calls: calls.get_config_value("hive.txn.timeout", "300s"), within_s=within_s)
+            answer = self._client.call(lambda calls: calls.get_config_value("hive.txn.timeout", "300s"), within_s=within_s)
         except ServerError:
             return HIVE_TIMEOUT_S
-        found = _DURATION.fullmatch(told)
+        found = _DURATION.fullmatch(answer)
         if found is None:
             return HIVE_TIMEOUT_S
         unit = found[2].lower()

@@ -122,7 +122,7 @@ def _require_named(method: str, signature: inspect.Signature, args: Sequence[obj
     try:
         signature.bind(*args, **kwargs)
     except TypeError as error:
-        shown = str(signature.replace(return_annotation=signature.empty, parameters=_told(parameters)))
+        shown = str(signature.replace(return_annotation=signature.empty, parameters=_shown_parameters(parameters)))
         unknown = [name for name in kwargs if name not in parameters]
         given = list(parameters)[: len(args)]
         missing = [
@@ -143,7 +143,7 @@ def _require_named(method: str, signature: inspect.Signature, args: Sequence[obj
         raise InputError(said, hint=hint) from None
 
 
-def _told(parameters: Mapping[str, inspect.Parameter]) -> list[inspect.Parameter]:
+def _shown_parameters(parameters: Mapping[str, inspect.Parameter]) -> list[inspect.Parameter]:
     return [each.replace(annotation=each.empty) for name, each in parameters.items() if name not in ("self", "cls")]
 
 
@@ -151,19 +151,19 @@ def _require_kind(method: str, parameter: inspect.Parameter, hint: Any, value: o
     name = parameter.name
     if value is parameter.default or name in _OWN_NAMES:
         return
-    told = _HINTS.get(f"{method}.{name}") or _HINTS.get(name, f"{name} takes {_words(hint)}")
+    advice = _HINTS.get(f"{method}.{name}") or _HINTS.get(name, f"{name} takes {_words(hint)}")
     if not _fits(hint, value):
         if isinstance(value, date):
-            told += f"; here perhaps {value.isoformat()!r}"
+            advice += f"; here perhaps {value.isoformat()!r}"
         instant = getattr(value, "instant", None)  # of a result, or of an entry of the history
         if isinstance(instant, str):
-            told += f"; here perhaps {name}={instant!r}"
+            advice += f"; here perhaps {name}={instant!r}"
         shown = repr(value) if len(repr(value)) <= _LONGEST_SHOWN else f"{repr(value)[:_LONGEST_SHOWN]}…"
-        raise InputError(f"{method}: {name} is {shown}, of the type {type(value).__name__}", hint=told)
+        raise InputError(f"{method}: {name} is {shown}, of the type {type(value).__name__}", hint=advice)
     if isinstance(value, str) and not value.strip() and parameter.default != "":
         optional = parameter.default is not parameter.empty and name != "what"
         raise InputError(
-            f"{method}: {name} is an empty text", hint=told + ("; leave it out where there is none" if optional else "")
+            f"{method}: {name} is an empty text", hint=advice + ("; leave it out where there is none" if optional else "")
         )
 
 
@@ -202,8 +202,8 @@ def _words(hint: Any) -> str:
         return "a value"
     kind, inner = get_origin(hint), get_args(hint)
     if kind in (Union, UnionType):
-        told = list(dict.fromkeys(_words(each) for each in inner if each is not NoneType))
-        return " or ".join([", ".join(told[:-1]), told[-1]] if len(told) > 1 else told)
+        kinds = list(dict.fromkeys(_words(each) for each in inner if each is not NoneType))
+        return " or ".join([", ".join(kinds[:-1]), kinds[-1]] if len(kinds) > 1 else kinds)
     if kind is Literal:
         return " or ".join(repr(each) for each in inner)
     plain = kind or hint

@@ -229,17 +229,17 @@ class Doing:
 
     def line(self, operation: str, took_s: float, now_s: float) -> str:
         """The line of a write that has taken so long; the times come first, so that a narrow terminal has them."""
-        told = [self.text]
+        parts = [self.text]
         if self.waits:
-            told.append(f"{now_s - self.since_s:.0f} s")
+            parts.append(f"{now_s - self.since_s:.0f} s")
         if self.tasks is not None and self.tasks.total:
-            told.append(f"{self.tasks.done} of {counted(self.tasks.total, self.tasks.each)}")
+            parts.append(f"{self.tasks.done} of {counted(self.tasks.total, self.tasks.each)}")
         if self.rows:
-            told.append(counted(self.rows, "row"))
+            parts.append(counted(self.rows, "row"))
         if self.tasks is not None and self.tasks.done:
             left_s = (now_s - self.since_s) * (self.tasks.total - self.tasks.done) / self.tasks.done
-            told.append(f"about {left_s:.0f} s left")
-        return f"lakelock: {operation} {took_s:.0f} s: {', '.join(told)}"
+            parts.append(f"about {left_s:.0f} s left")
+        return f"lakelock: {operation} {took_s:.0f} s: {', '.join(parts)}"
 
 
 def text_of(event: Event) -> str | None:

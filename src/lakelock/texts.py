@@ -45,8 +45,8 @@ def nearest(word: str, known: Iterable[str], destructive: Collection[str] = ()) 
     lower = word.lower()
     near = get_close_matches(lower, by_lower, n=_LOOKED_AT, cutoff=0.6)
     edits = {one: _edits(_letters(lower), _letters(one)) for one in near}
-    told = [one for one in near if by_lower[one] not in destructive or edits[one] <= _SURELY]
-    return by_lower[min(told, key=lambda one: edits[one])] if told else None
+    offered = [one for one in near if by_lower[one] not in destructive or edits[one] <= _SURELY]
+    return by_lower[min(offered, key=lambda one: edits[one])] if offered else None
 
 
 def did_you_mean(word: str, known: Iterable[str], destructive: Collection[str] = ()) -> str:

@@ -380,10 +380,10 @@ def test_a_lock_that_grants_everybody_still_loses_no_update(storage, monkeypatch
     from lakelock.occ.open_table import HeldLock, OpenTable
 
     @contextmanager
-    def everybody(self, instant="", operation="", beside=(), wait_s=None):
-        held = HeldLock(answers=tuple(call() for call in beside), undisturbed=False)
+    def everybody(self, instant="", operation="", meanwhile=(), wait_s=None):
+        held = HeldLock(answers=tuple(call() for call in meanwhile), undisturbed=False)
         yield held
-        for call in held.beside_release:
+        for call in held.at_release:
             call()
 
     monkeypatch.setattr(OpenTable, "holding", everybody)

@@ -38,7 +38,7 @@ class Bar:
     outcome: str
     operation: str
     writer: str
-    told: str
+    summary: str
     rule: str = ""
     blocked_by: str = ""
     waited_ms: int = 0
@@ -93,9 +93,9 @@ def _of_commit(entry: HistoryEntry) -> Bar:
     began_ms = parse_instant(entry.instant)
     ended_ms = max(began_ms, parse_instant(entry.completion or entry.instant))
     rows = f"{entry.rows_inserted:,} inserted, {entry.rows_updated:,} updated, {entry.rows_deleted:,} deleted"
-    told = f"{rows}, {counted(entry.files, 'file')}"
+    summary = f"{rows}, {counted(entry.files, 'file')}"
     return Bar(
-        entry.instant, began_ms, ended_ms, "committed", entry.operation, entry.writer or OTHER_ENGINE, told,
+        entry.instant, began_ms, ended_ms, "committed", entry.operation, entry.writer or OTHER_ENGINE, summary,
         waited_ms=round((entry.lock_wait_s or 0) * 1000), locked_ms=round((entry.lock_s or 0) * 1000), rows=entry.rows,
     )  # fmt: skip
 
@@ -235,11 +235,11 @@ class _Band:
     def html(self) -> str:
         last_ms = self.start_ms + self.span_ms
         span = f"{_moment(self.start_ms)} to {_clock(last_ms, exact=False)}, {_length(self.span_ms)}"
-        told = f"{span}, {counted(len(self.bars), 'transaction')}"
+        title = f"{span}, {counted(len(self.bars), 'transaction')}"
         parts = [*self._folds(), *self._ticks(), *self._writers(), self._arrows(), *chain(*map(self._bar, self.bars))]
         kind = "band folded" if self.folds else "band"
         return (
-            f'<section><h2>{told}</h2><div class="{kind}" style="height:{self.height}px">{"".join(parts)}</div>'
+            f'<section><h2>{title}</h2><div class="{kind}" style="height:{self.height}px">{"".join(parts)}</div>'
             f"{''.join(_why(bar) for bar in self.bars if bar.why)}</section>"
         )
 
@@ -272,7 +272,7 @@ class _Band:
         left, right, top = self.x(bar.began_ms), self.x(bar.ended_ms), self.tops[bar.instant]
         wide = round(max(LEAST, right - left), 2)
         left = min(left, round(100 - wide, 2))
-        title = f"{bar.operation} {bar.instant} ({bar.outcome}) by {bar.writer or 'a writer'}: {bar.told}"
+        title = f"{bar.operation} {bar.instant} ({bar.outcome}) by {bar.writer or 'a writer'}: {bar.summary}"
         inside = "".join(self._end(kind, bar, ms, end) for kind, ms, end in _lock_of(bar) if ms)
         link = f' href="#{escape(bar.instant)}"' if bar.why else ""
         tag = "a" if bar.why else "div"
@@ -297,8 +297,8 @@ class _Band:
                 continue
             ends = [(self.x(each.ended_ms), self.tops[each.instant] + 9) for each in (bar, other)]
             (x0, y0), (x1, y1) = ends
-            told = f"{escape(bar.rule)}: {escape(bar.instant)} met {escape(other.instant)}"
-            lines.append(f'<path class="arrow" d="M{x0} {y0} L{x1} {y1}"><title>{told}</title></path>')
+            title = f"{escape(bar.rule)}: {escape(bar.instant)} met {escape(other.instant)}"
+            lines.append(f'<path class="arrow" d="M{x0} {y0} L{x1} {y1}"><title>{title}</title></path>')
             hits.append(f'<div class="hit" style="left:{x1}%;top:{y1}px"></div>')
         box = f'viewBox="0 0 100 {self.height}" preserveAspectRatio="none"'
         return f'<svg xmlns="http://www.w3.org/2000/svg" {box}>{"".join(lines)}</svg>{"".join(hits)}' if lines else ""
@@ -374,13 +374,13 @@ def _why(bar: Bar) -> str:
 
 
 def _moment(ms: int) -> str:
-    told = format_instant(ms)
-    return f"{told[:4]}-{told[4:6]}-{told[6:8]} {_clock(ms, exact=False)}"
+    digits = format_instant(ms)
+    return f"{digits[:4]}-{digits[4:6]}-{digits[6:8]} {_clock(ms, exact=False)}"
 
 
 def _clock(ms: int, *, exact: bool) -> str:
-    told = format_instant(ms)
-    return f"{told[8:10]}:{told[10:12]}:{told[12:14]}{f'.{told[14:]}' if exact else ''}"
+    digits = format_instant(ms)
+    return f"{digits[8:10]}:{digits[10:12]}:{digits[12:14]}{f'.{digits[14:]}' if exact else ''}"
 
 
 def _length(ms: int) -> str:

@@ -237,12 +237,12 @@ def without_sync(entry: Entry) -> Entry:
 
 def _for_spark(columns: str, partition_fields: tuple[str, ...]) -> dict[str, str]:
     parts = [columns[start : start + _LONGEST] for start in range(0, len(columns), _LONGEST)]
-    told = {_PROVIDER: "hudi", f"{_SCHEMA}.numParts": str(len(parts))}
-    told |= {f"{_SCHEMA}.part.{number}": part for number, part in enumerate(parts)}
+    properties = {_PROVIDER: "hudi", f"{_SCHEMA}.numParts": str(len(parts))}
+    properties |= {f"{_SCHEMA}.part.{number}": part for number, part in enumerate(parts)}
     if partition_fields:
-        told[f"{_SCHEMA}.numPartCols"] = str(len(partition_fields))
-        told |= {f"{_SCHEMA}.partCol.{number}": name for number, name in enumerate(partition_fields)}
-    return told
+        properties[f"{_SCHEMA}.numPartCols"] = str(len(partition_fields))
+        properties |= {f"{_SCHEMA}.partCol.{number}": name for number, name in enumerate(partition_fields)}
+    return properties
 
 
 def _synced(timeline: Timeline) -> dict[str, str]:

@@ -59,8 +59,8 @@ def check_settings(context: DoctorContext) -> Iterator[Check]:
 
 def check_table(context: DoctorContext) -> Iterator[Check]:
     properties = read_properties(context.storage)
-    told = parsed_index(context.settings.write.index) if context.settings.write.index else None
-    properties = properties.indexed(recorded_index(context.storage) or told)
+    configured = parsed_index(context.settings.write.index) if context.settings.write.index else None
+    properties = properties.indexed(recorded_index(context.storage) or configured)
     keys, fields = ", ".join(properties.record_keys) or "none", ", ".join(properties.partition_fields) or "none"
     found = f"{properties.name}: version {properties.version}, {properties.type}, key {keys}, partitioned by {fields}"
     if properties.bucket_index is not None:

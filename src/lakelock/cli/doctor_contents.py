@@ -146,9 +146,13 @@ def check_metadata_table(context: DoctorContext) -> Iterator[Check]:
     logged = {slice_.as_file.group: slice_.as_file for slice_ in slices}
     current: list[DataFile | LogFile] = [*bases.files, *(log for file in logged.values() for log in file.logs)]
     shown = {file.key: file.size_bytes for file in current}
-    told = {file.key: file.size_bytes for file in Snapshot.of(timeline, listed, read_replaced(io, timeline)).files}
-    told |= {file.key: file.size_bytes for file in listed if LogFile.parse(file.key) and file.key in shown}
-    problems = [_differs(key, told, shown) for key in sorted(told.keys() | shown.keys()) if told.get(key) != shown.get(key)]
+    in_metadata = {file.key: file.size_bytes for file in Snapshot.of(timeline, listed, read_replaced(io, timeline)).files}
+    in_metadata |= {file.key: file.size_bytes for file in listed if LogFile.parse(file.key) and file.key in shown}
+    problems = [
+        _differs(key, in_metadata, shown)
+        for key in sorted(in_metadata.keys() | shown.keys())
+        if in_metadata.get(key) != shown.get(key)
+    ]
     for problem in problems[:SHOWN_FILES]:
         yield Check("metadata", "failed", f"Hudi's metadata table {problem}", drop)
     if len(problems) > SHOWN_FILES:
@@ -188,13 +192,13 @@ def _missed(
     columns = StatsIndex.parse(definitions.data, layout.INDEX_DEFINITIONS).of(schema)
     by_file = table.records(COLUMN_STATS)
     by_partition = table.records(PARTITION_STATS) if PARTITION_STATS in partitions else {}
-    told = {str(record["ColumnStatsMetadata"][1]["columnName"]) for record in by_partition.values()}
+    covered = {str(record["ColumnStatsMetadata"][1]["columnName"]) for record in by_partition.values()}
     newest = sorted(files, key=lambda file: file.instant)[-COMPARED_FILES:]
     for file in newest:
         with storage.open_input(file.key) as source:
             found = file_stats(source, file.key, columns, schema)
         if by_partition:  # of what no partition has statistics, readers skip nothing
-            found = {column: each for column, each in found.items() if column in told or each.nulls < each.values}
+            found = {column: each for column, each in found.items() if column in covered or each.nulls < each.values}
         what = missed(file.partition, file.name, found, by_file, by_partition)
         if what:
             yield f"Java's readers miss rows of {file.key} by the metadata table's {what}"
@@ -209,11 +213,11 @@ def _misplaced(context: DoctorContext, table: MetadataTable, files: Sequence[Dat
     for group in sorted(places.keys() - there):
         yield f"Hudi's record index has {_few(places[group])} in the file group {group}, which is not there"
     for file in sorted(files, key=lambda file: file.newest_instant)[-COMPARED_FILES:]:
-        keys, told = set(keys_in(context.storage, file)), places.get(file.group, set())
-        if keys - told:
-            yield f"{file.key} has {_few(keys - told)}, and not so Hudi's record index: Java would insert a second row"
-        if told - keys:
-            yield f"Hudi's record index has {_few(told - keys)} in {file.key}, which has not"
+        keys, indexed = set(keys_in(context.storage, file)), places.get(file.group, set())
+        if keys - indexed:
+            yield f"{file.key} has {_few(keys - indexed)}, and not so Hudi's record index: Java would insert a second row"
+        if indexed - keys:
+            yield f"Hudi's record index has {_few(indexed - keys)} in {file.key}, which has not"
 
 
 def _few(keys: set[str]) -> str:
@@ -221,12 +225,12 @@ def _few(keys: set[str]) -> str:
     return f"{counted(len(keys), 'key')} ({shown}{', ...' if len(keys) > SHOWN_FILES else ''})"
 
 
-def _differs(key: str, told: Mapping[str, int], shown: Mapping[str, int]) -> str:
-    if key not in told:
+def _differs(key: str, in_metadata: Mapping[str, int], shown: Mapping[str, int]) -> str:
+    if key not in in_metadata:
         return f"does not list {key}: readers that use it miss its rows"
     if key not in shown:
         return f"lists {key}, which is not there, or which another file has replaced"
-    return f"has {key} with {told[key]:,} bytes, and it has {shown[key]:,}"
+    return f"has {key} with {in_metadata[key]:,} bytes, and it has {shown[key]:,}"
 
 
 def check_index(context: DoctorContext) -> Iterator[Check]:
@@ -247,13 +251,13 @@ def check_index(context: DoctorContext) -> Iterator[Check]:
         found = "off" if not index.is_on else "no checkpoint yet"
         yield Check("index", "ok", f"{found}; the files are listed")
         return
-    told = Snapshot(slices=state).files
+    files = Snapshot(slices=state).files
     there = {item.key: item.size_bytes for item in storage.list("")}
     undone = {key for each in context.undone for key in each.gone}  # the check of contents says so
-    gone = [file.key for file in told if there.get(file.key) != file.size_bytes and file.key not in undone]
+    gone = [file.key for file in files if there.get(file.key) != file.size_bytes and file.key not in undone]
     # A commit made since the timeline was listed is newer than everything in it.
-    named = {file.key for file in told}
-    newest = {file.group: file.instant for file in told}
+    named = {file.key for file in files}
+    newest = {file.group: file.instant for file in files}
     strays = []
     for key in there:
         file = DataFile.parse(key)
@@ -264,7 +268,7 @@ def check_index(context: DoctorContext) -> Iterator[Check]:
     if gone:
         restore = context.next("restore", "AS_OF")
         hint = f"restore these files from a backup, or the table to a state without them: {restore}"
-        yield Check("index", "failed", f"{len(gone)} of {counted(len(told), 'file')} not there as named: {_some(gone)}", hint)
+        yield Check("index", "failed", f"{len(gone)} of {counted(len(files), 'file')} not there as named: {_some(gone)}", hint)
     if strays:
         hint = f"late attempts of tasks left them; {context.next('markers reap')} removes those that are announced"
         found = f"no commit names {counted(len(strays), 'file')} that other readers show: {_some(strays)}"
@@ -272,7 +276,7 @@ def check_index(context: DoctorContext) -> Iterator[Check]:
     if not gone and not strays and not undone:
         later = counted(len(state.effects), "commit")
         after = f"{later} after a checkpoint" if state.base.coverage.instants else "no checkpoint yet"
-        yield Check("index", "ok", f"the commits and a listing agree on {counted(len(told), 'file')}; {after}")
+        yield Check("index", "ok", f"the commits and a listing agree on {counted(len(files), 'file')}; {after}")
 
 
 def _some(keys: list[str]) -> str:
@@ -287,8 +291,8 @@ _SHOWN = 5
 def check_keys(context: DoctorContext) -> Iterator[Check]:
     """The keys that more than one row of a partition has, or of the table where a key is in one partition at most."""
     properties = read_properties(context.storage)
-    told = parsed_index(context.settings.write.index) if context.settings.write.index else None
-    properties = properties.indexed(recorded_index(context.storage) or told)
+    configured = parsed_index(context.settings.write.index) if context.settings.write.index else None
+    properties = properties.indexed(recorded_index(context.storage) or configured)
     if not properties.record_keys:
         yield Check("keys", "ok", "the table has no key columns")
         return
@@ -304,7 +308,7 @@ def check_keys(context: DoctorContext) -> Iterator[Check]:
         count, keys, seen = _twice(context.shown, files)
         twice, rows = twice + count, rows + seen
         if keys and len(examples) < _SHOWN:
-            examples += _told(context.shown, files, keys[: _SHOWN - len(examples)])
+            examples += _examples_of(context.shown, files, keys[: _SHOWN - len(examples)])
     if not twice:
         yield Check("keys", "ok", f"each of {counted(rows, 'row')} has a key of its own in its {_where(properties)}")
         return
@@ -349,7 +353,7 @@ def _twice(storage: Storage, files: Sequence[DataFile]) -> tuple[int, list[str],
     return count, examples, rows
 
 
-def _told(storage: Storage, files: Sequence[DataFile], keys: Sequence[str]) -> list[str]:
+def _examples_of(storage: Storage, files: Sequence[DataFile], keys: Sequence[str]) -> list[str]:
     """Each key with the files that have it."""
     there: dict[str, list[str]] = {key: [] for key in keys}
     wanted = pa.array(keys, pa.string())

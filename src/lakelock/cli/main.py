@@ -88,7 +88,7 @@ class Commands(TyperGroup):
 
     def make_context(self, info_name: str | None, args: list[str], parent: Any = None, **extra: Any) -> Any:
         as_json = _JSON in args
-        with _told(as_json):
+        with _errors_reported(as_json):
             _refuse_empty(args)
             context = super().make_context(info_name, args, parent, **extra)
         context.meta[_JSON] = as_json
@@ -102,7 +102,7 @@ class Commands(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def invoke(self, ctx: Any) -> Any:
-        with _told(ctx.meta[_JSON]):
+        with _errors_reported(ctx.meta[_JSON]):
             return super().invoke(ctx)
 
 
@@ -116,7 +116,7 @@ def _refuse_empty(args: Sequence[str]) -> None:
 
 
 @contextmanager
-def _told(as_json: bool) -> Iterator[None]:
+def _errors_reported(as_json: bool) -> Iterator[None]:
     try:
         yield
     except UsageError as error:

@@ -141,9 +141,9 @@ def profile(
         guard = recorded_guard(storage)
         required = guard.profile if guard else ""
         level = guard.isolation if guard and required == "delta" else ""
-        told = f"{required} ({level})" if level else required or "none: writers may have any"
+        text = f"{required} ({level})" if level else required or "none: writers may have any"
         values = {"table": storage.uri, "required": required or None, "isolation": level or None}
-        call.out.show(values, lambda o: o.line(f"required profile: {told}"))
+        call.out.show(values, lambda o: o.line(f"required profile: {text}"))
 
 
 config_app = typer.Typer(no_args_is_help=True, help="Which settings are in effect.")

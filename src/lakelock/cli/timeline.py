@@ -42,8 +42,8 @@ def timeline(
             _write(html, timeline_page(uri, bars))
         values = {"table": uri, "html": str(html or ""), "transactions": [asdict(bar) for bar in bars]}
         met = sum(bool(bar.blocked_by) for bar in bars)
-        told = f"{counted(len(bars), 'transaction')}, {met or 'none'} in conflict with another: {html}"
-        call.out.show(values, lambda o: o.line(told))
+        summary = f"{counted(len(bars), 'transaction')}, {met or 'none'} in conflict with another: {html}"
+        call.out.show(values, lambda o: o.line(summary))
 
 
 def _write(html: Path, page: str) -> None:

@@ -248,8 +248,8 @@ def optimize_table(
             values = {"table": coordinator.table.storage.uri, "files_before": count, "files_after": new, "compacted": compacted}
             joining = f"{counted(count, 'file')} would become {new:,}" if count else ""
             compacting = f"log files of {counted(compacted, 'file group')} would be compacted" if compacted else ""
-            told = ", ".join(filter(None, (joining, compacting))) or "nothing to do"
-            call.out.show(values, lambda o: o.line(f"{told}; nothing was changed"))
+            plan = ", ".join(filter(None, (joining, compacting))) or "nothing to do"
+            call.out.show(values, lambda o: o.line(f"{plan}; nothing was changed"))
             return
         done = ArrowEngine(coordinator).optimize(partition=partition, tag=tag)
         values = {
@@ -284,9 +284,9 @@ def restore_table(
             found = preview_restore(coordinator, as_of)
             new, gone = len(found.plan.copies), len(found.plan.removed)
             values |= {"restored_to": found.kept, "undone": found.undone, "files_new": new, "file_groups_removed": gone}
-            told = f"would restore to {_named(before, found.kept)}: {counted(len(found.undone), 'commit')} undone, "
-            told += f"{counted(new, 'file')} written anew, {counted(gone, 'file group')} removed; nothing was changed"
-            call.out.show(values, lambda o: o.line(told))
+            text = f"would restore to {_named(before, found.kept)}: {counted(len(found.undone), 'commit')} undone, "
+            text += f"{counted(new, 'file')} written anew, {counted(gone, 'file group')} removed; nothing was changed"
+            call.out.show(values, lambda o: o.line(text))
             return
         kept = kept_by(before, as_of)
         if not undone_by(before, as_of):
@@ -298,11 +298,11 @@ def restore_table(
         undone = [instant for instant in undone_by(table.timeline(), as_of) if instant < done.instant]
         values |= {"restored": plain(done), "restored_to": kept, "undone": undone}
         undo = f"to undo this: {call.command('restore', before.commits[-1].requested)}"
-        told = f"restored to {_named(before, kept)}, {counted(len(undone), 'commit')} undone, "
-        told += f"{counted(done.files, 'file')} written anew"
+        text = f"restored to {_named(before, kept)}, {counted(len(undone), 'commit')} undone, "
+        text += f"{counted(done.files, 'file')} written anew"
 
         def show(o: Output) -> None:
-            o.line(f"RESTORE {done.instant}: {told}")
+            o.line(f"RESTORE {done.instant}: {text}")
             o.line(undo)
 
         call.out.show(values, show)

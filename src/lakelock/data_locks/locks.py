@@ -182,12 +182,12 @@ class DataLocks(LockClient, LeaseService):
             )
 
     def _wait(self, waiting: _Waiting, began_s: float, wait_s: float) -> DataLease:
-        told = False
+        reported = False
 
         def pause(left_s: float) -> None:
-            nonlocal told
-            if not told and waiting.blockers:
-                told = True
+            nonlocal reported
+            if not reported and waiting.blockers:
+                reported = True
                 holders = "; ".join(map(str, waiting.blockers))
                 self._tell(EventKind.WAITING_FOR_LOCK, holder=holders, locks=str(waiting.entry.request))
             self._pause(waiting, left_s)

@@ -198,7 +198,7 @@ class GroupCommit:
             withdrawn = decision is None
             if not isinstance(error, Exception) or (withdrawn and not isinstance(error, CommitOutcomeUnknown)):
                 raise
-        return None if decision is None else self._told(offer, decision)
+        return None if decision is None else self._result_of(offer, decision)
 
     def _fitted(self) -> Offer | None:
         """The offer; None if the rows have more or less than the table's columns, or are wrong: a write of their own tells."""
@@ -339,7 +339,7 @@ class GroupCommit:
         except Exception as failure:  # noqa: BLE001  whatever it is, the log was not asked
             raise outcome_unknown(self._coordinator, offer, failure) from error
 
-    def _told(self, offer: Offer, decision: Decision) -> Committed:
+    def _result_of(self, offer: Offer, decision: Decision) -> Committed:
         """What was committed, once it is visible to everybody."""
         if not self._is_visible(decision):
             outcome = self._outcome(offer, decision)

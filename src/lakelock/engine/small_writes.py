@@ -126,7 +126,7 @@ class SmallWrites:
         written = self._coordinator.table.at_once(
             *[partial(batch.write_new, partition, None, keyed) for partition, keyed in new]
         )
-        tx.offers = [_told(offer, inserted=offer.member.rows) for offer in offers]
+        tx.offers = [_counted(offer, inserted=offer.member.rows) for offer in offers]
         return tx.commit([*chain.from_iterable(written)])
 
     def _commit_upserts(self, tx: Transaction, offers: Sequence[Offer], rows: Sequence[Any]) -> Committed:
@@ -135,7 +135,7 @@ class SmallWrites:
         _require_once(keyed, place, sum(stat.num_update_writes or 0 for stat in stats))
         new = self._missing(fresh, place)
         tx.offers = [
-            _told(each, inserted=count, updated=each.member.rows - count) for each, count in zip(offers, new, strict=True)
+            _counted(each, inserted=count, updated=each.member.rows - count) for each, count in zip(offers, new, strict=True)
         ]
         return tx.commit(stats)
 
@@ -145,7 +145,7 @@ class SmallWrites:
         _require_once(keyed, place, sum(stat.num_deletes or 0 for stat in stats))
         missing = self._missing(fresh, place)
         tx.offers = [
-            _told(offer, deleted=sum(map(len, mine.values())) - count)
+            _counted(offer, deleted=sum(map(len, mine.values())) - count)
             for offer, mine, count in zip(offers, fresh, missing, strict=True)
         ]
         return tx.commit(stats)
@@ -188,7 +188,7 @@ def _require_once(keyed: Mapping[str, KeyedRows], place: Place, changed: int) ->
         raise NotTogether
 
 
-def _told(offer: Offer, *, inserted: int = 0, updated: int = 0, deleted: int = 0) -> Offer:
+def _counted(offer: Offer, *, inserted: int = 0, updated: int = 0, deleted: int = 0) -> Offer:
     return replace(offer, member=replace(offer.member, inserted=inserted, updated=updated, deleted=deleted))
 
 

@@ -367,7 +367,7 @@ class _Parser:
             )
         if sign in ("!=", "<>"):
             return self._comparison(left, "=", right).negated()
-        found = _COMPARED[sign](_beside(left, right), _beside(right, left))
+        found = _COMPARED[sign](_against(left, right), _against(right, left))
         return _of(_as_spark_orders(found, sign, _nan(left), _nan(right)))
 
     def _as_kind(self, other: _Value, value: _Value) -> _Value:
@@ -401,7 +401,7 @@ class _Parser:
         if isinstance(left, _Condition) or isinstance(right, _Condition):
             self._fail()
         left, right = self._as_kind(right, left), self._as_kind(left, right)
-        a, b = _beside(left, right), _beside(right, left)
+        a, b = _against(left, right), _against(right, left)
         if sign == "||":
             made = pc.binary_join_element_wise(a, b, pc.scalar(""))
         elif sign == "/":
@@ -526,7 +526,7 @@ def _of_whole_numbers(sign: str, number: Decimal, kind: pa.DataType) -> tuple[st
     return {"<": "<" if exact else "<=", ">=": ">=" if exact else ">"}.get(sign, sign), below
 
 
-def _beside(value: _Value, other: _Value) -> pc.Expression:
+def _against(value: _Value, other: _Value) -> pc.Expression:
     """The value as Arrow computes with it and the other: a whole number becomes a decimal next to one."""
     if not (pa.types.is_decimal(other.type) and pa.types.is_integer(value.type)):
         return value.expression

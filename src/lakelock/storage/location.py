@@ -154,7 +154,7 @@ class StorageLocation:
         """The location with its URI in canonical form."""
         return cls(canonical_uri(uri), dict(options or {}))
 
-    def beside(self, uri: str) -> StorageLocation:
+    def sibling(self, uri: str) -> StorageLocation:
         """Another place, reached with the same options."""
         return StorageLocation(uri, self.options)
 

@@ -186,8 +186,8 @@ def _ended_by(file: pq.ParquetFile, group: int, after: str) -> bool:
         return False
     row_group = file.metadata.row_group(group)
     columns = (row_group.column(number) for number in range(row_group.num_columns))
-    told = next((column.statistics for column in columns if column.path_in_schema == "completionTime"), None)
-    return told is not None and told.has_min_max and str(told.max) <= after
+    bounds = next((column.statistics for column in columns if column.path_in_schema == "completionTime"), None)
+    return bounds is not None and bounds.has_min_max and str(bounds.max) <= after
 
 
 def _unreadable(key: str, error: Exception) -> CorruptTableError:

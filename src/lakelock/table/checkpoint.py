@@ -170,8 +170,8 @@ def merged_groups(groups: dict[str, Group], partition: str, changes: Changes) ->
 
 def with_changes(table: pa.Table, changes: Changes, *, forget_below: str) -> pa.Table:
     """All rows after the changes. Replaced groups are forgotten once nothing older than their end can still arrive."""
-    told = (changes.slices, changes.logs, changes.replaced)
-    touched = {file_id for by_partition in told for groups in by_partition.values() for file_id in groups}  # type: ignore[attr-defined]
+    maps = (changes.slices, changes.logs, changes.replaced)
+    touched = {file_id for by_partition in maps for groups in by_partition.values() for file_id in groups}  # type: ignore[attr-defined]
     among = pc.is_in(table.column("file_id"), value_set=pa.array(sorted(touched), pa.string()))
     untouched = table.filter(pc.invert(among))
     by_partition: dict[str, dict[str, Group]] = {partition: {} for partition in changes.partitions}
@@ -240,8 +240,8 @@ class Checkpoint:
         table, output = self.rows.all(), io.BytesIO()
         has_logs = table.column("logs").null_count < table.num_rows
         table = table if has_logs else table.drop_columns(["logs"])
-        told = self._header(table.column("partition"), FORMAT if has_logs else PLAIN_FORMAT)
-        header = json.dumps(told, separators=(",", ":"), sort_keys=True).encode()
+        fields = self._header(table.column("partition"), FORMAT if has_logs else PLAIN_FORMAT)
+        header = json.dumps(fields, separators=(",", ":"), sort_keys=True).encode()
         with pq.ParquetWriter(
             output, table.schema, compression="zstd", store_schema=False, write_page_checksum=True, version="2.6"
         ) as writer:
@@ -259,7 +259,7 @@ class Checkpoint:
             "instants": sorted(self.coverage.instants),
             "archive": sorted(self.coverage.archive),
             "restores": sorted(self.coverage.restores),
-            "schemas": sorted([*told, text] for text, told in self.schemas.items()),
+            "schemas": sorted([*seen, text] for text, seen in self.schemas.items()),
             "applications": sorted(self.applications.values()),
             "groups": [[partitions[i].as_py(), partitions[min(i + GROUP_ROWS, count) - 1].as_py()] for i in starts],
         }
@@ -438,8 +438,8 @@ class IndexState:
     def schemas(self) -> Mapping[str, SchemaSeen]:
         """When each schema was last recorded."""
         found = dict(self.base.schemas)
-        for text, told in self.changes.schemas.items():
-            found[text] = later_schema(told, found.get(text))
+        for text, seen in self.changes.schemas.items():
+            found[text] = later_schema(seen, found.get(text))
         return found
 
     @cached_property

@@ -296,13 +296,13 @@ def refuse_twins(names: list[str]) -> None:
 
 def stored_otherwise(schema: pa.Schema) -> list[str]:
     """Each column or field that the table stores in a wider integer type than the given one, as a sentence."""
-    return [told for field in schema for told in _wider_integers(field.type, field.name)]
+    return [text for field in schema for text in _wider_integers(field.type, field.name)]
 
 
 def _wider_integers(arrow: pa.DataType, where: str) -> list[str]:
     types = pa.types
     if types.is_struct(arrow):
-        return [told for child in arrow for told in _wider_integers(child.type, f"{where}.{child.name}")]
+        return [text for child in arrow for text in _wider_integers(child.type, f"{where}.{child.name}")]
     if types.is_list(arrow):
         return _wider_integers(arrow.value_type, f"{where}.element")
     if types.is_map(arrow):

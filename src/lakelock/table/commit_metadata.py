@@ -429,7 +429,7 @@ def _range_of_chunks(chunks: Iterable[Any], *, open_above: bool) -> ColumnRange 
                 continue
             least = low if least is None else min(least, low)
             greatest = high if greatest is None else max(greatest, high)
-        elif chunk.num_values:  # values, of which none is told: too long, or NaN
+        elif chunk.num_values:  # values without bounds: too long, or NaN
             known = False
     if not known or isinstance(least, bytes):
         return ColumnRange(nulls=nulls)

@@ -144,8 +144,8 @@ class _AvroRows:
             try:
                 columns = [pa.array([record[field.name] for record in batch], field.type) for field in schema]
             except (pa.ArrowException, KeyError, TypeError, ValueError, OverflowError) as error:
-                told = f"{block.source} does not hold what its schema says: {error}"
-                raise CorruptTableError(told, hint=RESTORE_OR_ROLL_BACK, file=block.source) from error
+                problem = f"{block.source} does not hold what its schema says: {error}"
+                raise CorruptTableError(problem, hint=RESTORE_OR_ROLL_BACK, file=block.source) from error
             parts.append(pa.table(columns, schema=schema))
         self.names, self._rows = schema.names, pa.concat_tables(parts)
         self.count = sum(part.num_rows for part in parts)

@@ -494,8 +494,8 @@ def _refuse_parts_of_dropped(changes: Mapping[Path, str | None]) -> None:
     for path in changes:
         gone = next((path[:end] for end in range(1, len(path)) if changes.get(path[:end], "") is None), None)
         if gone is not None:
-            told = f"{'.'.join(path)} is part of {'.'.join(gone)}, which is dropped"
-            raise SchemaError(told, hint=f"leave out {'.'.join(path)}", column=".".join(path))
+            problem = f"{'.'.join(path)} is part of {'.'.join(gone)}, which is dropped"
+            raise SchemaError(problem, hint=f"leave out {'.'.join(path)}", column=".".join(path))
 
 
 def _kept_columns(fields: Iterable[pa.Field], changes: Mapping[Path, str | None], within: Path) -> tuple[KeptColumn, ...]:

@@ -118,10 +118,10 @@ def changes_in(
         parts = max(1, -(-(before.rows + after.rows) // compared_rows))
         for part in range(parts):
             stamps = [_stamps(base, part, parts) for base in (before, after)]
-            told = compare(stamps[0], stamps[1], [RECORD_KEY])
+            differences = compare(stamps[0], stamps[1], [RECORD_KEY])
             for base, rows, kinds in (
-                (before, stamps[0], ((DELETE, told.deleted), (PREIMAGE, told.replaced))),
-                (after, stamps[1], ((INSERT, told.inserted), (POSTIMAGE, told.replacing))),
+                (before, stamps[0], ((DELETE, differences.deleted), (PREIMAGE, differences.replaced))),
+                (after, stamps[1], ((INSERT, differences.inserted), (POSTIMAGE, differences.replacing))),
             ):
                 places = rows.column("at").to_numpy()
                 for kind, mask in kinds:
@@ -199,12 +199,12 @@ def paired(rows: pa.Table) -> pa.Table:
     """
     kinds = rows.column(CHANGE_TYPE)
     before, after = (rows.filter(pc.equal(kinds, kind)) for kind in (DELETE, INSERT))
-    told = compare(before, after, [RECORD_KEY])
+    differences = compare(before, after, [RECORD_KEY])
     others = rows.filter(pc.invert(pc.is_in(kinds, pa.array([DELETE, INSERT]))))
     parts = [others]
     for side, kind, mask in (
-        (before, DELETE, told.deleted), (before, PREIMAGE, told.replaced),
-        (after, INSERT, told.inserted), (after, POSTIMAGE, told.replacing),
+        (before, DELETE, differences.deleted), (before, PREIMAGE, differences.replaced),
+        (after, INSERT, differences.inserted), (after, POSTIMAGE, differences.replacing),
     ):  # fmt: skip
         chosen = side.take(pa.array(np.flatnonzero(mask)))
         place = chosen.schema.get_field_index(CHANGE_TYPE)
@@ -257,7 +257,7 @@ class FeedRows:
         time = pa.scalar(self.times_us[unit.position], _ADDED_COLUMNS.field(COMMIT_TIMESTAMP).type)
         version = pa.scalar(version_of(unit.position), pa.int64())
         for rows in changes_in(unit, self.schema, storage, stamped=self.stamped):
-            told = rows
+            stamped = rows
             for name, value in ((COMMIT_VERSION, version), (COMMIT_TIMESTAMP, time)):
-                told = told.append_column(name, pa.repeat(value, rows.num_rows))
-            yield told.cast(self.columns)
+                stamped = stamped.append_column(name, pa.repeat(value, rows.num_rows))
+            yield stamped.cast(self.columns)

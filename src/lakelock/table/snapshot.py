@@ -354,14 +354,14 @@ class Effect:
     @classmethod
     def of(cls, instant: str, completion: str, metadata: CommitMetadata, applied: Applied | None = None) -> Effect:
         """The effect of a commit by its metadata, whichever engine wrote it."""
-        told = statistics_by_path(metadata.extra.get(STATISTICS, ""))
+        statistics = statistics_by_path(metadata.extra.get(STATISTICS, ""))
         slices, logs = [], []
         for stat in metadata.stats:
             path, size_bytes = stat.path or "", stat.file_size_bytes or 0
             file = DataFile.parse(path, size_bytes)
             log = LogFile.parse(path, size_bytes) if file is None else None
             if file is not None:
-                slices.append(Slice(file, stat.num_writes, *told.get(file.key, ())))
+                slices.append(Slice(file, stat.num_writes, *statistics.get(file.key, ())))
             elif log is not None:
                 logs.append(log)
         # Thousands of effects are remembered, nearly all with one schema.
@@ -402,8 +402,8 @@ def fold(effects: Iterable[Effect]) -> Changes:
             gone = sum_.replaced.setdefault(partition, {})
             gone[file_id] = max(effect.instant, gone.get(file_id, ""))
         if effect.schema_json:
-            told = SchemaSeen(effect.completion, effect.instant)
-            sum_.schemas[effect.schema_json] = later_schema(told, sum_.schemas.get(effect.schema_json))
+            seen = SchemaSeen(effect.completion, effect.instant)
+            sum_.schemas[effect.schema_json] = later_schema(seen, sum_.schemas.get(effect.schema_json))
         if effect.applied is not None:
             sum_.applications[effect.applied.app_id] = later_applied(
                 effect.applied, sum_.applications.get(effect.applied.app_id)

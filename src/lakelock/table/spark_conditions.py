@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 _ENTRY = re.compile(r"^(\w+): '(.*)'$", re.MULTILINE)
 _AMONG = ("is_in", "index_in")
-# Each comparison is told by one that is equal to it, with the sides swapped and the answer inverted where the flags say so.
+# Each comparison is replaced by one that is equal to it, with the sides swapped and the answer inverted where the flags say so.
 _AS = {
     "equal": ("equal", False, False), "not_equal": ("equal", False, True),
     "less": ("less", False, False), "greater_equal": ("less", False, True),
@@ -32,8 +32,8 @@ _AS = {
 def as_in_spark(condition: pc.Expression, schema: pa.Schema) -> pc.Expression:
     """The condition on rows of this schema by Spark's rule. `ArrowNotImplementedError` if it names a column by its number."""
     restored, (pickled,) = condition.__reduce__()
-    told = _as_in_spark(pickled.to_pybytes(), schema)
-    return condition if told is None else restored(pa.py_buffer(told))
+    rewritten = _as_in_spark(pickled.to_pybytes(), schema)
+    return condition if rewritten is None else restored(pa.py_buffer(rewritten))
 
 
 @dataclass(frozen=True)
@@ -51,18 +51,18 @@ def _as_in_spark(pickled: bytes, schema: pa.Schema) -> bytes | None:
     """The same for a pickled condition; None if it stays as it is."""
     changed = False
 
-    def told(part: _Part) -> _Part:
+    def replacement(part: _Part) -> _Part:
         nonlocal changed
-        found = _told(part, schema)
+        found = _rewritten(part, schema)
         changed = changed or found is not part
         return found
 
-    whole = _parts(pickled, told)
+    whole = _parts(pickled, replacement)
     return _pickled(whole) if changed else None
 
 
-def _parts(pickled: bytes, told: Callable[[_Part], _Part]) -> _Part:
-    """The parts of a pickled condition; `told` replaces each function whose parts are replaced already."""
+def _parts(pickled: bytes, replacement: Callable[[_Part], _Part]) -> _Part:
+    """The parts of a pickled condition; `replacement` is what takes the place of each function, from its innermost parts on."""
     with pa.ipc.open_file(pickled) as file:
         batch = file.get_batch(0)
     entries = iter(_ENTRY.findall(batch.schema.to_string(show_schema_metadata=True, truncate_metadata=False)))
@@ -82,7 +82,7 @@ def _parts(pickled: bytes, told: Callable[[_Part], _Part]) -> _Part:
             options[len(begun)] = batch.column(int(value))
         else:
             at = begun.pop()
-            done[at:] = [told(_Part(value, tuple(done[at:]), about=options.pop(len(begun) + 1, None)))]
+            done[at:] = [replacement(_Part(value, tuple(done[at:]), about=options.pop(len(begun) + 1, None)))]
     return done[0]
 
 
@@ -119,10 +119,10 @@ def _named_in(term: _Part) -> tuple[str, pa.Array | None]:
     return columns[0], None if values is None or values.null_count else values
 
 
-def _told(part: _Part, schema: pa.Schema) -> _Part:
+def _rewritten(part: _Part, schema: pa.Schema) -> _Part:
     """A function of parts that are rewritten already."""
     if part.function in _AMONG and pa.types.is_floating(_type_of(part.parts[0], schema)):
-        return _told_among(part, _type_of(part.parts[0], schema))
+        return _rewritten_in(part, _type_of(part.parts[0], schema))
     if part.function not in _AS or not any(pa.types.is_floating(_type_of(side, schema)) for side in part.parts):
         return part
     function, swapped, inverted = _AS[part.function]
@@ -141,7 +141,7 @@ def _told(part: _Part, schema: pa.Schema) -> _Part:
     return _not(found) if inverted else found
 
 
-def _told_among(part: _Part, kind: pa.DataType) -> _Part:
+def _rewritten_in(part: _Part, kind: pa.DataType) -> _Part:
     """Whether a number is among others, or where: of -0.0 addition makes 0.0."""
     assert part.about is not None
     zero = _Part(about=pa.array([0], kind))

@@ -165,7 +165,7 @@ BUGS_OF_COMMITS = (
     Planted(
         "a look beside a lock that others held",
         "a look that was made while the lock was taken counts, although others have held the lock meanwhile",
-        "occ.commit:Commit._look_beside",
+        "occ.commit:Commit._look_meanwhile",
         "if not held.undisturbed or numbers or boundary.number > self._baseline.first:",
         "if numbers or boundary.number > self._baseline.first:",
         among=FOREIGN,

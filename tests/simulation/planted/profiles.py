@@ -56,7 +56,7 @@ ROWS_OF_NOBODY = Planted(
     "a file without rows is read",
     "in the profile delta a file whose last row was deleted may hold rows that were read",
     "occ.rules:_with_rows",
-    "told.rows != 0",
+    "known.rows != 0",
     "True",
 )
 """Not among the others: it changes what a conflict is called, and not whether there is one."""

@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, DataFrameWriterV2, SparkSession
 from pyspark.sql.catalog import Catalog
 from pyspark.sql.streaming.readwriter import DataStreamWriter
+from tests.api import Coordinator, StorageLocation
 from tests.sizes import in_ci
 
 from lakelock.errors import InputError, LakelockError, SettingsError
@@ -285,12 +286,13 @@ def test_without_register_an_overwrite_in_a_cluster_is_refused_once_the_table_ha
     """There a read of the same query may have run on another machine. Notes are kept for each application and table."""
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "driver"))
     (tmp_path / "driver").mkdir()
-    shown = table._coordinator.shown()
-    assert ReadBefore.found(table.path, shown) is None
-    note_first_read(table.path, shown)
-    assert ReadBefore.found(table.path, shown) is None
-    table.insert(spark.createDataFrame([(1, "a", 1)], COLUMNS).coalesce(1))
-    found = ReadBefore.found(table.path, table._coordinator.shown())
+    with Coordinator.open(StorageLocation(table.path)) as coordinator:
+        shown = coordinator.shown()
+        assert ReadBefore.found(table.path, shown) is None
+        note_first_read(table.path, shown)
+        assert ReadBefore.found(table.path, shown) is None
+        table.insert(spark.createDataFrame([(1, "a", 1)], COLUMNS).coalesce(1))
+        found = ReadBefore.found(table.path, coordinator.shown())
     assert found is not None
     assert ReadBefore.found(f"{table.path}/other", shown) is None
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "executor"))

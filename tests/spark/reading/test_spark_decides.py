@@ -44,7 +44,7 @@ def test_a_spark_with_other_classes_is_read_slower_and_that_is_told_once(
     table = LakeTable.create(spark, path, schema=COLUMNS, key="id")
     table.insert(numbers(spark, 0.0, 1.0))
     monkeypatch.setattr(reading, "relation_over", _unknown_classes)
-    monkeypatch.setattr(reading, "told_slow", WeakSet())  # other tests of this session have read so, too
+    monkeypatch.setattr(reading, "reported_slow", WeakSet())  # other tests of this session have read so, too
     with caplog.at_level("WARNING", "lakelock"):
         assert ids(table.read()) == ids(table.read()) == list(range(8))
     assert len([line for line in caplog.messages if "slow-reads" in line]) == 1

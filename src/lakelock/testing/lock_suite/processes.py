@@ -168,9 +168,9 @@ class ProcessPromises(Promises):
             readable, _, _ = select.select([pipe], [], [], _CHILD_WITHIN_S)
             if not readable:
                 os.kill(child, signal.SIGKILL)
-            told = pipe.read()
+            output = pipe.read()
         os.waitpid(child, 0)
-        assert told == ("session-lost,LockTimeout" if arena.table.forks else "session-lost")
+        assert output == ("session-lost,LockTimeout" if arena.table.forks else "session-lost")
         lease.ensure_active()
         provider.renew(lease)
         provider.release(lease)
