@@ -172,7 +172,9 @@ def test_processes_that_meet_are_fewer_commits_than_writes(spark: SparkSession, 
         table.insert(spark.createDataFrame([(name, 0, "1") for name in "abcx"], columns))
         with lock_held(path, until=lambda: len(offers(path)) == 3):
             rows = [["d" + name if kind == "insert" else name, 1, "1"] for name in "abc"]
-            writers = [WriterProcess(path, kind, [row], name=f"writer {row[0]}", options=OPTIONS) for row in rows]
+            # The first offers its row and waits for the lock until the last has started.
+            patient = {**OPTIONS, "lock.wait_s": 2 * LIMIT_S}
+            writers = [WriterProcess(path, kind, [row], name=f"writer {row[0]}", options=patient) for row in rows]
         try:
             answers = [each.answer() for each in writers]
         finally:
