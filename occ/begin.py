@@ -165,8 +165,11 @@ def _note_and_beat(table: OpenTable, instant: str, operation: str) -> tuple[Tabl
         if not known:
             beat(newest)
         elif started and newest - known > table.settings.decisions.collect_above:
-            started.pop().stop(delete=True)
-            beat(newest)
+            old = started.pop()
+            old.stop(delete=True)
+            # One that was too old by now may have been rolled back, under a number that this transaction would not look at.
+            if old.alive():
+                beat(newest)
     except BaseException:
         for heartbeat in started:
             heartbeat.stop(delete=True)

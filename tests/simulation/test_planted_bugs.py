@@ -23,7 +23,7 @@ from tests.behaviour.upkeep import test_archive, test_optimize
 from tests.golden_tables import unpack
 from tests.property import test_followed_timelines as followed
 from tests.simulation.planted import careless, timelines
-from tests.simulation.planted.bugs import COLLECTED, PLANTED, TAKEN_LATE, Edit, Planted, first_seed
+from tests.simulation.planted.bugs import BEGUN_ANEW, COLLECTED, PLANTED, TAKEN_LATE, Edit, Planted, first_seed
 from tests.simulation.planted.metadata import TAKEN_BACK
 from tests.simulation.planted.profiles import ON_THE_BASELINE, ROWS_OF_NOBODY, UNREAD_BUCKETS
 from tests.simulation.planted.reservations import ADDITIONS, ON_THEIR_WAY, OVERRULED
@@ -38,20 +38,20 @@ from lakelock.occ.footprint import CommitSummary, Footprint
 from lakelock.testing import ManualRuntime
 
 
-def _collected() -> None:
+def _on_a_table(test: Callable[[MemoryStorage, ManualRuntime], object]) -> None:
     runtime = ManualRuntime()
     storage = MemoryStorage(runtime.now_ms)
     new_table(storage)
-    in_the_log.test_a_rollback_under_a_number_that_was_used_and_collected_does_not_count(storage, runtime)
+    test(storage, runtime)
 
 
-def _taken_late() -> None:
-    runtime = ManualRuntime()
-    storage = MemoryStorage(runtime.now_ms)
-    new_table(storage)
-    simulated_time.test_what_a_writer_commits_that_stood_still_as_it_began_is_not_removed_by_a_reaper_that_stood_still_then(
-        storage, runtime
-    )
+_COLLECTED = in_the_log.test_a_rollback_under_a_number_that_was_used_and_collected_does_not_count
+_TAKEN_LATE = (
+    simulated_time.test_what_a_writer_commits_that_stood_still_as_it_began_is_not_removed_by_a_reaper_that_stood_still_then
+)
+_BEGUN_ANEW = (
+    simulated_time.test_an_instant_that_was_rolled_back_as_its_writer_stood_still_is_not_used_with_a_heartbeat_begun_anew
+)
 
 
 def _taken_over() -> None:
@@ -115,8 +115,9 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
         (OVER_LEFTOVERS, test_archive.test_an_instant_that_left_something_holds_the_archive_until_that_is_removed),
         (OVER_SAVED, test_archive.test_what_was_archived_shows_although_every_later_commit_has_a_savepoint),
         (OVERRULED, lambda: test_reservations.test_a_commit_under_a_later_claim_is_found_early(test_reservations.Table())),
-        (TAKEN_LATE, _taken_late),
-        (COLLECTED, _collected),
+        (TAKEN_LATE, partial(_on_a_table, _TAKEN_LATE)),
+        (BEGUN_ANEW, partial(_on_a_table, _BEGUN_ANEW)),
+        (COLLECTED, partial(_on_a_table, _COLLECTED)),
         (WITHOUT_OUTCOME, test_settling.test_the_outcome_of_a_dead_writer_can_be_asked_for_in_each_of_its_tables),
         (TAKEN_OVER, _taken_over),
         (

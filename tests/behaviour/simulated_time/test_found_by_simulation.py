@@ -19,7 +19,7 @@ from tests.api import (
     layout,
     read_timeline,
 )
-from tests.behaviour.simulated_time.writers import writer
+from tests.behaviour.simulated_time.writers import commit, writer
 from tests.behaviour.tables import QUICK, Recorder, put_file
 from tests.faulty_storage import FaultyStorage, Rule, Wrapped
 
@@ -188,6 +188,42 @@ def test_what_a_writer_commits_that_stood_still_as_it_began_is_not_removed_by_a_
     assert ran == [instant]
     assert [file.file_id for file in writer(storage, runtime).snapshot().files] == ["a"]
     assert [key for file in writer(storage, runtime).snapshot().files if storage.get(key := file.key) is None] == []
+
+
+class AnswersInAnyOrder(ManualRuntime):
+    """Of requests that are made at once the last is carried out first, as on an object store."""
+
+    def gather(self, calls, *, limit):
+        return [call() for call in reversed(calls)][::-1]
+
+
+def test_an_instant_that_was_rolled_back_as_its_writer_stood_still_is_not_used_with_a_heartbeat_begun_anew(storage, runtime):
+    """Its heartbeat is out, and it looks at the log only after others have committed much, and taken it for dead."""
+    few = replace(QUICK, decisions=replace(QUICK.decisions, collect_above=2))
+    commit(storage, runtime, "first")
+    mine, slow, begun = AnswersInAnyOrder(), FaultyStorage(storage), list[str]()
+    coordinator = writer(slow, mine, few)
+    coordinator.begin("INSERT").abort("it has met the log now")
+    mine.advance(60)  # or it would begin again anyway, as others commit instants that are later than its own
+
+    def others() -> None:
+        (heartbeat,) = storage.list(layout.HEARTBEATS)
+        begun.append(heartbeat.key.rpartition("/")[2])
+        for name in "abc":
+            commit(storage, runtime, name)
+        mine.stop_repeating()
+        for clock in (mine, runtime):
+            clock.advance(30)
+        stands_still = FaultyStorage(storage, [Rule(op="put_if_absent", key="*.rollback.requested")])
+        with suppress(StorageUnavailable):
+            writer(stands_still, runtime).reap()
+        assert writer(storage, runtime).table.log.peek(after=0)[-1].instant == begun[0]
+
+    slow.plan = [Rule(op="list", key=f"{layout.DECISIONS}*", fault=None, meanwhile=others)]
+    with coordinator.begin("INSERT") as tx:
+        tx.commit([put_file(tx, storage, "month=1", "mine")])
+    assert tx.instant != begun[0]
+    assert [d.kind.value for d in coordinator.table.log.peek(after=0) if d.instant == begun[0]] == ["rollback"]
 
 
 def test_what_is_written_after_a_rollback_is_removed_by_its_writer(storage, runtime):

@@ -340,4 +340,13 @@ TAKEN_LATE = Planted(
 )
 """Not among the others: both have to stand still at the right requests (seed 4000604 did, before the decision was there)."""
 
-__all__ = ["COLLECTED", "PLANTED", "TAKEN_LATE", "Edit", "Planted", "first_seed"]
+BEGUN_ANEW = Planted(
+    "a heartbeat that is begun anew after it was too old",
+    "a writer that stood still as it began uses an instant that was rolled back under a number that it does not look at",
+    "occ.begin:_note_and_beat",
+    "if old.alive():",
+    "if True:",
+)
+"""Not among the others: it needs a reaper that stands still, too, and much that is committed meanwhile (seed 9010374)."""
+
+__all__ = ["BEGUN_ANEW", "COLLECTED", "PLANTED", "TAKEN_LATE", "Edit", "Planted", "first_seed"]
