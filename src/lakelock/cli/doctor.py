@@ -232,10 +232,10 @@ def doctor(
     call: Call,
     keys: Annotated[bool, typer.Option("--keys", help="Also read the key of every row, and name duplicates.")] = False,
 ) -> None:
-    """Check a table, its storage, its lock and this machine; exit code 1 when a check failed, 0 otherwise.
+    """Check a table, its storage, its lock and this machine.
 
-    Writes a few small objects under `.hoodie/` and removes them, and takes the commit lock once. Only the lock's own file
-    stays. Warnings alone end with 0: jobs can run.
+    Exit code 1 when a check failed, 0 otherwise. Writes a few small objects under `.hoodie/` and removes them, and takes the
+    commit lock once. Only the lock's own file stays. Warnings alone end with 0: jobs can run.
     """
     found = resolved(call.config, call.overrides)
     storage = location_of(call.path, found.settings).open()

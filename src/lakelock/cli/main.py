@@ -130,78 +130,35 @@ def _errors_reported(as_json: bool) -> Iterator[None]:
 
 class _AllCommands(Commands):
     homes: ClassVar[Mapping[str, Home]] = {
-        "doctor": Home(
-            "lakelock.cli.doctor",
-            "doctor",
-            "Check a table, its storage, its lock and this machine; exit code 1 when a check failed, 0 otherwise.",
-        ),
-        "history": Home("lakelock.cli.commits", "list_commits", "List the newest commits, newest first."),
-        "audit": Home(
-            "lakelock.cli.timeline",
-            "audit_table",
-            "Find commits that rewrote the same file groups unaware of each other, and commits that another engine has undone; "
-            "exit code 4 if there are any.",
-        ),
-        "adopt": Home(
-            "lakelock.cli.table_setup",
-            "adopt_table",
-            "Make a table of Java Hudi writable where a write is refused, and print what its Java writers need.",
-        ),
-        "optimize": Home(
-            "lakelock.cli.upkeep",
-            "optimize_table",
-            "Join small files into bigger ones, and compact log files.",
-        ),
-        "restore": Home(
-            "lakelock.cli.upkeep",
-            "restore_table",
-            "Restore an earlier state of the table: a new commit undoes what came after it, and can be undone in the same way.",
-        ),
-        "repair": Home(
-            "lakelock.cli.upkeep",
-            "repair_table",
-            "Take commits out of the table whose files another engine's rollback has removed, so that it can be read again.",
-        ),
-        "package": Home(
-            "lakelock.cli.table_setup", "package", "Pack lakelock and what it needs into an archive for Spark executors."
-        ),
-        "profile": Home(
-            "lakelock.cli.table_setup", "profile", "Show or change the weakest profile that writers of a table may have."
-        ),
-        "register": Home(
-            "lakelock.cli.table_setup",
-            "register_table",
-            "Tell a Hive metastore or Glue of a table: its columns, its partitions and its newest commit.",
-        ),
-        "timeline": Home(
-            "lakelock.cli.timeline",
-            "timeline",
-            "Write a page with who wrote when, for how long, who waited, and who was rejected because of whom.",
-        ),
-        "upkeep": Home(
-            "lakelock.cli.upkeep",
-            "upkeep",
-            "Finish what the dead left, compact log files, delete old files, archive old instants, collect old decisions.",
-        ),
-        "clean": Home(
-            "lakelock.cli.upkeep", "clean", "Delete the old data files that `clean.*` does not keep (elsewhere called vacuum)."
-        ),
-        "archive": Home(
-            "lakelock.cli.upkeep",
-            "archive",
-            "Move the oldest instants from the active timeline to its history, where every reader still finds them.",
-        ),
-        "commits": Home("lakelock.cli.commits", "commits_app", "What was committed, and what became of one instant."),
-        "config": Home("lakelock.cli.table_setup", "config_app", "Which settings are in effect."),
-        "conflicts": Home("lakelock.cli.commits", "conflicts_app", "Which transactions were rejected, and why."),
-        "locks": Home("lakelock.cli.locks", "app", "The table's commit lock and its data locks."),
-        "markers": Home("lakelock.cli.markers", "app", "What writers have announced, and what dead writers left."),
-        "savepoint": Home("lakelock.cli.upkeep", "savepoints_app", "Keep the table as of one commit, whatever is cleaned."),
+        name: Home(f"lakelock.cli.{module}", attribute, text)
+        for name, module, attribute, text in (
+            ("doctor", "doctor", "doctor", "Check a table, its storage, its lock and this machine."),
+            ("history", "commits", "list_commits", "List the newest commits, newest first."),
+            ("audit", "timeline", "audit_table", "Find rewrites unaware of each other, and undone commits."),
+            ("adopt", "table_setup", "adopt_table", "Make a table of Java Hudi writable where a write is refused."),
+            ("optimize", "upkeep", "optimize_table", "Join small files into bigger ones, and compact log files."),
+            ("restore", "upkeep", "restore_table", "Restore an earlier state; this can be undone in the same way."),
+            ("repair", "upkeep", "repair_table", "Take out commits whose files another engine has removed."),
+            ("package", "table_setup", "package", "Pack lakelock and what it needs for Spark executors."),
+            ("profile", "table_setup", "profile", "Show or change the weakest profile that writers may have."),
+            ("register", "table_setup", "register_table", "Tell a Hive metastore or Glue what the table is now."),
+            ("timeline", "timeline", "timeline", "Write a page with who wrote when, and who was rejected."),
+            ("upkeep", "upkeep", "upkeep", "Clean up after dead writers, compact, clean and archive."),
+            ("clean", "upkeep", "clean", "Delete the old data files (elsewhere called vacuum)."),
+            ("archive", "upkeep", "archive", "Move the oldest instants from the timeline to its history."),
+            ("commits", "commits", "commits_app", "What was committed, and what became of one instant."),
+            ("config", "table_setup", "config_app", "Which settings are in effect."),
+            ("conflicts", "commits", "conflicts_app", "Which transactions were rejected, and why."),
+            ("locks", "locks", "app", "The table's commit lock and its data locks."),
+            ("markers", "markers", "app", "What writers have announced, and what dead writers left."),
+            ("savepoint", "upkeep", "savepoints_app", "Keep the table as of one commit, whatever is cleaned."),
+        )
     }
 
 
 app = typer.Typer(
     name="lakelock",
+    rich_markup_mode=None,  # to import what draws boxes around help takes as long as all the rest
     cls=_AllCommands,
     no_args_is_help=True,
     add_completion=False,

@@ -49,11 +49,11 @@ def adopt_table(
     java_properties: JavaPropertiesOption = None,
     yes: YesOption = False,
 ) -> None:
-    """Make a table of Java Hudi writable where a write is refused, and print what its Java writers need.
+    """Make a table of Java Hudi writable where a write is refused.
 
-    Sets its zone to UTC if its instants prove it, as the first write does, or if you know it. Its metadata table is kept.
-    Stop all writers first. Rows and instants stay as they are. From then on each Java writer needs the properties that it
-    prints, the lock among them; --java-properties writes them to a file.
+    Prints what its Java writers need. Sets its zone to UTC if its instants prove it, as the first write does, or if you know
+    it. Its metadata table is kept. Stop all writers first. Rows and instants stay as they are. From then on each Java writer
+    needs the properties that it prints, the lock among them; --java-properties writes them to a file.
     """
     with call.opened(lock=True) as coordinator:
         lock, java = commit_lock(coordinator).identity, java_options(coordinator.properties, coordinator.table.settings)
@@ -104,9 +104,10 @@ def register_table(
     call: Call,
     name: Annotated[str, typer.Argument(metavar="[NAME]", help="The name, such as sales.orders; else catalog.table.")] = "",
 ) -> None:
-    """Tell a Hive metastore or Glue of a table: its columns, its partitions and its newest commit.
+    """Tell a Hive metastore or Glue what the table is now.
 
-    Writers with `catalog.table` do so after each commit; this makes the first entry, or tells what a commit could not.
+    That is its columns, its partitions and its newest commit. Writers with `catalog.table` do so after each commit; this makes
+    the first entry, or tells what a commit could not.
     """
     with call.opened() as coordinator:
         synced = coordinator.register(name)
@@ -126,7 +127,7 @@ def profile(
     ] = None,
     release: Annotated[bool, typer.Option("--release", help="Admit writers with any profile.")] = False,
 ) -> None:
-    """Show or change the weakest profile that writers of a table may have."""
+    """Show or change the weakest profile that writers may have."""
     if isolation and not require:
         raise SettingsError("--isolation says which level of delta is required", hint="add --require delta")
     if require and release:
@@ -192,7 +193,7 @@ def package(
     ] = None,
     as_json: JsonOption = False,
 ) -> None:
-    """Pack lakelock and what it needs into an archive for Spark executors."""
+    """Pack lakelock and what it needs for Spark executors."""
     with reporting(as_json) as out:
         made = write_archive(file or Path(default_name()))
         values = {

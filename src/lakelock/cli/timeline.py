@@ -30,9 +30,10 @@ def timeline(
     ] = None,
     limit: Annotated[int, typer.Option("--limit", "-n", min=1, help="How many commits.")] = 200,
 ) -> None:
-    """Write a page with who wrote when, for how long, who waited, and who was rejected because of whom.
+    """Write a page with who wrote when, and who was rejected.
 
-    Rejected transactions are on it as long as their records are kept: a week.
+    It shows for how long each wrote and waited, and because of whom it was rejected. Rejected transactions are on it as long as
+    their records are kept: a week.
     """
     with call.opened() as coordinator:
         if html is None and not call.out.as_json:
@@ -58,10 +59,10 @@ def audit_table(
     call: Call,
     limit: Annotated[int, typer.Option("--limit", "-n", min=2, help="How many of the newest commits to read.")] = 1000,
 ) -> None:
-    """Find commits that rewrote the same file groups unaware of each other, and commits that another engine has undone; exit
-    code 4 if there are any.
+    """Find rewrites unaware of each other, and undone commits.
 
-    Both mean that some writer, such as Java Hudi, takes no lock or a different one. The command only reads.
+    Exit code 4 if commits rewrote the same file groups unaware of each other, or another engine has undone a commit. Both mean
+    that some writer, such as Java Hudi, takes no lock or a different one. The command only reads.
     """
     with call.opened() as coordinator:
         done = audit(coordinator.table, limit)

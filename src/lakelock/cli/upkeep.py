@@ -51,8 +51,9 @@ def upkeep(
     dry_run: DryRunOption = False,
     budget_s: BudgetOption = None,
 ) -> None:
-    """Finish what the dead left, compact log files, delete old files, archive old instants, collect old decisions.
+    """Clean up after dead writers, compact, clean and archive.
 
+    Finishes what the dead left, compacts log files, deletes old files, archives old instants and collects old decisions.
     Live writers and readers are not disturbed. Exit code 1 if a step could not be done; the others are still done.
     """
     with _within(call, budget_s).opened(lock=not dry_run) as coordinator:
@@ -73,9 +74,10 @@ def clean(
     dry_run: DryRunOption = False,
     budget_s: BudgetOption = None,
 ) -> None:
-    """Delete the old data files that `clean.*` does not keep (elsewhere called vacuum).
+    """Delete the old data files (elsewhere called vacuum).
 
-    With --keep-... it is an error, before any work, if a file that would go is still needed; otherwise such files stay.
+    The settings `clean.*` say what is kept. With --keep-... it is an error, before any work, if a file that would go is still
+    needed; otherwise such files stay.
     """
     with _within(call, budget_s).opened(lock=not dry_run) as coordinator:
         configured = coordinator.table.settings.clean
@@ -92,7 +94,10 @@ def archive(
     dry_run: DryRunOption = False,
     budget_s: BudgetOption = None,
 ) -> None:
-    """Move the oldest instants from the active timeline to its history, where every reader still finds them."""
+    """Move the oldest instants from the timeline to its history.
+
+    Every reader still finds them there.
+    """
     with _within(call, budget_s).opened(lock=not dry_run) as coordinator:
         with _shown_progress() as report:
             done = coordinator.archive(dry_run=dry_run, progress=report)
@@ -274,7 +279,10 @@ def restore_table(
     dry_run: DryRunOption = False,
     tag: TagOption = "",
 ) -> None:
-    """Restore an earlier state of the table: a new commit undoes what came after it, and can be undone in the same way."""
+    """Restore an earlier state; this can be undone in the same way.
+
+    A new commit undoes what came after that state.
+    """
     with call.opened(lock=not dry_run) as coordinator:
         table = coordinator.table
         as_of = moment_of(coordinator, as_of)
@@ -314,9 +322,10 @@ def repair_table(
     dry_run: DryRunOption = False,
     tag: TagOption = "",
 ) -> None:
-    """Take commits out of the table whose files another engine's rollback has removed, so that it can be read again.
+    """Take out commits whose files another engine has removed.
 
-    File groups that they had rewritten show their older rows again. Rows of these commits are lost: write them again.
+    So the table can be read again after a rollback by such an engine. File groups that they had rewritten show their older rows
+    again. Rows of these commits are lost: write them again.
     """
     with call.opened(lock=not dry_run) as coordinator:
         table = coordinator.table
