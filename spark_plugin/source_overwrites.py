@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,8 @@ from pyspark import TaskContext
 from lakelock.errors import InputError
 from lakelock.occ.reading import ReadView
 
+PAGE = 1_000
+"""Notes of so many queries lie in one folder, and only the newest two folders stay."""
 _OUTERMOST, _EXECUTION, _CALL = "spark.sql.execution.root.id", "spark.sql.execution.id", "callSite.short"
 _REGISTER = (
     "call lakelock.spark_plugin.register(spark) once in the driver: then only an overwrite that reads its own table is refused"
@@ -36,8 +39,14 @@ def note_first_read(uri: str, shown: ReadView | None) -> None:
 def note_query(uri: str) -> None:
     """In a task that reads a table: keep which query it belongs to."""
     notes, query = _notes(uri), _query()
-    if notes is not None and query:
-        _write(notes / f"query-{query}", "")
+    if notes is None or query is None:
+        return
+    page = query // PAGE
+    if not (notes / str(page)).exists():
+        for older in _pages(notes):
+            if older < page - 1:
+                shutil.rmtree(notes / str(older), ignore_errors=True)
+    _write(notes / str(page) / str(query), "")
 
 
 @dataclass(frozen=True)
@@ -62,8 +71,9 @@ class ReadBefore:
         have, in a task elsewhere. With Spark Connect, which has nothing to register, only a statement is refused then.
         """
         notes, query = _notes(self.uri), _query()
-        if notes is not None and query and _folder() == self.planned_in:
-            if (notes / f"query-{query}").exists():
+        if notes is not None and query is not None and _folder() == self.planned_in:
+            page = query // PAGE
+            if (notes / str(page) / str(query)).exists() or max(_pages(notes), default=page) > page + 1:
                 raise InputError(
                     "the overwrite reads the table that it replaces, which has changed since this Spark application first read "
                     "it, and Spark may still use the plan of that read",
@@ -95,9 +105,15 @@ def _write(note: Path, text: str) -> None:
             file.write(text)
 
 
-def _query() -> str:
+def _query() -> int | None:
+    """The number of the query that this task belongs to; Spark counts those of an application."""
     task = TaskContext.get()
-    return "" if task is None else task.getLocalProperty(_OUTERMOST) or task.getLocalProperty(_EXECUTION) or ""
+    found = None if task is None else task.getLocalProperty(_OUTERMOST) or task.getLocalProperty(_EXECUTION)
+    return int(found) if found else None
+
+
+def _pages(notes: Path) -> list[int]:
+    return [int(each.name) for each in notes.iterdir() if each.name.isdigit()] if notes.exists() else []
 
 
 def _is_frame_of_connect() -> bool:

@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from pyspark import TaskContext
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, DataFrameWriterV2, SparkSession
 from pyspark.sql.catalog import Catalog
@@ -18,7 +19,7 @@ from tests.sizes import in_ci
 
 from lakelock.errors import InputError, LakelockError, SettingsError
 from lakelock.spark_plugin import LakeTable, register, unregister
-from lakelock.spark_plugin.source_overwrites import ReadBefore, note_first_read
+from lakelock.spark_plugin.source_overwrites import PAGE, ReadBefore, note_first_read, note_query
 
 COLUMNS = "id long, day string, v long"
 METHODS: list[tuple[type, str]] = [
@@ -298,6 +299,33 @@ def test_without_register_an_overwrite_in_a_cluster_is_refused_once_the_table_ha
     monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path / "executor"))
     with pytest.raises(InputError, match=r"read the table before it last changed(?s:.*)register\(spark\) once"):
         found.refuse_rows_of_it()
+
+
+def test_notes_of_queries_are_few_and_a_query_that_is_older_than_them_counts_as_one_that_has_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", str(tmp_path))
+    found = ReadBefore("file:///t", str(tmp_path))
+
+    class Task:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def getLocalProperty(self, name: str) -> str | None:  # noqa: N802 - Spark's word
+            return str(self.number) if name == "spark.sql.execution.id" else None
+
+    def run(number: int, call: Callable[[], None]) -> None:
+        monkeypatch.setattr(TaskContext, "get", lambda: Task(number))
+        call()
+
+    run(7, found.refuse_rows_of_it)
+    for number in (5, PAGE, 2 * PAGE):
+        run(number, lambda: note_query("file:///t"))
+        run(number + 1, found.refuse_rows_of_it)
+        for refused in {5, number}:
+            with pytest.raises(InputError, match="reads the table that it replaces"):
+                run(refused, found.refuse_rows_of_it)
+    assert len([each for each in tmp_path.rglob("*") if each.is_file()]) == 2
 
 
 def test_without_register_a_write_that_would_leave_such_a_name_fails_in_its_first_task(
