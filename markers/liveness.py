@@ -6,7 +6,7 @@ doubt (a rounded time stamp, a late answer, a reference that is a little old) ma
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -140,7 +140,7 @@ def judge_missing(requested_ms: int, now_ms: int, settings: HeartbeatSettings) -
 
 
 def judge_all(
-    io: TableIO, settings: HeartbeatSettings, pending: Iterable[Instant], *, own: str = "", read_alive: bool = True
+    io: TableIO, settings: HeartbeatSettings, pending: Collection[Instant], *, own: str = "", read_alive: bool = True
 ) -> dict[str, Liveness]:
     """Judge every heartbeat there is and every pending instant that has none, by instant.
 
@@ -149,11 +149,16 @@ def judge_all(
     `settings`, not its own limit, says whether a writer is a suspect.
     """
     storage, runtime = io.storage, io.runtime
-    beats = {beat.key.rpartition("/")[2]: beat for beat in storage.list(layout.HEARTBEATS)}
+    beats = _listed(storage)
     missing = [instant for instant in pending if instant.requested not in beats]
     if not missing and beats.keys() <= ({own} if own else set()):
         return {}
-    now_ms = beats[own].modified_ms if own in beats else StorageClock.measure(storage, runtime).now_ms(runtime)
+    if own in beats:
+        now_ms = beats[own].modified_ms
+    else:
+        # Owners may have beaten between the first listing and the clock: what is listed after it is at least as old.
+        now_ms, beats = StorageClock.measure(storage, runtime).now_ms(runtime), _listed(storage)
+        missing = [instant for instant in pending if instant.requested not in beats]
     at_first_sight = judge(beats.values(), now_ms, settings, {})
     wanted = [
         instant
@@ -168,3 +173,8 @@ def judge_all(
         if requested is not None:
             judged[instant.requested] = judge_missing(requested.modified_ms, now_ms, settings)
     return judged
+
+
+def _listed(storage: Storage) -> dict[str, Listed]:
+    """The heartbeats by their instants."""
+    return {beat.key.rpartition("/")[2]: beat for beat in storage.list(layout.HEARTBEATS)}

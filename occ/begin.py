@@ -25,7 +25,7 @@ from lakelock.markers.data_files import Announced, MarkerKind, announcements, fi
 from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.occ.commit_keys import AppTransaction
 from lakelock.occ.create import current_properties, ensure_writable
-from lakelock.occ.log import DecisionKind, LogView, Reservation
+from lakelock.occ.log import DecisionKind, LogView, Reservation, decided_for
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.publish import InstantFate, finish_head, newest_commit, shown_fate
 from lakelock.settings import Settings
@@ -34,7 +34,7 @@ from lakelock.table import layout
 from lakelock.table.base_files import Stamp
 from lakelock.table.commit_metadata import UNKNOWN, FileStatistics, WriteStat, requested_replace_bytes
 from lakelock.table.eligibility import check_writable
-from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.instants import Action, Instant, State, format_instant, later_than
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.properties import TableProperties
@@ -78,16 +78,19 @@ def begin(
     """
     looked = False
     for _ in range(BEGIN_ATTEMPTS):
-        instant = later_than(table.runtime.now_ms(), table.observed.newest_time or None)
+        now_ms = table.runtime.now_ms()
+        instant = later_than(now_ms, table.observed.newest_time or None)
         properties, numbers, heartbeat = _note_and_beat(table, instant, operation)
         # What is noted here is older than the instant, whatever the concurrent look at the log shows.
         known = table.log.known_boundary
         first = max([known, *numbers[-1:]])
-        view = _take_instant(table, heartbeat, instant, action, numbers) if heartbeat is not None else None
+        # Others come to a time that does not follow from the clock, too: it may have been taken, and rolled back, before.
+        newest = 1 if instant == format_instant(now_ms) else None
+        view = _take_instant(table, heartbeat, instant, action, numbers, newest) if heartbeat is not None else None
         if heartbeat is None or view is None:
             table.observed.time_seen(instant)
             continue
-        if not known <= view.boundary <= first:
+        if not known <= view.boundary <= first or decided_for(instant, view.decisions) is not None:
             give_up(table, heartbeat, instant, action)
             continue
         timeline, announced = _begun(table, heartbeat, instant, action, new_group, has_decided=bool(view.decisions))
@@ -178,9 +181,12 @@ def _note_and_beat(table: OpenTable, instant: str, operation: str) -> tuple[Tabl
 
 
 def _take_instant(
-    table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action, numbers: Sequence[int]
+    table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action, numbers: Sequence[int], newest: int | None
 ) -> LogView | None:
-    """Put the requested file of an instant that has a heartbeat, and look at the log; None when it is another's."""
+    """Put the requested file of an instant that has a heartbeat, and look at the log; None when it is another's.
+
+    `newest`: how many of the decisions are read; None: all.
+    """
     made: list[bool] = []
 
     def put() -> None:
@@ -189,7 +195,7 @@ def _take_instant(
         reached(Step.REQUESTED)
 
     try:
-        _, view = table.at_once(put, partial(table.log.look, listed=numbers))
+        _, view = table.at_once(put, partial(table.log.look, listed=numbers, newest=newest))
         table.ensure_same_lock(view)
     except BaseException:
         if made == [True]:
@@ -256,7 +262,8 @@ def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action
         table.storage.delete([inflight_key(instant, action)])
         table.storage.delete([requested_key(instant, action)])
         reached(Step.GIVEN_UP)
-        heartbeat.stop(delete=True)
+        # Of one that is too old the rollback may be decided: until that is on the timeline, the heartbeat keeps others away.
+        heartbeat.stop(delete=heartbeat.alive())
 
 
 def check_unchanged(baseline: Baseline, now: TableProperties, party: Party) -> None:

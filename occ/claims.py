@@ -412,8 +412,8 @@ def wait_until(table: OpenTable, is_so: Callable[[], bool], *, most_s: float) ->
 
 def is_over(table: OpenTable, beat_key: str, own_beat: str) -> bool:
     """Whether the owner of this heartbeat has ended or is dead, by the age of one's own."""
-    beat = table.storage.get(beat_key)
     mine = table.storage.get(own_beat)
+    beat = table.storage.get(beat_key)
     if beat is None or mine is None:
         return beat is None
     return is_too_old(mine.modified_ms - beat.modified_ms, limit_s(table, beat))
@@ -427,8 +427,8 @@ def end_dead(table: OpenTable) -> None:
     ended = queue - beats.keys()
     if beats:
         now_ms = StorageClock.measure(table.storage, table.runtime).now_ms(table.runtime)
-        limits_s = {name: limit_s(table, table.storage.get(item.key)) for name, item in beats.items()}
-        ended |= {name for name, item in beats.items() if is_too_old(now_ms - item.modified_ms, limits_s[name])}
+        read = {name: table.storage.get(item.key) for name, item in beats.items()}
+        ended |= {name for name, b in read.items() if b is None or is_too_old(now_ms - b.modified_ms, limit_s(table, b))}
     for name in sorted(ended):
         remove(table, name)
 

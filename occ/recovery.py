@@ -12,6 +12,7 @@ from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, Provi
 from lakelock.events import EventKind, Step, reached
 from lakelock.identity import name_of
 from lakelock.markers.claims import all_claims
+from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, judge_all
 from lakelock.occ.begin import inflight_key, requested_key
@@ -94,7 +95,7 @@ def reap(
         who = name_of(record.writer if record else None)
         try:
             target = RollbackTarget(instant, action or Action.COMMIT, operation, liveness.evidence)
-            outcome = _reap_one(table, instant, action, target, ours=record is not None)
+            outcome = _reap_one(table, instant, action, target, record)
         except LakelockError as error:
             note(instant, operation, f"could not reap a dead writer: {error.message}")
             if isinstance(error, LockTimeout | ProviderUnavailable):
@@ -113,9 +114,14 @@ def _alert(table: OpenTable) -> Notify:
     return lambda instant, operation, problem: table.emit(EventKind.ALERT, instant, operation, problem=problem)
 
 
-def _reap_one(table: OpenTable, instant: str, action: Action | None, target: RollbackTarget, *, ours: bool) -> RollbackOutcome:
-    """Roll back or finish one instant. `action` is None if it was not pending when the timeline was listed."""
-    unseen = False
+def _reap_one(
+    table: OpenTable, instant: str, action: Action | None, target: RollbackTarget, record: HeartbeatRecord | None
+) -> RollbackOutcome:
+    """Roll back or finish one instant, whose heartbeat had this record.
+
+    `action` is None if it was not pending when the timeline was listed.
+    """
+    unseen, ours = False, record is not None
     if action is None:
         now = table.timeline()
         # The heartbeats were listed after the timeline: it may have begun since, and then only a decision may withdraw it.
@@ -133,7 +139,7 @@ def _reap_one(table: OpenTable, instant: str, action: Action | None, target: Rol
             # others from its time; the next reaper looks again.
             return outcome
         now = table.timeline()
-    remove_leftovers(table, now, instant, committed=outcome is RollbackOutcome.COMMITTED)
+    remove_leftovers(table, now, instant, committed=outcome is RollbackOutcome.COMMITTED, judged=record)
     if outcome is RollbackOutcome.COMMITTED and action is not None:
         done = now.write_at(instant)
         if done is not None and done.action != action:
@@ -183,10 +189,20 @@ def _finished(timeline: Timeline, instant: str) -> RollbackOutcome:
     return RollbackOutcome.COMMITTED if committed else RollbackOutcome.GONE
 
 
-def remove_leftovers(table: OpenTable, timeline: Timeline, instant: str, *, committed: bool) -> None:
-    """Remove the markers, claims and heartbeat of a finished instant, and the data files that did not commit."""
+def remove_leftovers(
+    table: OpenTable, timeline: Timeline, instant: str, *, committed: bool, judged: HeartbeatRecord | None = None
+) -> None:
+    """Remove the markers, claims and heartbeat of a finished instant, and the data files that did not commit.
+
+    `judged`: its heartbeat, if it had one. Nothing is removed of a writer that has taken the instant since.
+    """
     left = find_leftovers(table.io, instant, data=not committed)
     if not committed:
+        # Such a writer has a heartbeat before its first file, and is on the timeline when the heartbeat goes.
+        beat = table.storage.get(left.heartbeat)
+        is_taken = beat is not None and HeartbeatRecord.from_bytes(beat.data) != judged
+        if is_taken or table.timeline().state_of(instant) is not None:
+            return
         remove_uncommitted(table, left, left.control_files)
         return
     stay = remove_strays(table, timeline, left.announced)

@@ -19,7 +19,7 @@ from tests.api import (
     layout,
     read_timeline,
 )
-from tests.behaviour.simulated_time.writers import commit, writer
+from tests.behaviour.simulated_time.writers import AnswersInAnyOrder, commit, writer
 from tests.behaviour.tables import QUICK, Recorder, put_file
 from tests.faulty_storage import FaultyStorage, Rule, Wrapped
 
@@ -188,13 +188,6 @@ def test_what_a_writer_commits_that_stood_still_as_it_began_is_not_removed_by_a_
     assert ran == [instant]
     assert [file.file_id for file in writer(storage, runtime).snapshot().files] == ["a"]
     assert [key for file in writer(storage, runtime).snapshot().files if storage.get(key := file.key) is None] == []
-
-
-class AnswersInAnyOrder(ManualRuntime):
-    """Of requests that are made at once the last is carried out first, as on an object store."""
-
-    def gather(self, calls, *, limit):
-        return [call() for call in reversed(calls)][::-1]
 
 
 def test_an_instant_that_was_rolled_back_as_its_writer_stood_still_is_not_used_with_a_heartbeat_begun_anew(storage, runtime):

@@ -7,6 +7,7 @@ from tests.behaviour.tables import QUICK, insert
 
 from lakelock.events import Listener
 from lakelock.settings import Settings
+from lakelock.testing import ManualRuntime
 
 
 def writer(storage: Storage, runtime: Runtime, settings: Settings = QUICK, *listeners: Listener) -> Coordinator:
@@ -17,3 +18,10 @@ def writer(storage: Storage, runtime: Runtime, settings: Settings = QUICK, *list
 def commit(storage: Storage, runtime: Runtime, file_id: str) -> str:
     """The instant of another writer's insert."""
     return insert(writer(storage, runtime), storage, "month=2", file_id).instant
+
+
+class AnswersInAnyOrder(ManualRuntime):
+    """Of requests that are made at once the last is carried out first, as on an object store."""
+
+    def gather(self, calls, *, limit):
+        return [call() for call in reversed(calls)][::-1]
