@@ -66,13 +66,13 @@ from lakelock.occ.publish import (
     is_its_home,
     owner_lives,
     put_outcome,
-    shown_fate,
 )
 from lakelock.occ.request import WriteRequest
 from lakelock.providers.base import Lease
 from lakelock.storage import Created, create
 from lakelock.storage.base import gone
 from lakelock.table import layout
+from lakelock.table.archive import completed_write
 from lakelock.table.instants import Instant, State
 from lakelock.table.timeline import Timeline, read_timeline
 from lakelock.texts import command
@@ -158,7 +158,8 @@ def settle_without_home(table: OpenTable, instant: str) -> OutcomeRecord:
 
 
 def _is_shown(table: OpenTable, where: TableInstant) -> bool:
-    return shown_fate(read_timeline(table.storage_of(where.uri)), where.instant) is InstantFate.COMMITTED
+    storage = table.storage_of(where.uri)
+    return completed_write(storage, read_timeline(storage), where.instant) is not None
 
 
 Taking = Callable[[], AbstractContextManager[Lease | None]]

@@ -134,7 +134,11 @@ def publish(
     fate = shown_fate(timeline, decision.instant)
     if fate is InstantFate.COMMITTED:
         return Publication.ALREADY
-    if fate is InstantFate.GONE or is_rolled_back(table, timeline, decision.instant) or files_gone():
+    void = fate is InstantFate.GONE or is_rolled_back(table, timeline, decision.instant) or bool(files_gone())
+    # Others may have published it since, and a cleaner may have removed what they have rewritten.
+    if void and shown_fate(table.timeline(), decision.instant) is InstantFate.COMMITTED:
+        return Publication.ALREADY
+    if void:
         table.observed.void.add(decision.instant)
         if metadata is not None:
             metadata.withdraw(decision.instant)
@@ -259,7 +263,7 @@ def publish_for_another(table: OpenTable, head: Decision, timeline: Timeline) ->
 def is_committed(decision: Decision, timeline: Timeline) -> bool:
     """Whether a decision commits its instant, by a timeline as `finish_head` returns it."""
     if decision.kind is DecisionKind.PREPARE:
-        return timeline.is_visible(decision.instant)
+        return timeline.has_commit(decision.instant)
     return decision.kind is DecisionKind.COMMIT
 
 
@@ -337,8 +341,10 @@ def is_its_home(home: Storage, transaction: TransactionName) -> bool:
 
     The one that it began in shows its instant or a later rollback; or it has an archive, where both may be.
     """
-    instant, timeline = transaction.tables[0].instant, read_timeline(home)
-    if timeline.state_of(instant) is not None or any(each.requested >= instant for each in timeline.rollbacks):
+    instant = transaction.tables[0].instant
+    beats = home.get(layout.heartbeat(instant)) is not None  # before the timeline: it goes once a rollback is recorded there
+    timeline = read_timeline(home)
+    if beats or timeline.state_of(instant) is not None or any(each.requested >= instant for each in timeline.rollbacks):
         return True
     return timeline.has_archive and instant < timeline.first_active
 

@@ -383,15 +383,17 @@ class GroupCommit:
             raise undone_error(table, undone)
 
     def _is_visible(self, decision: Decision) -> bool:
-        """Whether its completed file is there, or the next decision: that is made only once it is."""
+        """Whether its completed file is there. The next decision is made only once it is, or once the commit is void."""
         table = self._table
         if table.observed.foreign_writers:
             return False
         completed = Instant(decision.instant, decision.action, State.COMPLETED, decision.completion)
         for look in range(_LOOKS_AT_FILE):
             with suppress(LakelockError):
-                if table.log.newest > decision.number or table.storage.get(layout.timeline(completed.file_name)) is not None:
+                if table.storage.get(layout.timeline(completed.file_name)) is not None:
                     return True
+                if table.log.newest > decision.number:
+                    return False
             table.runtime.sleep(_SHORTEST_PAUSE_S * 2**look)
         return False
 
