@@ -25,7 +25,7 @@ from functools import lru_cache, partial
 from lakelock.errors import RESTORE_FILE, CorruptTableError, InputError, StorageError, StorageUnavailable, TransactionError
 from lakelock.events import EventKind, Step, reached
 from lakelock.markers.liveness import StorageClock
-from lakelock.occ.live_logs import bases_below
+from lakelock.occ.live_logs import bases_below, slices_at
 from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.retention import (
@@ -436,7 +436,11 @@ def _carry_out(
     inflight = layout.timeline(Instant(instant, Action.CLEAN.value, State.INFLIGHT).file_name)
     if saved.is_being_taken:
         return len(plan.keys)
-    keys = [key for key in plan.keys if key not in saved.keys]
+    needed = saved.keys
+    if plan.newest and not timeline.is_visible(plan.newest):
+        # Another engine has undone what the plan rests on: what it names may be the newest again.
+        needed |= {key for f in slices_at(table, timeline).files for key in (f.key, *(log.key for log in f.logs))}
+    keys = [key for key in plan.keys if key not in needed]
     table.storage.put_if_absent(inflight, b"")
     began_ms = table.runtime.now_ms()
     wave = DELETED_AT_ONCE * table.parallel_requests
@@ -451,8 +455,8 @@ def _carry_out(
         table.io.gather([partial(table.storage.delete, batch) for batch in batches])
         reached(Step.CLEAN_DELETED)
     budget.progress("clean", len(keys), len(keys))
-    _complete_clean(table, instant, _without(plan, saved.keys), max(0, table.runtime.now_ms() - began_ms))
-    if saved.keys.isdisjoint(plan.keys):
+    _complete_clean(table, instant, _without(plan, needed), max(0, table.runtime.now_ms() - began_ms))
+    if needed.isdisjoint(plan.keys):
         _remember(table, note)
     return 0
 

@@ -19,7 +19,7 @@ from lakelock.occ.live_logs import logged_slices, slices_as_of, slices_of_versio
 from lakelock.occ.open_table import OpenTable, retry_if_overtaken
 from lakelock.occ.request import within
 from lakelock.occ.retention import hides_what_was_cleaned
-from lakelock.occ.savepoints import all_that_is_kept
+from lakelock.occ.savepoints import all_that_is_kept, slices_kept
 from lakelock.table.eligibility import OLD_VERSION, why_not_merged
 from lakelock.table.instants import time_of
 from lakelock.table.log_rows import READ_OPTIMIZED
@@ -97,7 +97,11 @@ def with_log_files(
     elif as_of is None:
         slices = logged_slices(table, shown.snapshot, timeline)
     else:
-        slices = slices_as_of(table, shown.snapshot, timeline, as_of)
+        kept = all_that_is_kept(table, timeline, as_of)
+        if kept is None:
+            slices = slices_as_of(table, shown.snapshot, timeline, as_of)
+        else:
+            slices = tuple(LoggedSlice.of(file) for file in slices_kept(kept).files if file.logs)
     logged = {slice_.as_file.group for slice_ in slices}
     plain = Snapshot(file for file in shown.snapshot.files if file.group not in logged)
     return replace(shown, snapshot=plain, logged=slices, ordering=properties.ordering_field)

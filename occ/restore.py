@@ -29,7 +29,7 @@ from lakelock.occ.live_logs import with_committed_logs, with_their_logs
 from lakelock.occ.open_table import OpenTable
 from lakelock.occ.request import WriteRequest
 from lakelock.occ.retry import with_retries
-from lakelock.occ.savepoints import saved_at
+from lakelock.occ.savepoints import all_that_is_kept, saved_at, slices_kept
 from lakelock.occ.transaction import Transaction
 from lakelock.table import layout
 from lakelock.table.archive import read_commit
@@ -39,10 +39,9 @@ from lakelock.table.index import bucket_of, bucket_of_group
 from lakelock.table.instants import Action, Instant, State, as_of_time, format_instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
-from lakelock.table.merged_slices import slice_of
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import is_readable_as
-from lakelock.table.snapshot import CompletedLog, DataFile, Snapshot, read_replaced, read_snapshot
+from lakelock.table.snapshot import DataFile, Snapshot, read_replaced, read_snapshot
 from lakelock.table.timeline import Timeline
 
 _RESTORE_IN_HUDI = "INSERT_OVERWRITE"
@@ -222,26 +221,15 @@ def _restored(coordinator: Coordinator, as_of: str, write: Copying, tx: Transact
 
 def _as_it_was(table: OpenTable, timeline: Timeline, now: Snapshot, as_of: str) -> tuple[Snapshot, Expected]:
     """The file slices as of a time, and what commits say about them; from before the active timeline only by a savepoint."""
-    saved = saved_at(table, timeline, as_of) if as_of < timeline.first_active else None
+    saved = saved_at(table, timeline, as_of) if as_of < timeline.first_active else all_that_is_kept(table, timeline, as_of)
     if saved is None:
         check_moment(timeline, as_of, table.runtime.now_ms())
         then = with_their_logs(table, read_snapshot(table.io, timeline, as_of), timeline, as_of)
         return then, Expected.of(_commits(table, timeline).items(), as_of)
-    then = _saved_slices(saved)
+    then = slices_kept(saved)
     # The savepoint names every slice of that time, so all others have been added since.
     since = {file.group for file in now.files if then.group(file.group) is None}
     return then, Expected({file.group: file.instant for file in then.files}, since)
-
-
-def _saved_slices(saved: Iterable[str]) -> Snapshot:
-    """The file slices of a savepoint, by the keys of their files."""
-    bases = {file.group: file for file in map(DataFile.parse, saved) if file is not None}
-    logs: dict[FileGroupId, list[CompletedLog]] = {}
-    for log in filter(None, map(LogFile.parse, saved)):
-        below = bases.get(log.group)
-        logs.setdefault(log.group, []).append(CompletedLog(log, below.instant if below is not None else ""))
-    slices = (slice_of(group, bases.get(group), logs.get(group, ())) for group in bases.keys() | logs.keys())
-    return Snapshot(sorted(filter(None, slices)))
 
 
 def moment_of(coordinator: Coordinator, as_of: str) -> str:

@@ -7,6 +7,7 @@ A process that stands still for long may find its savepoint withdrawn by others:
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -19,8 +20,11 @@ from lakelock.occ.retention import ensure_readable
 from lakelock.table import layout
 from lakelock.table.eligibility import check_writable, require_slices
 from lakelock.table.instants import Action, Instant, State, is_instant_time, later_than
+from lakelock.table.layout import FileGroupId
+from lakelock.table.log_files import LogFile
+from lakelock.table.merged_slices import slice_of
 from lakelock.table.service_metadata import CleanPlan, SavepointMetadata
-from lakelock.table.snapshot import read_snapshot
+from lakelock.table.snapshot import CompletedLog, DataFile, Snapshot, read_snapshot
 from lakelock.table.timeline import Timeline
 from lakelock.texts import command
 
@@ -82,6 +86,17 @@ def all_that_is_kept(table: OpenTable, timeline: Timeline, as_of: str) -> frozen
             hint="read it as of a later time",
         )
     return keys
+
+
+def slices_kept(saved: Iterable[str]) -> Snapshot:
+    """The file slices of a savepoint, by the keys of their files."""
+    bases = {file.group: file for file in map(DataFile.parse, saved) if file is not None}
+    logs: dict[FileGroupId, list[CompletedLog]] = {}
+    for log in filter(None, map(LogFile.parse, saved)):
+        below = bases.get(log.group)
+        logs.setdefault(log.group, []).append(CompletedLog(log, below.instant if below is not None else ""))
+    slices = (slice_of(group, bases.get(group), logs.get(group, ())) for group in bases.keys() | logs.keys())
+    return Snapshot(sorted(filter(None, slices)))
 
 
 def list_savepoints(table: OpenTable) -> list[Savepoint]:

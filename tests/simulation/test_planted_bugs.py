@@ -18,12 +18,27 @@ from tests.behaviour.redo import test_nothing_to_change
 from tests.behaviour.reservations import test_reservations
 from tests.behaviour.simulated_time import test_found_by_simulation as simulated_time
 from tests.behaviour.simulated_time import test_found_in_the_log as in_the_log
+from tests.behaviour.simulated_time import test_second_owners as second_owners
+from tests.behaviour.simulated_time import test_void_commits as void_commits
 from tests.behaviour.tables import new_table
 from tests.behaviour.upkeep import test_archive, test_optimize
+from tests.behaviour.upkeep import test_earlier_instants as earlier_instants
 from tests.golden_tables import unpack
 from tests.property import test_followed_timelines as followed
 from tests.simulation.planted import careless, timelines
-from tests.simulation.planted.bugs import BEGUN_ANEW, COLLECTED, PLANTED, TAKEN_LATE, Edit, Planted, first_seed
+from tests.simulation.planted.bugs import (
+    BEGUN_ANEW,
+    BEHIND_A_SAVEPOINT,
+    CLEANED_AFTER_A_RESTORE,
+    COLLECTED,
+    PLANTED,
+    RESTORED_FROM_HALF_A_CLEAN,
+    SECOND_OWNERS,
+    TAKEN_LATE,
+    Edit,
+    Planted,
+    first_seed,
+)  # fmt: skip
 from tests.simulation.planted.metadata import TAKEN_BACK
 from tests.simulation.planted.profiles import ON_THE_BASELINE, ROWS_OF_NOBODY, UNREAD_BUCKETS
 from tests.simulation.planted.reservations import ADDITIONS, ON_THEIR_WAY, OVERRULED
@@ -34,7 +49,9 @@ from tests.sizes import but_in_ci
 
 from lakelock.conflict import Party
 from lakelock.errors import LakelockError
+from lakelock.events import at_each_step
 from lakelock.occ.footprint import CommitSummary, Footprint
+from lakelock.table.properties import MERGE_ON_READ
 from lakelock.testing import ManualRuntime
 
 
@@ -51,6 +68,18 @@ _TAKEN_LATE = (
 )
 _BEGUN_ANEW = (
     simulated_time.test_an_instant_that_was_rolled_back_as_its_writer_stood_still_is_not_used_with_a_heartbeat_begun_anew
+)
+
+_TOLD_OF_WHAT_IS_VOID = void_commits.test_a_member_is_not_told_of_a_commit_that_java_has_rolled_back_before_it_was_visible
+_OF_SECOND_OWNERS = (
+    second_owners.test_a_live_java_writer_is_not_rolled_back_by_a_reaper_that_stands_still,
+    second_owners.test_an_instant_that_was_rolled_back_before_it_was_taken_again_has_one_fate,
+    second_owners.test_an_instant_that_was_rolled_back_some_decisions_ago_is_not_taken_again,
+    second_owners.test_a_sweep_deletes_nothing_of_the_second_writer_of_an_instant_that_the_first_gave_up,
+    void_commits.test_files_that_a_cleaner_removed_since_do_not_make_a_published_commit_void,
+    lambda storage, _: void_commits.test_a_member_is_not_told_of_a_commit_that_java_has_rolled_back_before_it_was_visible(
+        storage
+    ),
 )
 
 
@@ -93,6 +122,21 @@ def _failing(test: Callable[..., None], *arguments: str) -> Callable[[], None]:
     return found
 
 
+def _saved(how: str) -> Callable[[], None]:
+    def found() -> None:
+        storage = MemoryStorage()
+        new_table(storage, table_type=MERGE_ON_READ)
+        earlier = earlier_instants.test_a_savepoint_keeps_its_log_files_though_they_were_compacted_under_an_earlier_instant
+        try:
+            earlier(storage, how)
+        except LakelockError as error:
+            raise AssertionError(error.message) from error
+        finally:
+            at_each_step(lambda step: None)
+
+    return found
+
+
 def _slow_clock(when: str) -> None:
     storage = test_foreign_peers.two_groups()
     test_foreign_peers.test_the_first_commit_of_a_writer_whose_clock_is_slow_is_seen_at_once(storage, Peer(storage), when)
@@ -117,7 +161,16 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
         (OVERRULED, lambda: test_reservations.test_a_commit_under_a_later_claim_is_found_early(test_reservations.Table())),
         (TAKEN_LATE, partial(_on_a_table, _TAKEN_LATE)),
         (BEGUN_ANEW, partial(_on_a_table, _BEGUN_ANEW)),
+        *((planted, partial(_on_a_table, found)) for planted, found in zip(SECOND_OWNERS, _OF_SECOND_OWNERS, strict=True)),
         (COLLECTED, partial(_on_a_table, _COLLECTED)),
+        (BEHIND_A_SAVEPOINT, _saved("read")),
+        (RESTORED_FROM_HALF_A_CLEAN, _saved("restore")),
+        (
+            CLEANED_AFTER_A_RESTORE,
+            lambda: earlier_instants.test_a_clean_deletes_nothing_that_a_restore_of_another_engine_shows_again(
+                "before the plan"
+            ),
+        ),
         (WITHOUT_OUTCOME, test_settling.test_the_outcome_of_a_dead_writer_can_be_asked_for_in_each_of_its_tables),
         (TAKEN_OVER, _taken_over),
         (

@@ -245,8 +245,9 @@ class MetadataTable:
             parts, log = _base_parts(item.key), LogFile.parse(item.key)
             group, since = (log.file_id, "") if log is not None else (parts[0], parts[2]) if parts is not None else ("", NEVER)
             if log is not None:
-                # What is older than the timeline was archived; what else is not completed may yet be.
-                since = completions.get(log.instant, log.instant if log.instant < first else NEVER)
+                # What is older than the timeline was archived; what else is not completed, or is still written, may yet be.
+                archived = log.instant < first and not is_pending(self.data, log.instant)
+                since = completions.get(log.instant, log.instant if archived else NEVER)
             if group in kept and (since < kept[group][0] or (log is not None and since == kept[group][0])):
                 old[item.key] = kept[group][1]
         return old

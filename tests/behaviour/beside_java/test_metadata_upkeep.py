@@ -198,3 +198,36 @@ def test_a_delta_commit_that_began_before_a_compaction_and_completed_after_it_is
     assert not at.table.timeline().has_commit(instant) and found.has_commit(instant)
     assert compaction in {i.requested for i in found.commits}
     is_true(table)
+
+
+def test_log_files_of_a_commit_that_is_written_for_long_are_kept_though_all_before_it_is_archived(table: Path) -> None:
+    """Java archives, here and in the metadata table, whose timeline then begins after the commit; two compactions follow."""
+    commit(table, 36)
+    slow = list[str]()
+
+    def kept() -> None:
+        at = engine(table, options={**SEVERAL, **READY}).coordinator.table
+        keep_metadata(at, Budget.of(at.runtime, 60), every=10)
+
+    def others(step: Step) -> None:
+        if step is Step.DATA_WRITTEN and not slow:
+            at_each_step(lambda step: None)
+            slow.extend(each.requested for each in metadata(table).data.pending)
+            for _ in range(3):
+                rows, each = changed(table, "k2", "new"), engine(table, options=SEVERAL)
+                for _ in range(12):
+                    each.upsert(rows)
+                kept()
+            storage = engine(table).coordinator.table.storage
+            Peer(storage).archive(*(i.requested for i in read_timeline(storage).instants if i.requested < slow[0]))
+            kept()
+            kept()
+            at_each_step(others)
+        elif step is Step.METADATA_LOGGED and slow:
+            at_each_step(lambda step: None)
+            kept()
+
+    at_each_step(others)
+    engine(table, options=SEVERAL).insert(changed(table, "late", v=1))
+    assert len(slow) == 1 and values(table)["late"] == 1
+    is_true(table)

@@ -331,12 +331,21 @@ COLLECTED = Planted(
 )
 """Not among the others: its target has to commit, and the log to be collected beyond that, between two requests."""
 
+_NOTHING_OF_ANOTHER = Edit(
+    "occ.recovery:remove_leftovers", "if is_taken or table.timeline().state_of(instant) is not None:", "if False:"
+)
+_TAKES_ANYTHING = Edit(
+    "occ.begin:begin",
+    "if not known <= view.boundary <= first or decided_for(instant, view.decisions) is not None:",
+    "if not known <= view.boundary <= first:",
+)
 TAKEN_LATE = Planted(
     "an instant that is taken late",
     "a reaper that stood still after its look deletes what a writer has committed since, who stood still as it began",
     "occ.recovery:_reap_one",
     "unseen = ours and _finished(now, instant) is RollbackOutcome.GONE and not is_rolled_back(table, now, instant)",
     "unseen = False",
+    also=(_NOTHING_OF_ANOTHER,),
 )
 """Not among the others: both have to stand still at the right requests (seed 4000604 did, before the decision was there)."""
 
@@ -346,7 +355,79 @@ BEGUN_ANEW = Planted(
     "occ.begin:_note_and_beat",
     "if old.alive():",
     "if True:",
+    also=(_TAKES_ANYTHING,),
 )
 """Not among the others: it needs a reaper that stands still, too, and much that is committed meanwhile (seed 9010374)."""
 
-__all__ = ["BEGUN_ANEW", "COLLECTED", "PLANTED", "TAKEN_LATE", "Edit", "Planted", "first_seed"]
+LISTED_BEFORE_THE_CLOCK = Planted(
+    "heartbeats listed before the clock is read",
+    "a reaper that stands still between the two takes writers for dead that beat all the time",
+    "markers.liveness:judge_all",
+    "now_ms, beats = StorageClock.measure(storage, runtime).now_ms(runtime), _listed(storage)",
+    "now_ms = StorageClock.measure(storage, runtime).now_ms(runtime)",
+)
+TAKEN_TWICE = Planted(
+    "an instant that was rolled back before",
+    "a writer takes an instant whose first owner gave it up after its rollback was decided",
+    _TAKES_ANYTHING.where,
+    _TAKES_ANYTHING.line,
+    _TAKES_ANYTHING.instead,
+)
+READ_TOO_LITTLE = Planted(
+    "only the newest decision",
+    "a writer that takes an instant after those of others does not see that it was rolled back some decisions ago",
+    "occ.begin:begin",
+    "newest = 1 if instant == format_instant(now_ms) else None",
+    "newest = 1",
+)
+LEFT_BY_ANOTHER = Planted(
+    "what a second owner has left",
+    "files of a writer that has taken an instant anew are removed as what the first left",
+    _NOTHING_OF_ANOTHER.where,
+    _NOTHING_OF_ANOTHER.line,
+    _NOTHING_OF_ANOTHER.instead,
+)
+VOID_AT_FIRST_SIGHT = Planted(
+    "void by a timeline of before",
+    "a commit that others have published is taken for void, since a cleaner has removed a file of it",
+    "occ.publish:publish",
+    "if void and shown_fate(table.timeline(), decision.instant) is InstantFate.COMMITTED:",
+    "if False:",
+)
+A_NEWER_DECISION = Planted(
+    "a newer decision shows that a commit is visible",
+    "a member of a group is told of a commit that another engine has rolled back",
+    "engine.group_commit:GroupCommit._is_visible",
+    "if table.storage.get(layout.timeline(completed.file_name)) is not None:",
+    "if table.log.newest > decision.number or table.storage.get(layout.timeline(completed.file_name)) is not None:",
+)
+BEHIND_A_SAVEPOINT = Planted(
+    "log files of a savepoint are those of its time",
+    "a savepoint is read with log files of earlier instants that became visible after it, or without some of its own",
+    "occ.reading:with_log_files",
+    "if kept is None:",
+    "if True:",
+)
+RESTORED_FROM_HALF_A_CLEAN = Planted(
+    "a restore to what half a clean has left",
+    "a restore takes an older file where a cleaner that died has removed the one of that time",
+    "occ.restore:_as_it_was",
+    "else all_that_is_kept(table, timeline, as_of)",
+    "else None",
+)
+CLEANED_AFTER_A_RESTORE = Planted(
+    "a plan to clean outlives what it rests on",
+    "files are deleted that are the newest again since another engine has restored the table",
+    "occ.clean:_carry_out",
+    "if plan.newest and not timeline.is_visible(plan.newest):",
+    "if False:",
+)
+SECOND_OWNERS = (
+    LISTED_BEFORE_THE_CLOCK, TAKEN_TWICE, READ_TOO_LITTLE, LEFT_BY_ANOTHER, VOID_AT_FIRST_SIGHT, A_NEWER_DECISION,
+)  # fmt: skip
+"""Not among the others: two have to stand still at the right requests."""
+
+__all__ = [
+    "BEGUN_ANEW", "BEHIND_A_SAVEPOINT", "CLEANED_AFTER_A_RESTORE", "COLLECTED", "PLANTED", "RESTORED_FROM_HALF_A_CLEAN",
+    "SECOND_OWNERS", "TAKEN_LATE", "Edit", "Planted", "first_seed",
+]  # fmt: skip

@@ -75,8 +75,8 @@ FILES_NOT_LOOKED_FOR = Planted(
     "files are not looked for",
     "a decided commit is published although its files are gone",
     "occ.publish:publish",
-    " or files_gone():",
-    ":",
+    " or bool(files_gone())",
+    "",
 )
 NOT_AWAITED = Planted(
     "a plan without content",

@@ -103,7 +103,7 @@ BUGS_OF_UPKEEP = (
         "held=saved.keys, ",
         "held=frozenset(), ",
         among=CLEANED,
-        also=(Edit("occ.clean:_carry_out", "if key not in saved.keys]", "]"),),
+        also=(Edit("occ.clean:_carry_out", "if key not in needed]", "]"),),
         seed=20,
     ),
     Planted(
