@@ -34,7 +34,7 @@ from lakelock.table import layout
 from lakelock.table.base_files import Stamp
 from lakelock.table.commit_metadata import UNKNOWN, FileStatistics, WriteStat, requested_replace_bytes
 from lakelock.table.eligibility import check_writable
-from lakelock.table.instants import Action, Instant, State, format_instant, later_than
+from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
 from lakelock.table.properties import TableProperties
@@ -78,18 +78,16 @@ def begin(
     """
     looked = False
     for _ in range(BEGIN_ATTEMPTS):
-        now_ms = table.runtime.now_ms()
-        instant = later_than(now_ms, table.observed.newest_time or None)
+        instant = later_than(table.runtime.now_ms(), table.observed.newest_time or None)
         properties, numbers, heartbeat = _note_and_beat(table, instant, operation)
         # What is noted here is older than the instant, whatever the concurrent look at the log shows.
         known = table.log.known_boundary
         first = max([known, *numbers[-1:]])
-        # Others come to a time that does not follow from the clock, too: it may have been taken, and rolled back, before.
-        newest = 1 if instant == format_instant(now_ms) else None
-        view = _take_instant(table, heartbeat, instant, action, numbers, newest) if heartbeat is not None else None
+        view = _take_instant(table, heartbeat, instant, action, numbers) if heartbeat is not None else None
         if heartbeat is None or view is None:
             table.observed.time_seen(instant)
             continue
+        # Another may have had the instant, and gave it up after its rollback was decided.
         if not known <= view.boundary <= first or decided_for(instant, view.decisions) is not None:
             give_up(table, heartbeat, instant, action)
             continue
@@ -181,12 +179,9 @@ def _note_and_beat(table: OpenTable, instant: str, operation: str) -> tuple[Tabl
 
 
 def _take_instant(
-    table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action, numbers: Sequence[int], newest: int | None
+    table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action, numbers: Sequence[int]
 ) -> LogView | None:
-    """Put the requested file of an instant that has a heartbeat, and look at the log; None when it is another's.
-
-    `newest`: how many of the decisions are read; None: all.
-    """
+    """Put the requested file of an instant that has a heartbeat, and look at the log; None when it is another's."""
     made: list[bool] = []
 
     def put() -> None:
@@ -195,7 +190,7 @@ def _take_instant(
         reached(Step.REQUESTED)
 
     try:
-        _, view = table.at_once(put, partial(table.log.look, listed=numbers, newest=newest))
+        _, view = table.at_once(put, partial(table.log.look, listed=numbers))
         table.ensure_same_lock(view)
     except BaseException:
         if made == [True]:
@@ -262,8 +257,7 @@ def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action
         table.storage.delete([inflight_key(instant, action)])
         table.storage.delete([requested_key(instant, action)])
         reached(Step.GIVEN_UP)
-        # Of one that is too old the rollback may be decided: until that is on the timeline, the heartbeat keeps others away.
-        heartbeat.stop(delete=heartbeat.alive())
+        heartbeat.stop(delete=True)
 
 
 def check_unchanged(baseline: Baseline, now: TableProperties, party: Party) -> None:

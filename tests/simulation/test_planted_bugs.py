@@ -74,7 +74,6 @@ _TOLD_OF_WHAT_IS_VOID = void_commits.test_a_member_is_not_told_of_a_commit_that_
 _OF_SECOND_OWNERS = (
     second_owners.test_a_live_java_writer_is_not_rolled_back_by_a_reaper_that_stands_still,
     second_owners.test_an_instant_that_was_rolled_back_before_it_was_taken_again_has_one_fate,
-    second_owners.test_an_instant_that_was_rolled_back_some_decisions_ago_is_not_taken_again,
     second_owners.test_a_sweep_deletes_nothing_of_the_second_writer_of_an_instant_that_the_first_gave_up,
     void_commits.test_files_that_a_cleaner_removed_since_do_not_make_a_published_commit_void,
     lambda storage, _: void_commits.test_a_member_is_not_told_of_a_commit_that_java_has_rolled_back_before_it_was_visible(

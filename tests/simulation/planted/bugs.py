@@ -373,13 +373,6 @@ TAKEN_TWICE = Planted(
     _TAKES_ANYTHING.line,
     _TAKES_ANYTHING.instead,
 )
-READ_TOO_LITTLE = Planted(
-    "only the newest decision",
-    "a writer that takes an instant after those of others does not see that it was rolled back some decisions ago",
-    "occ.begin:begin",
-    "newest = 1 if instant == format_instant(now_ms) else None",
-    "newest = 1",
-)
 LEFT_BY_ANOTHER = Planted(
     "what a second owner has left",
     "files of a writer that has taken an instant anew are removed as what the first left",
@@ -423,7 +416,7 @@ CLEANED_AFTER_A_RESTORE = Planted(
     "if False:",
 )
 SECOND_OWNERS = (
-    LISTED_BEFORE_THE_CLOCK, TAKEN_TWICE, READ_TOO_LITTLE, LEFT_BY_ANOTHER, VOID_AT_FIRST_SIGHT, A_NEWER_DECISION,
+    LISTED_BEFORE_THE_CLOCK, TAKEN_TWICE, LEFT_BY_ANOTHER, VOID_AT_FIRST_SIGHT, A_NEWER_DECISION,
 )  # fmt: skip
 """Not among the others: two have to stand still at the right requests."""
 
