@@ -221,7 +221,13 @@ def _restored(coordinator: Coordinator, as_of: str, write: Copying, tx: Transact
 
 def _as_it_was(table: OpenTable, timeline: Timeline, now: Snapshot, as_of: str) -> tuple[Snapshot, Expected]:
     """The file slices as of a time, and what commits say about them; from before the active timeline only by a savepoint."""
-    saved = saved_at(table, timeline, as_of) if as_of < timeline.first_active else all_that_is_kept(table, timeline, as_of)
+    try:
+        saved = saved_at(table, timeline, as_of) if as_of < timeline.first_active else all_that_is_kept(table, timeline, as_of)
+    except InputError as error:
+        raise InputError(
+            f"the table cannot be restored to {as_of}: files of that time were cleaned",
+            hint=error.hint.replace("read as of", "restore to", 1),
+        ) from error
     if saved is None:
         check_moment(timeline, as_of, table.runtime.now_ms())
         then = with_their_logs(table, read_snapshot(table.io, timeline, as_of), timeline, as_of)
