@@ -24,7 +24,7 @@ BUGS_OF_RESERVATIONS = (
         "if True:",
         within=300,
         among=RESERVING,
-        seed=673,
+        seed=558,
     ),
     Planted(
         "the dead keep their reservations",

@@ -61,6 +61,7 @@ def gathering(scenario: Scenario, random: Random) -> Scenario:
         weather=weather,
         lock=random.choice([LockKind.STORAGE, LockKind.STORAGE, LockKind.GENEROUS, LockKind.FORGETFUL]),
         collect_above=random.choice([2, 2, 4, 64]),
+        keeps_turns=False,  # a pause, or a lock that forgets, lets an insert decide that looked before others reserved
         groups=True,
     )
 
