@@ -30,11 +30,15 @@ from tests.tuning import settings_of
 from lakelock.testing.service import Service
 
 # Promises that several tests show, each another way: a build shows some of the ways (`tests/sampling.py`).
+CHANGED_COLUMNS = "either side reads and writes on with the columns that the other has changed"
 CHANGED_IN_SPARK = "Java goes on with what changes of lakelock in Spark left"
+DEAD_WRITERS = "either side removes what a dead writer of the other left, and nothing of a live one"
 FOUND_BY_STATISTICS = "with its statistics Java finds the rows that it finds without"
 INDEXED = "the record index has each key where its row is, whatever either side has written"
 KEPT_METADATA = "Java goes on with a metadata table that lakelock has kept"
 LOGGED = "Java finds the rows of log files by its metadata table, and both write on"
+NOTICED = "what a careless Java writer undoes is found or reported, and nothing else is"
+REPLACED = "Java reads and writes on after an optimize or a restore"
 TIDIED = "both clean and archive a table, and write on"
 
 SCHEMA = pa.schema([("id", pa.string()), ("v", pa.int64()), ("region", pa.string())])

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from tests.api import ConflictRule
-from tests.interop.shared import SCHEMA, Layout, Row, Shared, as_rows, rows
+from tests.interop.shared import CHANGED_COLUMNS, SCHEMA, Layout, Row, Shared, as_rows, rows
 from tests.interop.witness import JavaError
 
 from lakelock.errors import ConflictError
@@ -99,6 +99,7 @@ def test_java_reads_and_writes_columns_in_another_order(table: Shared) -> None:
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=CHANGED_COLUMNS, one_in=2)
 def test_a_column_of_another_type_that_java_adds_rejects_mine(table: Shared) -> None:
     coordinator = table.coordinator()
     engine = table.engine(**{"write.merge_schema": True})
@@ -113,6 +114,7 @@ def test_a_column_of_another_type_that_java_adds_rejects_mine(table: Shared) -> 
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=CHANGED_COLUMNS, one_in=2)
 def test_java_reads_and_writes_fields_of_a_column_in_another_order(share: Share) -> None:
     def schema(*names: str) -> pa.Schema:
         types = {"x": pa.int32(), "y": pa.string()}
@@ -143,6 +145,7 @@ WIDE = pa.schema(
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=CHANGED_COLUMNS, one_in=2)
 def test_columns_that_lakelock_adds_and_widens_are_read_and_written_by_all(share: Share) -> None:
     table = share(Layout("grown", schema=NARROW))
     engine, price, place = table.engine(), Decimal("1.25"), {"x": 1}
@@ -162,6 +165,7 @@ def test_columns_that_lakelock_adds_and_widens_are_read_and_written_by_all(share
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=CHANGED_COLUMNS, one_in=2)
 def test_java_reads_fields_that_became_wider_without_its_vectorized_reader(share: Share) -> None:
     table = share(Layout("fields", schema=NARROW))
     engine = table.engine()

@@ -187,6 +187,7 @@ def test_log_files_that_are_overwritten_or_restored_leave_each_key_where_its_row
 
 
 @pytest.mark.in_ci
+@pytest.mark.sampled(promise=INDEXED, one_in=2)
 def test_who_began_earlier_and_commits_later_hides_nothing_from_java(share: Share) -> None:
     """Java merges its metadata table in the order of instants, not in that of commits."""
     both = Indexed(share)
