@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
+from math import inf
 
 from lakelock.conflict import Conflict, ConflictRule, Party
 from lakelock.errors import ConflictError, LakelockError, TableError, TransactionError
@@ -355,11 +356,15 @@ class WriteContext:
     """What earlier writes of the transaction have written: these files are rewritten from, and do not stay."""
     to_rewrite: frozenset[FileGroupId] = frozenset()
     """The file groups that get new base files, however few of their rows change."""
+    planned: frozenset[FileGroupId] = frozenset()
+    """Those that another engine is going to compact: they get log files, however many of their rows change."""
 
-    def may_append(self, base: DataFile) -> bool:
-        """Whether a log file may be appended to a file group, if few rows of it change."""
-        appends = self.properties.is_merge_on_read and self.settings.write.append_below > 0
-        return appends and bool(base.token) and base.group not in self.to_rewrite
+    def append_below(self, base: DataFile) -> float:
+        """Up to which share of its rows may change for a log file to be appended to a file group; 0 if none may."""
+        below = self.settings.write.append_below if self.properties.is_merge_on_read else 0.0
+        if not base.token or base.group in self.to_rewrite:
+            return 0.0
+        return inf if below and base.group in self.planned else below
 
     @property
     def requests_at_once(self) -> int:
@@ -373,7 +378,7 @@ class WriteContext:
     @classmethod
     def of(
         cls, table: OpenTable, baseline: Baseline, schema: TableSchema, own: tuple[OwnFile, ...] = (),
-        to_rewrite: frozenset[FileGroupId] = frozenset(),
+        to_rewrite: frozenset[FileGroupId] = frozenset(), planned: frozenset[FileGroupId] = frozenset(),
     ) -> WriteContext:  # fmt: skip
         """For files of the transaction that began with this baseline."""
         return cls(
@@ -386,6 +391,7 @@ class WriteContext:
             settings=table.settings,
             own=own,
             to_rewrite=to_rewrite,
+            planned=planned,
         )
 
     def stamp(self, file: DataFile) -> Stamp:

@@ -107,7 +107,7 @@ def early_conflict(table: OpenTable, baseline: Baseline, mine: Footprint, refuse
         (conflict_of(refused, mine.party) if refused else None)
         or window_conflict(table, baseline, mine)
         or foreign_conflict(table, baseline, mine)
-        or planned_rewrites(table, baseline.timeline, mine)
+        or planned_rewrites(table, baseline, baseline.timeline, mine)
     )
 
 

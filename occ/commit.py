@@ -569,7 +569,7 @@ class Commit:
         """Raise the first conflict; return the file checks that are still open."""
         table, mine = self._table, self._draft.footprint
         conflict, looks = judge(PROFILES[table.settings.concurrency.profile], mine, others, self._isolation)
-        conflict = conflict or planned_rewrites(table, timeline, mine)
+        conflict = conflict or planned_rewrites(table, self._baseline, timeline, mine)
         conflict = conflict or planned_cleaning(table, self._baseline, timeline, mine)
         if conflict is not None:
             raise ConflictError(conflict)

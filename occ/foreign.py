@@ -145,20 +145,24 @@ def late_starters(table: OpenTable, timeline: Timeline, own: str, answered: Cont
     return found
 
 
-def planned_rewrites(table: OpenTable, timeline: Timeline, mine: Footprint) -> Conflict | None:
+def planned_rewrites(table: OpenTable, baseline: Baseline, timeline: Timeline, mine: Footprint) -> Conflict | None:
     """A conflict if a pending plan to cluster or compact covers a file group that `mine` rewrites or replaces."""
+    known = {plan.requested for plan in baseline.timeline.pending_services}
     for plan in timeline.pending_services:
         name, data = _plan(table, plan)
         conflict = pending_service(mine, plan, groups_of_plan(data, name)) if data else None
         if conflict is not None:
-            return conflict
+            # Who knows of a plan to compact when it begins appends a log file.
+            return replace(conflict, retry_helps=plan.action == Action.COMPACTION and plan.requested not in known)
     return None
 
 
-def planned_groups(table: OpenTable, timeline: Timeline) -> frozenset[FileGroupId]:
-    """The file groups in pending plans to cluster or compact, of any age. One request for each plan."""
-    plans = (_plan(table, plan) for plan in timeline.pending_services)
-    return frozenset(group for name, data in plans if data for group in groups_of_plan(data, name))
+def planned_groups(table: OpenTable, timeline: Timeline) -> dict[FileGroupId, str]:
+    """The file groups in pending plans of any age, each with what is planned: to cluster or to compact. One request for each
+    plan.
+    """
+    plans = [(plan.action, *_plan(table, plan)) for plan in timeline.pending_services]
+    return {group: action for action, name, data in plans if data for group in groups_of_plan(data, name)}
 
 
 def planned_cleaning(table: OpenTable, baseline: Baseline, timeline: Timeline, mine: Footprint) -> Conflict | None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import count
+from math import inf
 from types import TracebackType
 from typing import TypeAlias
 
@@ -99,7 +100,7 @@ def goes_aside(table: OpenTable, own: OwnDecision, mine: Party, found: Collision
 
 
 ALL_ROWS = sys.maxsize
-"""In place of a number of rows."""
+"""In place of a number of rows: the file is rewritten, whatever changes."""
 
 
 def _may_be_few(changes: int | None, rows: int | None, share: float) -> bool:
@@ -147,6 +148,7 @@ class Work:
         self.redo = Redo()
         self._announced = announced
         self._left: set[FileGroupId] = set()
+        self._planned: frozenset[FileGroupId] = frozenset()
         self.offers: Sequence[Offer] = ()
         """Whose rows it has, if it is a group commit."""
         self.lock_wait_s: float | None = None
@@ -300,20 +302,23 @@ class Work:
     ) -> None:
         """Announce that rows of these files change, so many or `ALL_ROWS`, if known; claim the groups to rewrite, as `claim`.
 
-        Where few rows change, a task may append a log file, which needs no claim. Of the groups that have many log files those
-        are rewritten that no other rewrites meanwhile.
+        Where few rows change, and where another engine is going to compact, a task may append a log file, which needs no claim.
+        Of the groups that have many log files those are rewritten that no other rewrites meanwhile.
         """
         settings, own = self._table.settings.write, {stat.group for stat in self.own.stats}
         appends = self.baseline.properties.is_merge_on_read and settings.append_below > 0
+        planned = planned_groups(self._table, self.baseline.timeline) if appends else {}
+        # A log file stays that is appended while a file group is compacted; a new base file would be overwritten.
+        self._planned = frozenset(group for group, action in planned.items() if action == Action.COMPACTION)
         few = {
-            file: appends and file.token and file.group not in own
-            and _may_be_few(changes, self.snapshot().stats_of(file._replace(logs=())).rows, settings.append_below)
+            file: appends and file.token and file.group not in own and _may_be_few(
+                changes, self.snapshot().stats_of(file._replace(logs=())).rows,
+                inf if file.group in self._planned else settings.append_below,
+            )
             for file, changes in files.items()
         }  # fmt: skip
         self.writes_to(file.partition for file, to_append in few.items() if to_append)
-        full = {file.group for file, to_append in few.items() if to_append and is_to_be_compacted(file)}
-        if full:
-            full -= planned_groups(self._table, self.baseline.timeline)
+        full = {file.group for file, to_append in few.items() if to_append and is_to_be_compacted(file)} - planned.keys()
         if full and self._claim(full, leave_held=True) is not None:
             self._left |= full  # another has rewritten one since the baseline: a log file will do
         self.claim((file.group for file, to_append in few.items() if not to_append), new_buckets, always=always)
@@ -347,7 +352,7 @@ class Work:
             self._writing = True
             self._emit(EventKind.WRITING)
         own = self.own.files(self.snapshot()) if self.own.stats else ()
-        return WriteContext.of(self._table, self.baseline, schema or self.schema, own, self.to_rewrite)
+        return WriteContext.of(self._table, self.baseline, schema or self.schema, own, self.to_rewrite, self._planned)
 
     def detach(self) -> Detached:
         """Hand the transaction to another process, which continues it with `Coordinator.adopt`; this object is used up.

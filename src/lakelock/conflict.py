@@ -222,7 +222,8 @@ RULES: dict[ConflictRule, RuleText] = {
         "write into",
         "Java Hudi has scheduled clustering or compaction and not executed it; its cleaner found a partition empty that I "
         "write into",
-        "clustering, compaction: no, execute or roll back the plan first, its execution would undo the write; cleaning: yes",
+        "clustering: no, execute or roll back the plan first, its execution would undo the write; compaction: if it was "
+        "planned while I ran, since log files are appended then, but no for what replaces a file group; cleaning: yes",
         FoundAt.CLAIM,
         (Remedy.OTHER_ENGINE,),
     ),

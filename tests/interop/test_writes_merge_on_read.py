@@ -95,15 +95,18 @@ def test_java_and_lakelock_write_one_table_in_turn(share: Share, version: int) -
 
 
 @pytest.mark.in_ci
-def test_a_plan_of_java_to_compact_keeps_its_file_groups_as_they_are(share: Share) -> None:
+def test_all_rows_of_a_file_group_change_while_java_has_planned_to_compact_it(share: Share) -> None:
     table = share(of())
-    ours(table, ("a", 0, "eu"), ("x", 0, "us"))
+    ours(table, ("a", 0, "eu"), ("b", 0, "eu"), ("c", 0, "eu"), ("x", 0, "us"))
     theirs(table, ("a", 1, "eu"))
     plan = planned(table)
-    with pytest.raises(ConflictError, match="compaction"):
-        table.engine().upsert(table.rows(("a", 2, "eu")))
-    ours(table, ("x", 2, "us"), ("n", 2, "eu"))
+    ours(table, ("a", 2, "eu"), ("b", 2, "eu"), ("c", 2, "eu"), ("x", 2, "us"), ("n", 2, "eu"))
     table.agree()
+    table.engine().delete(pc.field("id") == "b")
+    table.drop(("eu", "b"))
+    table.agree()
+    with pytest.raises(ConflictError, match="compaction"):
+        table.engine().overwrite_partitions(table.rows(("z", 2, "eu")))
     compact(table, plan)
     table.agree()
     ours(table, ("a", 3, "eu"))

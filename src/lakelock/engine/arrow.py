@@ -338,7 +338,8 @@ class ArrowEngine:
         tx.reads(read)
         batch = self._batch_of(tx, schema, None, memory)
         groups = [file for file in read.files_of(tx.current()) if batch.memory.matches(file, read)]
-        batch.claim(dict.fromkeys(groups, None if where is not None else ALL_ROWS))
+        current = tx.current()
+        batch.claim({file: None if where is not None else current.stats_of(file._replace(logs=())).rows for file in groups})
         chosen = None if where is None else self._kernels.satisfying(where)
         new = partial(new_values, schema=schema, values=values, chosen=chosen, storage=batch.storage)
         return (end or tx.commit)([stat for file in groups for stat in batch.rewritten(file, upserts=new(file))])

@@ -10,7 +10,7 @@ The tasks of an optimize or restore run here, too, in plain loops.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import chain
 
@@ -157,7 +157,7 @@ class Batch:
         collided = [file.group for file in files if again and self._before.made_from(file) is None]
         self.tx.writes_to(new_in)
         self.tx.claim_changed(files, new_buckets, always=collided)
-        self.context = replace(self.context, to_rewrite=self.tx.to_rewrite)
+        self.context = self.tx.write_context(self.schema)
         self._claimed, self._written = len(files), 0
         self._show("writing")
 

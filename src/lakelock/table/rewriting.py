@@ -9,8 +9,10 @@ A rewrite goes by batches, so that memory holds a batch, the changes and a row g
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from typing import IO, Any
 
 import numpy as np
@@ -291,13 +293,18 @@ def _named(
     return None if any(lacking(schema.arrow, upserts.rows.schema)) else upserts.keys.combine_chunks()
 
 
+def _most(share: float, rows: int) -> int:
+    """This share of the rows, which may be infinite."""
+    return sys.maxsize if share == inf else int(share * rows)
+
+
 def _named_in(source: DataFile, storage: Storage, share: float, named: pa.Array, upserts: Keyed | None) -> Found:
     """What an upsert of whole rows, or else a delete, of these keys changes in a file slice, of which only keys are read.
 
     `DoesNotFit` as `Collector` raises it.
     """
     with BaseFile(storage.open_input(source.key, size_bytes=source.size_bytes), source.key) as base:
-        most_rows = int(share * base.rows)
+        most_rows = _most(share, base.rows)
         if isinstance(upserts, Located) and not source.logs:
             at = np.full(len(named), -1, np.int64)
             at[upserts.nth] = upserts.at
@@ -542,7 +549,7 @@ class Kernels:
             except DoesNotFit:
                 return None
         with BaseFile(open_slice(source, storage, schema), source.key) as stored:
-            collector = Collector(schema, stamp, settings, int(share * stored.rows))
+            collector = Collector(schema, stamp, settings, _most(share, stored.rows))
             mask = None if delete_mask is None else collector.noting(delete_mask)
             try:
                 rewrite(stored, collector, schema, upserts=upserts, delete_mask=mask, ordering_field=ordering_field)

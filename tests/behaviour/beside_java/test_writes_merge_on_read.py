@@ -149,25 +149,51 @@ def test_a_key_that_a_log_file_brings_meanwhile_is_a_conflict(engine: ArrowEngin
         engine.upsert_in(tx, rows(("m", 2)))
 
 
-@pytest.mark.parametrize("action", [Action.COMPACTION, Action.LOG_COMPACTION])
-def test_a_group_in_a_plan_to_compact_is_not_rewritten(engine: ArrowEngine, storage: Storage, action: Action) -> None:
+def test_a_group_whose_compaction_is_planned_is_appended_to_however_many_rows_change(
+    engine: ArrowEngine, storage: Storage
+) -> None:
+    engine.insert(rows(("a", 0), ("b", 0), ("c", 0)))
+    peer, group = Peer(storage), group_of(engine)
+    peer.append(group, rows(("a", 1)))
+    plan = peer.plan_compaction(group)
+    engine.upsert(rows(("a", 2), ("b", 2), ("c", 2), ("n", 2)))
+    engine.update({"v": pc.add(pc.field("v"), 1)})
+    engine.update({"v": pc.add(pc.field("v"), 1)}, pc.field("v") > 0)
+    engine.delete(pc.field("id") == "b")
+    expected = {"a": 4, "c": 4, "n": 4}
+    assert content(engine.read()) == expected
+    assert len(engine.coordinator.shown().logged[0].logs) == 5
+    peer.complete(plan, [peer.write(plan, *group)], operation="COMPACT")
+    assert len(engine.coordinator.shown().logged[0].logs) == 4
+    peer.plan_compaction(group)
+    with pytest.raises(ConflictError, match="planned compaction") as caught:
+        engine.overwrite_partitions(rows(("z", 0)))
+    assert not caught.value.conflict.retry_helps
+
+
+def test_a_group_in_a_plan_to_compact_only_its_log_files_is_not_written(engine: ArrowEngine, storage: Storage) -> None:
     engine.insert(rows(("a", 0)))
     peer, group = Peer(storage), group_of(engine)
     peer.append(group, rows(("a", 1)))
-    peer.plan_compaction(group, action=action)
-    with pytest.raises(ConflictError, match=f"planned {action}") as caught:
+    peer.plan_compaction(group, action=Action.LOG_COMPACTION)
+    with pytest.raises(ConflictError, match="planned logcompaction") as caught:
         engine.upsert(rows(("a", 2)))
     assert not caught.value.conflict.retry_helps
     engine.insert(rows(("n", 0)))
     assert content(engine.read()) == {"a": 1, "n": 0}
 
 
-def test_a_group_is_not_rewritten_whose_compaction_was_planned_meanwhile(engine: ArrowEngine, storage: Storage) -> None:
+def test_a_write_whose_group_is_planned_to_be_compacted_meanwhile_is_run_again_and_appends(
+    engine: ArrowEngine, storage: Storage
+) -> None:
     engine.insert(rows(("a", 0)))
     tx = engine.coordinator.begin("UPSERT")
     Peer(storage).plan_compaction(group_of(engine))
-    with pytest.raises(ConflictError, match="planned compaction"):
+    with pytest.raises(ConflictError, match="planned compaction") as caught:
         engine.upsert_in(tx, rows(("a", 2)))
+    assert caught.value.conflict.retry_helps
+    engine.upsert(rows(("a", 2)))
+    assert content(engine.read()) == {"a": 2} and logs_of(engine) == 1
 
 
 def test_a_compaction_that_was_executed_meanwhile_is_a_conflict_over_its_file_group(
