@@ -360,7 +360,7 @@ class WriteContext:
     """Those that another engine is going to compact: they get log files, however many of their rows change."""
 
     def append_below(self, base: DataFile) -> float:
-        """Up to which share of its rows may change for a log file to be appended to a file group; 0 if none may."""
+        """The share of a file group's rows up to which a change of them is appended as a log file; 0: none is."""
         below = self.settings.write.append_below if self.properties.is_merge_on_read else 0.0
         if not base.token or base.group in self.to_rewrite:
             return 0.0

@@ -142,9 +142,9 @@ class FileTasks:
                 f"{base.key} is not older than this transaction {context.instant}, and readers would keep showing it",
                 hint="begin a new transaction",
             )
-        if own is None and content is None and added is None and (below := context.append_below(base)):
+        if own is None and content is None and added is None and (share := context.append_below(base)):
             found = kernels.changed_in(
-                base, self.storage, context.schema, context.stamp(file), context.settings.write, below,
+                base, self.storage, context.schema, context.stamp(file), context.settings.write, share,
                 upserts=upserts, delete_mask=delete_mask, ordering_field=ordering,
             )  # fmt: skip
             if found is not None:
