@@ -179,8 +179,14 @@ class Answer:
 
 
 @contextmanager
-def translated(uri: str, key: str, options: Mapping[str, str], *, writing: bool = False) -> Iterator[Answer]:
-    """Run one request. Ends quietly when the object is absent, exists or has changed; otherwise raises `StorageError`."""
+def translated(
+    uri: str, key: str, options: Mapping[str, str], *, writing: bool = False, conditional: bool = False
+) -> Iterator[Answer]:
+    """Run one request. Ends quietly when the object is absent, or the condition of the request does not hold.
+
+    Otherwise raises `StorageError`. A request without a condition that is refused with 409 or 412, as by Azure for a blob that is
+    archived or leased, was not done, and the object is not absent.
+    """
     import obstore.exceptions as known
 
     answer = Answer()
@@ -188,8 +194,6 @@ def translated(uri: str, key: str, options: Mapping[str, str], *, writing: bool 
     _refuse_after_fork(where)
     try:
         yield answer
-    except (known.AlreadyExistsError, known.PreconditionError, known.NotModifiedError):
-        return
     except (known.InvalidPathError, known.NotSupportedError, NotImplementedError) as error:
         raise StorageError(f"{where}: {cleaned(error, options)}", hint="check the key and the storage options") from None
     except (ValueError, TypeError) as error:
@@ -203,6 +207,9 @@ def translated(uri: str, key: str, options: Mapping[str, str], *, writing: bool 
         ) from None
     except (known.BaseError, OSError) as error:
         text, absent = str(error), isinstance(error, (known.NotFoundError, FileNotFoundError))
+        unmet = isinstance(error, (known.AlreadyExistsError, known.PreconditionError, known.NotModifiedError))
+        if conditional and unmet:
+            return
         if any(sign in text for sign in _NO_BUCKET) or (absent and writing):
             raise StorageError(f"{where}: there is no such bucket or container", hint="create it, or check the URI") from None
         if absent:
@@ -463,7 +470,7 @@ class ObjectStorage:
         import obstore
 
         checked(key)
-        with translated(self._uri, key, self._options, writing=True) as answer:
+        with translated(self._uri, key, self._options, writing=True, conditional=mode != "overwrite") as answer:
             return _etag(obstore.put(self._store, key, data, mode=mode, use_multipart=False))
         return answer.absent
 

@@ -13,9 +13,10 @@ from typing import Any
 import obstore
 import pytest
 from tests.servers import S3_OPTIONS, S3_PAGE
+from tests.servers.http_front import Answer, Front, in_threads
 
 from lakelock.errors import SettingsError, StorageError, StorageUnavailable, StorageUnsafe
-from lakelock.storage import objects
+from lakelock.storage import is_missing, objects
 from lakelock.storage.objects import PART_BYTES, ObjectStorage
 
 
@@ -206,3 +207,29 @@ def test_a_forked_child_is_told_to_be_spawned_instead(s3_table: Callable[[], Obj
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
     assert storage.get("k") is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "code"), [(409, "BlobArchived"), (409, "OperationAborted"), (412, "LeaseIdMissing"), (304, "NotModified")]
+)
+def test_a_refusal_of_a_request_without_a_condition_is_never_taken_for_done_or_absent(status: int, code: str) -> None:
+    class Refusing(Front):
+        def answered(self) -> Answer:
+            self.body()
+            return Answer(status, f"<Error><Code>{code}</Code></Error>".encode() if status != 304 else b"")
+
+    with in_threads(Refusing) as endpoint:
+        storage = ObjectStorage("s3://lake/t", {**S3_OPTIONS, "endpoint": endpoint})
+        calls: list[Callable[[], object]] = [
+            lambda: storage.get("k"),
+            lambda: storage.put("k", b"x"),
+            lambda: storage.delete(["k"]),
+            lambda: storage.delete_folder("k"),
+            lambda: storage.open_output("k").close(),
+            lambda: storage.open_input("k"),
+            lambda: storage.open_input("k", size_bytes=1).read(),
+        ]
+        for call in calls:
+            with pytest.raises(StorageUnavailable) as refused:
+                call()
+            assert not is_missing(refused.value)
