@@ -20,7 +20,7 @@ import io
 import os
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 PAGE = 1000
 """How many keys of a listing are handled together: as many as one answer of the service holds."""
+_DELETED_AT_ONCE = {"s3": PAGE, "gs": 10, "az": 256, "abfs": 256}
+"""How many objects one deletion names: as many as one request can, or for Google's as many as obstore sends at once."""
 COLLECTIONS = 8
 """How often a folder is collected again because something was removed from it meanwhile."""
 _DIRECTORY_BUCKET = "--x-s3"
@@ -184,8 +186,8 @@ def translated(
 ) -> Iterator[Answer]:
     """Run one request. Ends quietly when the object is absent, or the condition of the request does not hold.
 
-    Otherwise raises `StorageError`. A request without a condition that is refused with 409 or 412, as by Azure for a blob that is
-    archived or leased, was not done, and the object is not absent.
+    Otherwise raises `StorageError`. A request without a condition that is refused with 409 or 412, as by Azure for an archived
+    or leased blob, was not done, and the object is not absent.
     """
     import obstore.exceptions as known
 
@@ -443,12 +445,7 @@ class ObjectStorage:
                     yield listed
 
     def delete(self, keys: Iterable[str]) -> None:
-        import obstore
-
-        gone = [checked(key) for key in keys]
-        if gone:
-            with translated(self._uri, gone[0], self._options):
-                obstore.delete(self._store, gone)
+        self._delete([checked(key) for key in keys])
 
     def delete_folder(self, folder: str) -> None:
         import obstore
@@ -456,15 +453,27 @@ class ObjectStorage:
         with translated(self._uri, folder, self._options):
             # Listed first: no store promises how an unordered listing goes on when what it has listed is gone.
             pages = obstore.list(self._store, checked_prefix(folder), chunk_size=PAGE)
-            gone = [meta["path"] for page in pages for meta in page]
-            for start in range(0, len(gone), PAGE):
-                obstore.delete(self._store, gone[start : start + PAGE])
+            self._delete([meta["path"] for page in pages for meta in page])
 
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         return open_reader(self._store, checked(key), self._uri, self._options, size_bytes)
 
     def open_output(self, key: str) -> IO[bytes]:
         return ObjectWriter.open(self._store, checked(key), self._uri, self._options)
+
+    def _delete(self, keys: Sequence[str]) -> None:
+        """Remove these objects. Where one is missing, on Google's and Azure's stores others stay: then each is removed by itself."""
+        import obstore
+
+        at_once = _DELETED_AT_ONCE[self._uri.partition(":")[0]]
+        for start in range(0, len(keys), at_once):
+            some = keys[start : start + at_once]
+            with translated(self._uri, some[0], self._options):
+                obstore.delete(self._store, some)
+                continue
+            for key in some:
+                with translated(self._uri, key, self._options):
+                    obstore.delete(self._store, key)
 
     def _put(self, key: str, data: bytes, mode: obstore.PutMode) -> str | None:
         import obstore

@@ -233,3 +233,12 @@ def test_a_refusal_of_a_request_without_a_condition_is_never_taken_for_done_or_a
             with pytest.raises(StorageUnavailable) as refused:
                 call()
             assert not is_missing(refused.value)
+
+
+def test_azures_batches_after_one_with_a_missing_object_are_deleted_too(azure_table: Callable[[], ObjectStorage]) -> None:
+    storage = azure_table()
+    there = [f"d/{number:03}" for number in range(0, 300, 20)]
+    for key in there:
+        storage.put(key, b"x")
+    storage.delete(f"d/{number:03}" for number in range(300))
+    assert [found.key for found in storage.list("d")] == []

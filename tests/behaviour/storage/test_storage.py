@@ -155,6 +155,15 @@ def test_deleting_many_takes_those_and_no_others(storage: Storage) -> None:
     assert keys(storage, "d") == [f"d/{number:02}" for number in range(25, 30)]
 
 
+@pytest.mark.parametrize("missing", [0, 15, 29])
+def test_deleting_many_takes_all_that_are_there_though_one_is_missing(storage: Storage, missing: int) -> None:
+    for number in range(30):
+        if number != missing:
+            storage.put_if_absent(f"d/{number:02}", b"x", durable=False)
+    storage.delete(f"d/{number:02}" for number in range(30))
+    assert keys(storage, "d") == []
+
+
 def test_a_folder_is_deleted_with_the_names_that_no_listing_shows_and_nothing_beside_it(storage: Storage) -> None:
     inside = ["d/one", "d/.two.log.1_0-0-0", "d/deep/.three", "d/deep/four"]
     for key in (*inside, "d2/one", "e"):
