@@ -74,6 +74,31 @@ def as_listed(store: ObjectStore, folder: str, start_after: str) -> Iterator[Lis
         offset = _PAST_METADATA
 
 
+def without_folders(found: Iterable[Listed], folder: str) -> Iterator[Listed]:
+    """Leave out the empty objects that Hadoop's connectors and consoles make for folders, with a name that ends with a slash.
+
+    obstore shows such a name without its slash, by which it was sorted. So it is known by its place: it is the folder itself,
+    comes after what is greater than it, or right before what is in it. One of a folder without objects is not known from an
+    empty object.
+    """
+    waiting: Listed | None = None
+    last = ""
+    for each in found:
+        if waiting is not None and not each.key.startswith(f"{waiting.key}/"):
+            yield waiting
+        waiting = None
+        if each.size_bytes:
+            yield each
+        elif each.key == folder or each.key < last < f"{each.key}/":
+            last = f"{each.key}/"
+            continue
+        else:
+            waiting = each
+        last = each.key
+    if waiting is not None:
+        yield waiting
+
+
 def sorted_here(store: ObjectStore, folder: str, start_after: str) -> Iterator[Listed]:
     """Every object, or those outside the metadata folder if that was not asked for. One folder at a time is held and sorted."""
     import obstore
@@ -434,7 +459,7 @@ class ObjectStorage:
         folder = checked_prefix(prefix)
         before = ""
         with translated(self._uri, folder, self._options):
-            for listed in self._list_all(self._store, folder, start_after):
+            for listed in without_folders(self._list_all(self._store, folder, start_after), folder):
                 if listed.key < before:
                     raise StorageUnsafe(
                         f"{self._uri} does not list objects in the order of their keys",
@@ -453,7 +478,7 @@ class ObjectStorage:
         with translated(self._uri, folder, self._options):
             # Listed first: no store promises how an unordered listing goes on when what it has listed is gone.
             pages = obstore.list(self._store, checked_prefix(folder), chunk_size=PAGE)
-            self._delete([meta["path"] for page in pages for meta in page])
+            self._delete([meta["path"] for page in pages for meta in page if meta["path"] != folder])
 
     def open_input(self, key: str, *, size_bytes: int = 0) -> IO[bytes]:
         return open_reader(self._store, checked(key), self._uri, self._options, size_bytes)
@@ -462,7 +487,7 @@ class ObjectStorage:
         return ObjectWriter.open(self._store, checked(key), self._uri, self._options)
 
     def _delete(self, keys: Sequence[str]) -> None:
-        """Remove these objects. Where one is missing, on Google's and Azure's stores others stay: then each is removed by itself."""
+        """Remove these objects. Where one is missing, Google's and Azure's stores keep others: then each is removed alone."""
         import obstore
 
         at_once = _DELETED_AT_ONCE[self._uri.partition(":")[0]]

@@ -71,12 +71,15 @@ def test_a_file_whose_writing_failed_or_was_forgotten_does_not_appear(s3_table: 
     assert list(storage.list("p")) == []
 
 
-def unfinished_uploads(endpoint: str) -> list[str]:
+def client(endpoint: str) -> Any:
     import boto3
 
     keys = {"aws_access_key_id": S3_OPTIONS["access_key_id"], "aws_secret_access_key": S3_OPTIONS["secret_access_key"]}
-    client = boto3.client("s3", region_name=S3_OPTIONS["region"], endpoint_url=endpoint, **keys)
-    return [upload["Key"] for upload in client.list_multipart_uploads(Bucket="lake").get("Uploads", [])]
+    return boto3.client("s3", region_name=S3_OPTIONS["region"], endpoint_url=endpoint, **keys)
+
+
+def unfinished_uploads(endpoint: str) -> list[str]:
+    return [upload["Key"] for upload in client(endpoint).list_multipart_uploads(Bucket="lake").get("Uploads", [])]
 
 
 def test_an_upload_that_is_given_up_leaves_no_parts_behind(s3_table: Callable[[], ObjectStorage], s3_endpoint: str) -> None:
@@ -242,3 +245,24 @@ def test_azures_batches_after_one_with_a_missing_object_are_deleted_too(azure_ta
         storage.put(key, b"x")
     storage.delete(f"d/{number:03}" for number in range(300))
     assert [found.key for found in storage.list("d")] == []
+
+
+def test_objects_that_stand_for_folders_are_not_listed_and_do_not_disturb_the_order(
+    s3_table: Callable[[], ObjectStorage], s3_endpoint: str
+) -> None:
+    """Hadoop's connectors keep them. By its slash `eu/` comes after `eu-west/`; obstore says `eu`."""
+    storage = s3_table()
+    files = ["!first", ".hoodie/timeline/1.commit", "eu-west/a-b/f", "eu-west/f", "eu/f"]
+    for key in files:
+        storage.put(key, b"" if key.endswith("commit") else b"x")
+    names = client(s3_endpoint)
+    for folder in ["", ".hoodie", ".hoodie/timeline", "eu", "eu-west", "eu-west/a-b", "eu-west/a"]:
+        name = f"{storage.uri.removeprefix('s3://lake/')}/{folder}".rstrip("/")
+        names.put_object(Bucket="lake", Key=f"{name}/", Body=b"")
+    assert [found.key for found in storage.list("")] == ["!first", "eu-west/a-b/f", "eu-west/f", "eu/f"]
+    assert [found.key for found in storage.list("eu")] == ["eu/f"]
+    assert [found.key for found in storage.list(".hoodie")] == [".hoodie/timeline/1.commit"]
+    assert [found.key for found in storage.list("", start_after="eu-west/a-b/f")] == ["eu-west/f", "eu/f"]
+    storage.put("eu", b"")
+    storage.delete_folder("eu")
+    assert storage.get("eu/f") is None and storage.get("eu") is not None
