@@ -102,9 +102,11 @@ class ZooKeeperLockProvider(PollingProvider):
             return
         try:
             waiter.leave(self._patience(attempt))
-        except LakelockError:
+        except BaseException as error:
             session = waiter.session
             session.end(lambda: waiter.leave(lambda: session.timeout_s))
+            if not isinstance(error, LakelockError):
+                raise
 
     def extend(self, lease: Lease) -> None:
         held = granted_as(ZooKeeperLease, lease)
@@ -127,6 +129,10 @@ class ZooKeeperLockProvider(PollingProvider):
                 if self.runtime.monotonic_s() >= until_s:
                     session.end(lambda: session.ask(session.timeout_s, leave))
                     raise
+            except BaseException:
+                # Refused, or interrupted by Ctrl-C: the node would stay, and keep others out, as long as the session does.
+                session.end()
+                raise
 
     def disconnect(self) -> None:
         session, self._session = self._session, None
@@ -161,7 +167,11 @@ class ZooKeeperLockProvider(PollingProvider):
             self._lease_s(session)
         finally:
             if waiter.may_be_there:
-                waiter.leave(self._patience())
+                try:
+                    waiter.leave(self._patience())
+                except BaseException:
+                    session.end()
+                    raise
 
     def _new_waiter(self, session: ZooKeeperSession, grant: str) -> Waiter:
         if not self._about_me:

@@ -89,6 +89,25 @@ def test_a_list_of_permissions_lets_others_look(world: World) -> None:
     owner.renew(lease)
 
 
+def test_a_writer_that_may_not_remove_its_node_keeps_nobody_out_once_it_has_released(world: World) -> None:
+    from kazoo.client import KazooClient
+    from kazoo.security import make_acl
+
+    host, _, path = world.uri.partition("://")[2].partition("/")
+    client = KazooClient(host)
+    client.start(30)
+    client.ensure_path(f"/{path}".rpartition("/")[0])
+    client.create(f"/{path}", acl=[make_acl("world", "anyone", read=True, create=True)])
+    first, second = world.writer("first"), world.writer("second")
+    first.release(first.acquire(wait_s=12))
+    second.release(second.acquire(wait_s=12))
+    with pytest.raises(LockError, match="may not use the node"):
+        first.probe()
+    second.release(second.acquire(wait_s=12))
+    client.stop()
+    client.close()
+
+
 @pytest.mark.parametrize("acl", ["closed", "digest:spark", "world:anyone:x", ","])
 def test_an_acl_that_cannot_be_read_is_refused(world: World, acl: str) -> None:
     with pytest.raises(LakelockError, match=r"lock\.options\.acl"):

@@ -14,6 +14,8 @@ from tests.servers.locks.zookeeper import zookeeper_server
 from tests.waiting import eventually
 
 from lakelock.errors import LeaseLost
+from lakelock.providers.zookeeper.queue import Waiter
+from lakelock.providers.zookeeper.session import ZooKeeperSession
 from lakelock.settings import Settings
 from lakelock.testing.service import Service
 
@@ -75,3 +77,41 @@ def test_a_lone_writer_sends_three_requests_for_a_lock_and_its_release(world: Wo
     for _ in range(20):
         provider.release(take(provider))
     assert received(world.service) - before <= 3 * 20 + 10
+
+
+def test_a_release_that_is_interrupted_keeps_nobody_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """By Ctrl-C in a notebook, whose process and session live on."""
+    holder, other = world.writer("holder"), world.writer("other")
+    lease = holder.acquire(wait_s=12)
+
+    def interrupted(*_: object) -> list[object]:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ZooKeeperSession, "ask", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            holder.release(lease)
+    other.release(other.acquire(wait_s=12))
+    holder.release(holder.acquire(wait_s=12))
+
+
+def test_a_waiter_that_is_interrupted_twice_leaves_the_queue(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The second Ctrl-C comes while it takes its node out."""
+    holder, waiter, other = world.writer("holder"), world.writer("waiter"), world.writer("other")
+    lease = holder.acquire(wait_s=12)
+
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    leave = Waiter.leave
+
+    def interrupted_once(*_: object) -> None:
+        monkeypatch.setattr(Waiter, "leave", leave)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(waiter, "pause", interrupted)
+    monkeypatch.setattr(Waiter, "leave", interrupted_once)
+    with pytest.raises(KeyboardInterrupt):
+        waiter.acquire(wait_s=12)
+    holder.release(lease)
+    other.release(other.acquire(wait_s=12))
