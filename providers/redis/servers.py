@@ -9,6 +9,7 @@ connections, and a few of ours.
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Literal
@@ -178,7 +179,8 @@ class RedisOptions(Section):
         own, theirs = read_options(cls, given, "Redis", driver.SSLConnection, driver.Connection, reserved={**_IN_URI, **_OURS})
         if not address.tls:
             hint = "write lock.provider with rediss:"
-            refuse_unused(given, _TLS, "lock.provider does not use TLS", instead=hint, key="lock.provider")
+            for_tls = tuple(name for name in given if name.startswith("ssl_"))
+            refuse_unused(given, for_tls, "lock.provider does not use TLS", instead=hint, key="lock.provider")
         if address.kind != "sentinel":
             hint = "write lock.provider with redis+sentinel:"
             refuse_unused(given, _SENTINEL, "lock.provider names no Sentinels", instead=hint, key="lock.provider")
@@ -190,6 +192,8 @@ class RedisOptions(Section):
             )
         if address.tls:
             _check_certificates(theirs)
+        if theirs.get("ssl_min_version"):
+            theirs["ssl_min_version"] = _tls_version(theirs["ssl_min_version"])
         return replace(own, driver=theirs)
 
 
@@ -217,6 +221,19 @@ def _check_certificates(options: Mapping[str, Any]) -> None:
         hint=f"check {', '.join(LOCK_OPTIONS + name for name in _TLS)}: PEM files that this user may read",
         setting=f"{LOCK_OPTIONS}ssl_certfile",
     )
+
+
+def _tls_version(given: object) -> ssl.TLSVersion:
+    """The version that an option names, by the name or the number of Python's `ssl.TLSVersion`; `SettingsError` for others."""
+    try:
+        name = str(given).replace(".", "_")
+        return ssl.TLSVersion(int(name)) if name.isdecimal() else ssl.TLSVersion[name]
+    except (KeyError, ValueError):
+        raise SettingsError(
+            f"{LOCK_OPTIONS}ssl_min_version is {given!r}, which is no version of TLS",
+            hint="write TLSv1_2 or TLSv1_3",
+            key=f"{LOCK_OPTIONS}ssl_min_version",
+        ) from None
 
 
 Host = tuple[str, int]
@@ -345,12 +362,18 @@ class Servers:
                 "protocol": 2,
             }
         )
-        connection = (self._driver.SSLConnection if tls else self._driver.Connection)(**options)
         try:
-            connection.connect()
-        except BaseException:
-            connection.disconnect()
-            raise
+            connection = (self._driver.SSLConnection if tls else self._driver.Connection)(**options)
+            try:
+                connection.connect()
+            except BaseException:
+                connection.disconnect()
+                raise
+        except (TypeError, AttributeError) as error:
+            raise ProviderRefused(
+                f"redis-py cannot use the options of the lock: {error}",
+                hint=f"check {', '.join(LOCK_OPTIONS + name for name in self._options.driver)}",
+            ) from error
         return connection
 
 

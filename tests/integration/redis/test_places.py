@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import ssl
 from collections.abc import Iterator
 from pathlib import Path
@@ -202,6 +203,20 @@ def test_an_unusable_certificate_is_refused_at_once(tmp_path: Path) -> None:
         assert KEY_PASSWORD not in f"{refused.value} {refused.value.as_dict()}"
 
 
+def test_an_option_that_the_driver_cannot_use_is_refused_at_once() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        uri = f"rediss://127.0.0.1:{server.getsockname()[1]}"
+        for version in ("TLSv1_2", "TLSv1.3", "771", 771):
+            with pytest.raises(ProviderUnavailable):  # that server does not speak TLS
+                opened(uri, lock__options__ssl_min_version=version).acquire(wait_s=0)
+        with pytest.raises(SettingsError, match="no version of TLS") as refused:
+            opened(uri, lock__options__ssl_min_version="1.2")
+        assert "TLSv1_2" in refused.value.hint
+        with pytest.raises(ProviderRefused, match="cannot use the options") as final:
+            opened(uri, lock__options__ssl_include_verify_flags="strict").acquire(wait_s=12)
+        assert "ssl_include_verify_flags" in final.value.hint
+
+
 def test_settings_that_contradict_each_other_are_refused() -> None:
     with pytest.raises(LakelockError, match='no option of Redis; did you mean "ssl_ca_certs"'):
         opened("rediss://host", lock__options__ssl_ca_cert="ca.pem")
@@ -211,6 +226,9 @@ def test_settings_that_contradict_each_other_are_refused() -> None:
         opened("rediss://host", lock__options__ssl_certfile="x")
     for options, uri, fits in (
         ({"lock__options__ssl_ca_certs": "ca.pem"}, "redis://host", "rediss:"),
+        ({"lock__options__ssl_ca_path": "/etc/ssl/certs"}, "redis://host", "rediss:"),
+        ({"lock__options__ssl_ca_data": "a certificate"}, "redis://host", "rediss:"),
+        ({"lock__options__ssl_cert_reqs": "required"}, "redis://host", "rediss:"),
         ({"lock__options__sentinel_password": SECRET}, "rediss://host", "redis+sentinel:"),
     ):
         with pytest.raises(SettingsError, match=str(*options).replace("__", r"\.")) as refused:
