@@ -25,7 +25,6 @@ from lakelock.identity import WriterIdentity
 from lakelock.providers.base import (
     DRIFT_MARGIN_S,
     NO_ANSWER,
-    NO_SERVICE,
     Lease,
     LeaseService,
     LockClient,
@@ -127,7 +126,7 @@ class DataLocks(LockClient, LeaseService):
             return
         try:
             self.abandon(lease.grant)
-        except NO_SERVICE as error:
+        except LakelockError as error:  # the write that they were for may be committed, and an error would deny it
             self._warn(f"data locks were not given back; others wait up to {lease.lease_s:g} s: {error.message}")
         finally:
             lease.lose("released")

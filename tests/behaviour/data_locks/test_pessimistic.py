@@ -5,11 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -26,12 +27,16 @@ from tests.api import (
     with_retries,
 )
 from tests.behaviour.tables import QUICK, SCHEMA, Recorder, groups, leftovers, memory_table, new_table, put_file, writer
+from tests.faulty_storage import Wrapped
 from tests.waiting import eventually
 
 from lakelock.conflict import Conflict
-from lakelock.errors import ConflictError, InputError, LockTimeout, ProviderMismatch
+from lakelock.errors import ConflictError, InputError, LockTimeout, ProviderMismatch, StorageError
 from lakelock.settings import ConcurrencySettings, Settings
 from lakelock.settings.sections import DataLockSettings
+from lakelock.table import layout
+
+T = TypeVar("T")
 
 LOCKED = replace(
     QUICK,
@@ -72,6 +77,30 @@ def test_a_write_holds_its_locks_from_before_its_beginning_to_after_its_commit(s
     with_retries(mine, "INSERT", lambda tx: tx.commit([put_file(tx, storage, "month=1", "b")]))
     assert seen == [["S on the table, X on month=1"]] * 2
     assert held(other) == [] and groups(storage) == ["month=1/a", "month=1/b"]
+
+
+def test_a_committed_write_whose_locks_cannot_be_given_back_is_no_error(storage: MemoryStorage) -> None:
+    """The right to write to the table was taken away in between: an answer, but not the one that the locks need."""
+
+    class Refusing(Wrapped):
+        is_refusing = False
+
+        def carry(self, op: str, key: str, request: Callable[[], T], *, weight: int = 1) -> T:
+            if self.is_refusing and key == layout.DATA_LOCKS:
+                raise StorageError("access denied", hint="")
+            return request()
+
+    refusing, seen = Refusing(storage), Recorder()
+    mine = writer(refusing, LOCKED, "w", seen)
+
+    def work(tx: Any) -> Any:
+        done = tx.commit([put_file(tx, storage, "month=1", "a")])
+        refusing.is_refusing = True
+        return done
+
+    assert with_retries(mine, WriteRequest("INSERT", "month=1"), work).instant
+    assert groups(storage) == ["month=1/a"]
+    assert any("data locks were not given back" in str(event.facts.get("problem")) for event in seen.events)
 
 
 @pytest.mark.parametrize(
