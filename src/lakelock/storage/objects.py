@@ -28,6 +28,7 @@ from types import TracebackType
 from typing import IO, TYPE_CHECKING, Protocol, TypedDict, cast
 from urllib.parse import urlsplit
 
+from lakelock.clock import Runtime, SystemRuntime
 from lakelock.errors import LakelockError, SettingsError, StorageError, StorageUnavailable, StorageUnsafe
 from lakelock.settings.secrets import MASK, masked_uri
 from lakelock.storage.base import METADATA_FOLDER, Listed, Stored, checked, checked_prefix, is_past, is_shown, range_reader
@@ -192,6 +193,9 @@ _LONGEST = 400
 _SECRET_ENVIRONMENT = ("AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN", "AWS_ACCESS_KEY_ID", "AZURE_STORAGE_ACCOUNT_KEY")
 _CODE = re.compile(r"<Code>(\w+)</Code>")
 _DENIED = ("401 Unauthorized", "403 Forbidden")
+_CONFLICTS = ("ConditionalRequestConflict", "OperationAborted")
+"""S3's codes of a request that was not done because another one was under way: they do not tell whether its condition holds."""
+_CONFLICT_TRIES, _CONFLICT_PAUSE_S = 6, 0.05
 _NO_BUCKET = ("NoSuchBucket", "ContainerNotFound", "The specified bucket does not exist")
 
 _started_in: int | None = None
@@ -235,7 +239,8 @@ def translated(
     except (known.BaseError, OSError) as error:
         text, absent = str(error), isinstance(error, (known.NotFoundError, FileNotFoundError))
         unmet = isinstance(error, (known.AlreadyExistsError, known.PreconditionError, known.NotModifiedError))
-        if conditional and unmet:
+        conflict = unmet and any(code in text for code in _CONFLICTS)
+        if conditional and unmet and not conflict:
             return
         if any(sign in text for sign in _NO_BUCKET) or (absent and writing):
             raise StorageError(f"{where}: there is no such bucket or container", hint="create it, or check the URI") from None
@@ -250,6 +255,7 @@ def translated(
         raise StorageUnavailable(
             f"{where}: no definite answer: {cleaned(error, options)}",
             hint="check the endpoint and the network, then retry",
+            conflict=conflict,
         ) from None
 
 
@@ -413,8 +419,15 @@ class ObjectStorage:
     `within_s`: how long to wait for an answer, and to repeat a request; an option `timeout` is taken as it is.
     """
 
-    def __init__(self, uri: str, options: Mapping[str, str] | None = None, *, within_s: float | None = None) -> None:
-        self._uri = uri
+    def __init__(
+        self,
+        uri: str,
+        options: Mapping[str, str] | None = None,
+        *,
+        runtime: Runtime | None = None,
+        within_s: float | None = None,
+    ) -> None:
+        self._uri, self._runtime = uri, runtime or SystemRuntime()
         self._options = dict(options or {})
         self._store = _open_store(uri, self._options, within_s)
         self._list_all = sorted_here if is_directory_bucket(uri) else as_listed
@@ -501,6 +514,17 @@ class ObjectStorage:
                     obstore.delete(self._store, key)
 
     def _put(self, key: str, data: bytes, mode: obstore.PutMode) -> str | None:
+        """Put it again while S3 says that another request is under way; obstore itself does so for a replacement only."""
+        for turn in range(_CONFLICT_TRIES - 1):
+            try:
+                return self._put_once(key, data, mode)
+            except StorageUnavailable as error:
+                if not error.details.get("conflict") or not isinstance(mode, str):
+                    raise
+            self._runtime.sleep(_CONFLICT_PAUSE_S * 2**turn * (0.5 + 0.5 * self._runtime.random()))
+        return self._put_once(key, data, mode)
+
+    def _put_once(self, key: str, data: bytes, mode: obstore.PutMode) -> str | None:
         import obstore
 
         checked(key)

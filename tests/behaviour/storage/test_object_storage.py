@@ -16,7 +16,7 @@ from tests.servers import S3_OPTIONS, S3_PAGE
 from tests.servers.http_front import Answer, Front, in_threads
 
 from lakelock.errors import SettingsError, StorageError, StorageUnavailable, StorageUnsafe
-from lakelock.storage import is_missing, objects
+from lakelock.storage import Created, create, is_missing, objects
 from lakelock.storage.objects import PART_BYTES, ObjectStorage
 
 
@@ -266,3 +266,29 @@ def test_objects_that_stand_for_folders_are_not_listed_and_do_not_disturb_the_or
     storage.put("eu", b"")
     storage.delete_folder("eu")
     assert storage.get("eu/f") is None and storage.get("eu") is not None
+
+
+@pytest.mark.parametrize("conflicts", [1, 3, 20])
+def test_a_create_beside_another_request_is_neither_there_nor_unknown(s3_endpoint: str, conflicts: int) -> None:
+    """S3 answers 409 then, whether the object is there or not, and wants the request again."""
+    refused: list[str] = []
+
+    class Busy(Front):
+        behind = s3_endpoint.removeprefix("http://")
+
+        def answered(self) -> Answer:
+            data = self.body()
+            if self.command == "PUT" and len(refused) < conflicts:
+                refused.append(self.path)
+                return Answer(409, b"<Error><Code>ConditionalRequestConflict</Code></Error>")
+            return self.ask(self.command, self.path, data, {**self.passed_headers(), "Host": self.behind})
+
+    with in_threads(Busy) as endpoint:
+        storage = ObjectStorage(f"s3://lake/busy-{conflicts}", {**S3_OPTIONS, "endpoint": endpoint})
+        if conflicts < 10:
+            assert create(storage, "k", b"mine") is Created.OURS
+            return
+        with pytest.raises(StorageUnavailable, match="ConditionalRequestConflict"):
+            storage.put_if_absent("k", b"mine")
+        with pytest.raises(StorageUnavailable, match="ConditionalRequestConflict"):
+            storage.put_if_match("k", b"mine", ' "etag"')
