@@ -8,6 +8,7 @@ import os
 import resource
 import subprocess
 import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -187,6 +188,26 @@ def test_permission_and_read_only_trouble_reach_the_caller_as_refusals(tmp_path:
     with pytest.raises(StorageError) as refused:
         LocalStorage("/proc/self").put_if_absent("lakelock-test", b"x")
     assert refused.value.hint
+
+
+@pytest.mark.parametrize("is_watched", [False, True])
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
+def test_files_that_may_be_named_but_not_looked_at_are_not_taken_for_absent(is_watched: bool) -> None:
+    """A folder with `r` and without `x` shows its names. pytest's own folder is closed to another user."""
+    with tempfile.TemporaryDirectory() as place:
+        os.chmod(place, 0o755)
+        storage = LocalStorage(f"{place}/table")
+        storage.put_if_absent(".hoodie/timeline/1.commit", b"x")
+        if is_watched:
+            storage.changed(".hoodie/timeline", 0)
+            Path(f"{storage.root}/.hoodie/timeline/2.commit").touch()
+        os.chmod(f"{storage.root}/.hoodie/timeline", 0o744)
+        os.seteuid(65534)
+        try:
+            with pytest.raises(StorageError, match="permission denied"):
+                list(storage.list(".hoodie/timeline"))
+        finally:
+            os.seteuid(0)
 
 
 @contextmanager

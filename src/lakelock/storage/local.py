@@ -203,8 +203,10 @@ def walk(path: str, folder: str, prefix: str, start_after: str) -> Iterator[List
         elif key > start_after and not is_temporary(name):
             try:
                 status = entry.stat()
-            except OSError:
+            except FileNotFoundError:  # removed since
                 continue
+            except OSError as error:
+                refuse(error, entry.path)
             yield Listed(key, status.st_size, status.st_mtime_ns // 1_000_000)
 
 

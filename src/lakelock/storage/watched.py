@@ -89,8 +89,11 @@ class WatchedFolder:
             path, folder = self._folders[watch]
             if not is_temporary(name):
                 changed[f"{folder}/{name}"] = f"{path}/{name}"
-        for key, path in changed.items():
-            self._note(key, _listed(key, path))
+        try:
+            for key, path in changed.items():
+                self._note(key, _listed(key, path))
+        except OSError:
+            return False
         if len(self._changed) > MOST_REMEMBERED:
             dropped = len(self._changed) - MOST_REMEMBERED // 2
             self._forgotten, self._changed = self._forgotten + dropped, self._changed[dropped:]
@@ -146,10 +149,10 @@ class WatchedFolder:
 
 
 def _listed(key: str, path: str) -> Listed | None:
-    """The file as a listing shows it; None if there is none, or a link or a folder."""
+    """The file as a listing shows it; None if there is none, or a link or a folder. `OSError` if that cannot be told."""
     try:
         status = os.lstat(path)
-    except OSError:
+    except FileNotFoundError:
         return None
     if (status.st_mode & 0o170000) != 0o100000:
         return None
