@@ -393,15 +393,16 @@ class TakingBack:
         for found in self._unanswered:
             if self._runtime.monotonic_s() < found.next_s:
                 continue
-            with suppress(LakelockError):
+            with suppress(Exception):  # one that escapes would end all that is taken back
                 found.take_back()
             found.wait_s *= 2
             found.next_s = self._runtime.monotonic_s() + found.wait_s
         with self._mutex:
             self._unanswered = [found for found in self._unanswered if found.next_s < found.until_s]
-            is_over = not self._unanswered
-        if is_over:
-            self._stop()
+            # In one step with the look: what is added from now on has a thread of its own.
+            thread, self._thread = (None, self._thread) if self._unanswered else (self._thread, None)
+        if thread is not None:
+            thread.stop()
 
     def _stop(self) -> None:
         with self._mutex:
