@@ -291,8 +291,9 @@ class PollingProvider(LockClient, LockProvider):
             tried_s = self.runtime.monotonic_s()
             try:
                 result = self.attempt(attempt)
-            except NO_ANSWER:
-                attempt.doubt = True
+            except BaseException as error:
+                # Ctrl-C, too, leaves open what became of the request; only an error of the service's own is an answer.
+                attempt.doubt = attempt.doubt or isinstance(error, NO_ANSWER) or not isinstance(error, LakelockError)
                 raise
             if isinstance(result, Lease):
                 return result

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 from tests.api import EventKind, Events, Storage, renewing
 from tests.behaviour.locks.storage_lock_world import LEASE_S, PLACES, World, make_storage, prepared, take
-from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
+from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule, Wrapped
 
 from lakelock.errors import LeaseLost, LockTimeout, ProviderUnavailable, StorageUnavailable
 from lakelock.testing import ManualRuntime
@@ -69,6 +69,21 @@ def test_giving_up_takes_back_a_grant_that_nobody_heard_of(storage_world: World)
     provider = world.writer("one", FaultyStorage(world.storage, rules))
     with pytest.raises(ProviderUnavailable):
         take(provider, wait_s=0.0)
+    take(world.writer("two"))
+
+
+def test_a_grant_that_was_made_as_ctrl_c_came_is_taken_back(storage_world: World) -> None:
+    world = prepared(storage_world)
+
+    class Interrupted(Wrapped):
+        def put_if_match(self, key: str, data: bytes, etag: str) -> str | None:
+            made = super().put_if_match(key, data, etag)
+            if b'"expired":false' in data:
+                raise KeyboardInterrupt
+            return made
+
+    with pytest.raises(KeyboardInterrupt):
+        take(world.writer("one", Interrupted(world.storage)), wait_s=5.0)
     take(world.writer("two"))
 
 
