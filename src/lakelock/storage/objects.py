@@ -569,6 +569,8 @@ def _open_store(uri: str, options: Mapping[str, str], within_s: float | None) ->
             config.setdefault("account_name", host.partition(".")[0])
             if host.endswith(".fabric.microsoft.com"):
                 config.setdefault("use_fabric_endpoint", "true")
+            elif not host.endswith(".core.windows.net") and not _endpoints(scheme, options):
+                config["endpoint"] = f"https://{host.replace('.dfs.', '.blob.', 1)}"  # obstore knows Azure's public cloud only
         return AzureStore(container, config=config or None, **shared)  # type: ignore[arg-type]
     raise AssertionError("unreachable")
 

@@ -292,3 +292,25 @@ def test_a_create_beside_another_request_is_neither_there_nor_unknown(s3_endpoin
             storage.put_if_absent("k", b"mine")
         with pytest.raises(StorageUnavailable, match="ConditionalRequestConflict"):
             storage.put_if_match("k", b"mine", ' "etag"')
+
+
+@pytest.mark.parametrize(
+    ("host", "asked"),
+    [
+        ("acct.dfs.core.windows.net", "acct.blob.core.windows.net"),
+        ("acct.dfs.core.chinacloudapi.cn", "acct.blob.core.chinacloudapi.cn"),
+        ("acct.dfs.core.usgovcloudapi.net", "acct.blob.core.usgovcloudapi.net"),
+        ("acct.z01.dfs.storage.azure.net", "acct.z01.blob.storage.azure.net"),
+        ("onelake.dfs.fabric.microsoft.com", "onelake.blob.fabric.microsoft.com"),
+    ],
+)
+def test_an_account_of_azure_is_asked_in_the_cloud_that_its_host_names(host: str, asked: str) -> None:
+    """Nothing leaves this machine: the proxy does not answer."""
+    options = {"account_key": "a2V5", "proxy_url": "http://127.0.0.1:1"}
+    storage = ObjectStorage(f"abfs://box@{host}/t", options, within_s=0.3)
+    with pytest.raises(StorageUnavailable, match=f"GET https://{asked}/box/t/k "):
+        storage.get("k")
+    with pytest.raises(StorageUnavailable, match=r"GET http://127\.0\.0\.1:2/box/t/k "):
+        ObjectStorage(
+            f"abfs://box@{host}/t", {**options, "endpoint": "http://127.0.0.1:2", "allow_http": "true"}, within_s=0.3
+        ).get("k")
