@@ -73,6 +73,9 @@ def test_links_are_neither_listed_nor_read_written_or_deleted_through(storage: L
     (Path(storage.root) / "link").symlink_to(outside)
     (Path(storage.root) / "loop").symlink_to(storage.root)
     (Path(storage.root) / "file").symlink_to(outside / "precious")
+    (Path(storage.root) / "p" / ".k.lock").symlink_to(outside / "made")
+    found = storage.get("p/k")
+    assert found is not None
     assert keys(storage) == ["p/k"]
     assert keys(storage, "link") == []
     for attempt in (
@@ -85,6 +88,7 @@ def test_links_are_neither_listed_nor_read_written_or_deleted_through(storage: L
         lambda: storage.put("link/new", b"x"),
         lambda: storage.put_if_absent("link/new", b"x"),
         lambda: storage.open_output("link/new"),
+        lambda: storage.put_if_match("p/k", b"y", found.etag),
     ):
         with pytest.raises(StorageError, match="symbolic link"):
             attempt()

@@ -494,7 +494,7 @@ def _sidecar(path: str) -> str:
 
 
 def _open_sidecar(sidecar: str, *, create: bool = True) -> int:
-    return os.open(sidecar, os.O_RDWR | os.O_CLOEXEC | (os.O_CREAT if create else os.O_NOFOLLOW), 0o666)
+    return without_links(sidecar, os.O_RDWR | (os.O_CREAT if create else 0))
 
 
 def _holds(lock: int, sidecar: str) -> bool:
