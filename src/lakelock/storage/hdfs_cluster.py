@@ -76,7 +76,7 @@ class HdfsOptions:
 
     @classmethod
     def of(cls, uri: str, options: Mapping[str, str], user: str) -> HdfsOptions:
-        """The options for a canonical URI; `SettingsError` for one that HDFS has not, or that is no address or number."""
+        """The options for a canonical URI; `SettingsError` for one that HDFS has not, that does nothing, or is malformed."""
         known = [each.name for each in fields(cls)]
         for name in options:
             if name not in known:
@@ -86,8 +86,15 @@ class HdfsOptions:
                     key=f"storage.{name}",
                 )
         listed = options.get("namenodes") or f"http://{authority(uri).partition(':')[0]}:{HTTP_PORT}"
+        namenodes = tuple(_address(each.strip()) for each in listed.strip(", ").split(","))
+        if options.get("ca_certificate") and not any(each.startswith("https:") for each in namenodes):
+            raise SettingsError(
+                f"storage.ca_certificate is set, but {', '.join(namenodes)} would be asked without TLS",
+                hint=f"write storage.namenodes with https, such as https://HOST:{HTTPS_PORT}, or leave the certificate out",
+                key="storage.namenodes",
+            )
         return cls(
-            namenodes=tuple(_address(each.strip()) for each in listed.strip(", ").split(",")),
+            namenodes=namenodes,
             user=options.get("user") or user,
             delegation_token=options.get("delegation_token", ""),
             ca_certificate=options.get("ca_certificate", ""),

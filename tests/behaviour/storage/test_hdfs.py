@@ -113,6 +113,7 @@ def test_a_quota_that_is_used_up_is_said(hdfs: Hdfs, hdfs_table: Make) -> None:
         ({"namenodes": "hdfs://nn:8020"}, "is not the web address of a name node"),
         ({"namenodes": " , "}, "is not the web address of a name node"),
         ({"timeout_s": "soon"}, "is not a number of seconds"),
+        ({"ca_certificate": "ca.pem"}, "http://nn:9870 would be asked without TLS"),
     ],
 )
 def test_an_option_that_cannot_be_is_refused_before_anything_is_asked(options: dict[str, str], said: str) -> None:
