@@ -24,7 +24,7 @@ from lakelock.texts import column_hint
 _SPACE = re.compile(r"(?:\s|--[^\n]*|/\*.*?\*/)*", re.DOTALL)
 """What stands between parts of a text: comments, too."""
 _TOKEN = re.compile(
-    r"(?:(?P<text>'(?:[^']|'')*')|(?P<quoted>`[^`]+`)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)"
+    r"(?:(?P<text>'(?:[^'\\]|''|\\[\s\S])*')|(?P<quoted>`[^`]+`)|(?P<number>\d+(?:\.\d*)?(?:[eE][+-]?\d+)?|\.\d+)"
     r"|(?P<word>[A-Za-z_]\w*)|(?P<sign><=>|<>|!=|<=|>=|==|\|\||[-+*/=<>(),.:]))"
 )
 _TYPES: Mapping[str, pa.DataType] = {
@@ -47,6 +47,12 @@ _TYPES: Mapping[str, pa.DataType] = {
     "timestamp_ntz": pa.timestamp("us"),
 }
 """Spark's names of types."""
+_ESCAPED = re.compile(r"''|\\(?:u([0-9A-Fa-f]{4})|U([0-9A-Fa-f]{8})|([01][0-7]{2})|([\s\S]))")
+"""In a text: a quotation mark, or a character by its number, of 16 or 32 bits or in octal, or by a letter."""
+_LETTERS: Mapping[str, str] = {
+    "0": "\0", "b": "\b", "n": "\n", "r": "\r", "t": "\t", "Z": "\x1a", "%": "\\%", "_": "\\_"
+}  # fmt: skip
+_OF_LIKE = re.compile(r"\\([%_\\])|([%_])|([^\\%_]+)")
 _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}
 _COMPARED: Mapping[str, Callable[[pc.Expression, pc.Expression], pc.Expression]] = {
     "=": pc.Expression.__eq__,
@@ -314,10 +320,10 @@ class _Parser:
             greatest = self._only_value()
             found = self._comparison(left, ">=", least).and_(self._comparison(left, "<=", greatest))
         elif self.accepts("like"):
-            pattern = _unquoted(self._take("text"))
+            pattern = self._unquoted(self._take("text"))
             if not pa.types.is_string(left.type):
                 self._fail("LIKE is for texts")
-            found = _of(pc.match_like(left.expression, pattern))
+            found = _of(self._like(left.expression, pattern))
         elif denied:
             self._fail()
         else:
@@ -329,6 +335,27 @@ class _Parser:
         if isinstance(found, _Condition):
             self._fail()
         return found
+
+    def _like(self, text: pc.Expression, pattern: str) -> pc.Expression:
+        if "\\" not in pattern:
+            return pc.match_like(text, pattern)
+        if _OF_LIKE.sub("", pattern):
+            raise InputError(
+                f"{self._what} {self._text!r}: in a pattern of LIKE a backslash stands before %, _ or another one only",
+                hint=r"a backslash in a text is written twice, and so one in a pattern four times: path like 'C:\\\\temp%'",
+            )
+        parts = _OF_LIKE.findall(pattern)  # Arrow's own match takes an escaped backslash for two
+        found = "".join(
+            {"%": ".*", "_": "."}.get(any_of, "") or re.escape(escaped or plain) for escaped, any_of, plain in parts
+        )
+        return pc.match_substring_regex(text, rf"(?s)\A{found}\z")
+
+    def _unquoted(self, text: str) -> str:
+        """What a text in quotation marks means, with the escapes of Spark."""
+        try:
+            return _ESCAPED.sub(_meant, text[1:-1]).encode("utf-16", "surrogatepass").decode("utf-16")
+        except (ValueError, OverflowError) as error:
+            raise InputError(f"{self._what} {self._text!r} has an escape that is no character: {error}") from error
 
     def _among(self, left: _Value) -> _Condition:
         self._expect("(")
@@ -427,14 +454,14 @@ class _Parser:
         if kind == "number":
             return _number(self._take("number"))
         if kind == "text":
-            return _literal(_unquoted(self._take("text")))
+            return _literal(self._unquoted(self._take("text")))
         if truth := self.accepts("true", "false"):
             return _literal(truth == "true")
         typed = {"date": pa.date32(), "timestamp": pa.timestamp("us", "UTC")}
         if token.lower() in typed and self._at + 1 < len(self._tokens) and self._tokens[self._at + 1][0] == "text":
             self._at += 1
             wanted = _Value(pc.scalar(True), typed[token.lower()])
-            return self._as_kind(wanted, _literal(_unquoted(self._take("text"))))
+            return self._as_kind(wanted, _literal(self._unquoted(self._take("text"))))
         if kind != "quoted" and (kind != "word" or token.lower() in _WORDS):
             self._fail("compare with null by `is null`" if token.lower() == "null" else "")
         return self._column()
@@ -549,8 +576,11 @@ def _number(text: str) -> _Value:
     return _literal(float(text))
 
 
-def _unquoted(text: str) -> str:
-    return text[1:-1].replace("''", "'")
+def _meant(escape: re.Match[str]) -> str:
+    short, long, octal, letter = escape.groups()
+    if letter is not None:
+        return _LETTERS.get(letter, letter)
+    return chr(int(octal, 8) if octal else int(short or long, 16)) if octal or short or long else "'"
 
 
 def _literal_as(literal: object, kind: pa.DataType) -> pa.Scalar | None:

@@ -106,6 +106,25 @@ def test_a_value_is_computed_as_sql_computes_it(text: str, values: list[object])
     assert evaluated({"v": parsed_value(text, SCHEMA)}, ROWS).column("v").to_pylist() == values
 
 
+@pytest.mark.parametrize(
+    ("text", "chosen"),
+    [
+        (r"s = 'a\nb'", ["a\nb"]),
+        (r"s = 'a\\nb'", [r"a\nb"]),
+        (r"s in ('it\'s', '\u0041\x', 'a\%b')", ["it's", "Ax", r"a\%b"]),
+        (r"s = '\uD83D\uDE00' or s = '\U0001F600' or s = '\101x'", ["Ax", "😀"]),
+        (r"s like 'a_b'", ["a\nb"]),
+        (r"s like 'a\%b'", []),
+        (r"s like 'a\\\\%b'", [r"a\nb", r"a\%b"]),
+        (r"s like '%\\\\\\%b'", [r"a\%b"]),
+        (r"s like 'a\\\\%'", [r"a\nb", r"a\%b"]),
+    ],
+)
+def test_a_backslash_in_a_text_says_what_it_says_to_spark(text: str, chosen: list[str]) -> None:
+    rows = pa.table({"s": ["a\nb", r"a\nb", "it's", "Ax", r"a\%b", "😀", None]})
+    assert rows.filter(parsed_condition(text, rows.schema)).column("s").to_pylist() == chosen
+
+
 def test_a_time_without_an_offset_is_utc_where_the_column_holds_instants() -> None:
     schema = parsed_schema("at timestamp, local timestamp_ntz, place struct<x: int>")
     noon = datetime(2026, 1, 1, 12)
@@ -131,6 +150,8 @@ def test_a_time_without_an_offset_is_utc_where_the_column_holds_instants() -> No
         ("i and ok", "neither true nor false"),
         ("ok = 1", "compares"),
         ("i in (null)", "cannot be read"),
+        (r"s like 'a\\b'", "stands before %, _ or another one only"),
+        (r"s = '\U00110000'", "no character"),
         ("i in (j)", "literals"),
         ("x like 'a'", "for texts"),
         ("Z = 1", "has no column 'Z'"),
