@@ -67,6 +67,7 @@ _COMPARED: Mapping[str, Callable[[pc.Expression, pc.Expression], pc.Expression]]
 _WORDS = frozenset(["and", "or", "not", "in", "between", "like", "is", "null", "true", "false", "date", "timestamp"])
 """Words that name no column, unless they are in backquotes."""
 _MOST_DEPTH = 50
+_MOST_DIGITS = 38
 _BEYOND = (
     "without Spark a condition has comparisons, and, or, not, in, between, like and is null, a value has arithmetic and ||; "
     "write others as a pyarrow expression, such as pc.utf8_lower(pc.field('name')) == 'tea' with pyarrow.compute as pc"
@@ -102,7 +103,7 @@ def parsed_value(text: str, schema: pa.Schema) -> pc.Expression:
         return pc.scalar(None)
     found = parser.either()
     parser.end()
-    return found.holds if isinstance(found, _Condition) else found.expression
+    return found.answer() if isinstance(found, _Condition) else found.expression
 
 
 def kind_of(expression: pc.Expression, schema: pa.Schema) -> pa.DataType:
@@ -132,6 +133,11 @@ class _Condition:
 
     holds: pc.Expression
     fails: pc.Expression
+
+    def answer(self) -> pc.Expression:
+        """True, false or null, for each row."""
+        unless = pc.if_else(self.fails.is_valid() & self.fails, pc.scalar(False), pc.scalar(pa.scalar(None, pa.bool_())))
+        return pc.if_else(self.holds.is_valid() & self.holds, pc.scalar(True), unless)
 
     def negated(self) -> _Condition:
         return _Condition(self.fails, self.holds)
@@ -365,7 +371,8 @@ class _Parser:
         self._expect(")")
         if any(each.literal is None for each in values):
             self._fail("IN takes literals: month in (1, 2)")
-        if not all(each.type == left.type for each in values):  # as numbers of several types
+        # Numbers of several types, and two zeros that Arrow tells apart among others.
+        if not all(each.type == left.type for each in values) or pa.types.is_floating(left.type):
             found = self._comparison(left, "=", values[0])
             for each in values[1:]:
                 found = found.or_(self._comparison(left, "=", each))
@@ -432,8 +439,9 @@ class _Parser:
         if sign == "||":
             made = pc.binary_join_element_wise(a, b, pc.scalar(""))
         elif sign == "/":
-            decimal = pa.types.is_decimal(left.type) or pa.types.is_decimal(right.type)
-            made = a / b if decimal else a.cast(pa.float64()) / b.cast(pa.float64())
+            kinds = left.type, right.type
+            decimal = any(map(pa.types.is_decimal, kinds)) and not any(map(pa.types.is_floating, kinds))
+            made = _quotient(a, b, _digits(left), _digits(right)) if decimal else _as_double(a) / _as_double(b)
         else:
             made = a + b if sign == "+" else a - b if sign == "-" else a * b
         return _Value(made, kind_of(made, self._schema))
@@ -554,12 +562,49 @@ def _of_whole_numbers(sign: str, number: Decimal, kind: pa.DataType) -> tuple[st
 
 
 def _against(value: _Value, other: _Value) -> pc.Expression:
-    """The value as Arrow computes with it and the other: a whole number becomes a decimal next to one."""
+    """The value as Arrow computes with it and the other: next to a decimal a whole number becomes one, and next to a
+    floating-point number both become doubles, as in Spark.
+    """
+    if pa.types.is_floating(other.type) and (pa.types.is_integer(value.type) or pa.types.is_decimal(value.type)):
+        return _as_double(value.expression)
+    if pa.types.is_float32(value.type) and (pa.types.is_integer(other.type) or pa.types.is_decimal(other.type)):
+        return _as_double(value.expression)
     if not (pa.types.is_decimal(other.type) and pa.types.is_integer(value.type)):
         return value.expression
     if isinstance(value.literal, int):
         return pc.scalar(Decimal(value.literal))
     return value.expression.cast(pa.decimal128(19, 0))
+
+
+def _as_double(value: pc.Expression) -> pc.Expression:
+    """Rounded where a double has not so many digits."""
+    return value.cast(pa.float64(), safe=False)
+
+
+def _digits(value: _Value) -> tuple[int, int]:
+    """Precision and scale of the decimal that the number is to Spark."""
+    if pa.types.is_decimal(value.type):
+        return value.type.precision, value.type.scale
+    if isinstance(value.literal, int):
+        return len(str(abs(value.literal))), 0
+    return {8: 3, 16: 5, 32: 10}.get(value.type.bit_width, 20), 0
+
+
+def _quotient(
+    dividend: pc.Expression, divisor: pc.Expression, of_dividend: tuple[int, int], of_divisor: tuple[int, int]
+) -> pc.Expression:
+    """Decimals divided as by Spark: six digits after the point or more, the last of them rounded. Arrow cuts off the rest."""
+    (digits, scale), (its_digits, its_scale) = of_dividend, of_divisor
+    after = max(6, scale + its_digits + 1)
+    before = digits - scale + its_scale
+    if before + after > _MOST_DIGITS:
+        after = max(_MOST_DIGITS - before, 6)
+    wider = max(scale, after - its_digits + its_scale)  # Arrow then gives one digit more
+    made = dividend.cast(pa.decimal256(max(digits - scale, 19) + wider, wider)) / divisor.cast(
+        pa.decimal256(its_digits, its_scale)
+    )
+    rounded = pc.round(made, after, "half_towards_infinity")
+    return rounded.cast(pa.decimal128(min(before + after, _MOST_DIGITS), after))
 
 
 def _literal(value: object) -> _Value:

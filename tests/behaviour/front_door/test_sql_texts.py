@@ -107,6 +107,36 @@ def test_a_value_is_computed_as_sql_computes_it(text: str, values: list[object])
 
 
 @pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("i in (1, 2)", [True, True, None, False, False, False, None, True]),
+        ("not (i in (1, 2) or ok)", [False, False, None, False, None, True, False, False]),
+        ("y in (0.0, -1)", [False, False, False, None, False, False, False, True]),
+        ("p / 3", ["0.500000", None, "-0.666667", "0.003333", "2.333333", None, "33.330000", "0.666667"]),
+        ("i / 3.0", ["0.333333", "0.666667", None, "-1.000000", "0.000000", "2.333333", None, "0.666667"]),
+        ("j / p", ["0.666666667", None, "-1.500000000", "400.000000000", "-0.714285714", None, None, "1.000000000"]),
+    ],
+)  # fmt: skip
+def test_a_value_is_null_and_has_digits_where_spark_has_them(text: str, values: list[object]) -> None:
+    wanted = [Decimal(each) if isinstance(each, str) else each for each in values]
+    assert evaluated({"v": parsed_value(text, SCHEMA)}, ROWS).column("v").to_pylist() == wanted
+
+
+def test_whole_numbers_meet_floating_point_numbers_as_doubles() -> None:
+    rows = pa.table(
+        {
+            "j": pa.array([2**53 + 1, 2**24 + 1, None]),
+            "y": pa.array([1.0, 2.0**24, 0.1], pa.float32()),
+            "x": [2.0**53, 1.0, 0.1],
+        }
+    )
+    found = {text: rows.filter(parsed_condition(text, rows.schema)).num_rows for text in ("j = x", "j = y", "j > y", "x = y")}
+    assert found == {"j = x": 1, "j = y": 0, "j > y": 2, "x = y": 0}
+    assert evaluated({"v": parsed_value("y + j", rows.schema)}, rows).column("v").to_pylist() == [2.0**53, 2.0**25 + 1, None]
+    assert evaluated({"v": parsed_value("j / x", rows.schema)}, rows).column("v").to_pylist() == [1.0, 2.0**24 + 1, None]
+
+
+@pytest.mark.parametrize(
     ("text", "chosen"),
     [
         (r"s = 'a\nb'", ["a\nb"]),
