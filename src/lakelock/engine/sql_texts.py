@@ -336,12 +336,6 @@ class _Parser:
             return left
         return found.negated() if denied else found
 
-    def _only_value(self) -> _Value:
-        found = self._sum()
-        if isinstance(found, _Condition):
-            self._fail()
-        return found
-
     def _like(self, text: pc.Expression, pattern: str) -> pc.Expression:
         if "\\" not in pattern:
             return pc.match_like(text, pattern)
@@ -362,6 +356,12 @@ class _Parser:
             return _ESCAPED.sub(_meant, text[1:-1]).encode("utf-16", "surrogatepass").decode("utf-16")
         except (ValueError, OverflowError) as error:
             raise InputError(f"{self._what} {self._text!r} has an escape that is no character: {error}") from error
+
+    def _only_value(self) -> _Value:
+        found = self._sum()
+        if isinstance(found, _Condition):
+            self._fail()
+        return found
 
     def _among(self, left: _Value) -> _Condition:
         self._expect("(")
@@ -635,15 +635,15 @@ def _literal_as(literal: object, kind: pa.DataType) -> pa.Scalar | None:
         if types.is_date(kind):
             return pa.scalar(date.fromisoformat(literal.strip()), kind)
         if types.is_timestamp(kind):
-            return pa.scalar(_moment(literal, utc=bool(kind.tz)), kind)
+            return _time(_moment(literal, utc=bool(kind.tz)), kind)
         if types.is_large_string(kind):
             return pa.scalar(literal, kind)
         return None
     if isinstance(literal, date) and not isinstance(literal, datetime) and types.is_timestamp(kind):
         at = datetime(literal.year, literal.month, literal.day, tzinfo=timezone.utc if kind.tz else None)
         return pa.scalar(at, kind)
-    if isinstance(literal, datetime) and types.is_timestamp(kind) and not kind.tz:
-        return pa.scalar(literal.replace(tzinfo=None), kind)
+    if isinstance(literal, datetime) and types.is_timestamp(kind):
+        return _time(literal if kind.tz else literal.replace(tzinfo=None), kind)
     if isinstance(literal, bool):
         return None
     if isinstance(literal, Decimal | int) and types.is_floating(kind):
@@ -652,6 +652,13 @@ def _literal_as(literal: object, kind: pa.DataType) -> pa.Scalar | None:
         fits = -(2 ** (kind.bit_width - 1)) <= literal < 2 ** (kind.bit_width - 1)
         return pa.scalar(literal, kind) if fits else None
     return None
+
+
+def _time(moment: datetime, kind: pa.DataType) -> pa.Scalar:
+    """The time in a type, or, where that has not so many digits, in one that has."""
+    exact = pa.scalar(moment, pa.timestamp("us", kind.tz))
+    found = exact.cast(kind, safe=False)
+    return found if found.cast(exact.type) == exact else exact
 
 
 def _moment(text: str, *, utc: bool) -> datetime:

@@ -155,6 +155,21 @@ def test_a_backslash_in_a_text_says_what_it_says_to_spark(text: str, chosen: lis
     assert rows.filter(parsed_condition(text, rows.schema)).column("s").to_pylist() == chosen
 
 
+def test_a_time_between_two_that_a_column_can_hold_equals_neither() -> None:
+    noon = datetime(2026, 1, 1, 12)
+    early = datetime(1969, 12, 31, 23, 59, 59, 999000)
+    for zone in ("UTC", None):
+        rows = pa.table({"t": pa.array([noon, early], pa.timestamp("ms", zone))})
+        found = {
+            text: rows.filter(parsed_condition(text, rows.schema)).num_rows
+            for text in (
+                "t = '2026-01-01 12:00:00.0005'", "t < '2026-01-01 12:00:00.0005'", "t > '1969-12-31 23:59:59.998999'",
+                "t in ('2026-01-01 12:00:00.0005', '2026-01-01 12:00')", "t > timestamp '1969-12-31 23:59:59.999001'",
+            )
+        }  # fmt: skip
+        assert [*found.values()] == [0, 2, 2, 1, 1], found
+
+
 def test_a_time_without_an_offset_is_utc_where_the_column_holds_instants() -> None:
     schema = parsed_schema("at timestamp, local timestamp_ntz, place struct<x: int>")
     noon = datetime(2026, 1, 1, 12)
