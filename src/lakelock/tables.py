@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from datetime import datetime
+from decimal import Decimal
+from numbers import Real
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias, TypeVar
@@ -599,8 +601,8 @@ def _value(value: object, field: pa.Field, schema: TableSchema) -> pc.Expression
     if isinstance(value, str):
         return parsed_value(value, schema.arrow)
     try:
-        return pc.scalar(value if isinstance(value, pa.Scalar) else pa.scalar(value, field.type))
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        return pc.scalar(value if isinstance(value, pa.Scalar) else pa.scalar(value, _type_of([value], field.type)))
+    except (pa.ArrowException, TypeError, ValueError, ArithmeticError) as error:
         raise SchemaError(
             f"{value!r} cannot be the value of {field.name} ({field.type})",
             hint="give a value of this type; a text is SQL: \"'open'\" is a literal",
@@ -640,8 +642,8 @@ def _of_dicts(rows: Sequence[object], schema: TableSchema) -> pa.Table:
         field = known.find(name)
         values = [row[name] for row in rows]  # type: ignore[index]
         try:
-            columns.append(pa.array(values, None if field is None else field.type))
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            columns.append(pa.array(values, None if field is None else _type_of(values, field.type)))
+        except (pa.ArrowException, TypeError, ValueError, ArithmeticError) as error:
             kind = "one type" if field is None else str(field.type)
             raise SchemaError(
                 f"the rows do not fit the table: {name}: {str(error).splitlines()[0]}",
@@ -649,6 +651,47 @@ def _of_dicts(rows: Sequence[object], schema: TableSchema) -> pa.Table:
                 column=name,
             ) from error
     return pa.table(columns, names=names)
+
+
+def _type_of(values: Sequence[Any], kind: pa.DataType, *, alike: bool = True) -> pa.DataType:
+    """The type in which these values come to a column: structs have the fields that are given, and those alone.
+
+    `ValueError` for a value that Arrow would cut to fit the column, and for structs that are not `alike` in their fields.
+    """
+    there, types = [value for value in values if value is not None], pa.types
+    if types.is_struct(kind) and there and all(isinstance(value, Mapping) for value in there):
+        names = list(dict.fromkeys(name for value in there for name in value))
+        differ = next((name for name in names if any(name not in value for value in there)), None)
+        if differ is not None and alike:
+            raise ValueError(f"some structs have the field {differ!r}, and others have not")
+        known, fields = Fields(kind), []
+        for name in names:
+            inside, field = [value.get(name) for value in there], known.find(name)
+            made = pa.array(inside).type if field is None else _type_of(inside, field.type, alike=alike)
+            fields.append(pa.field(name, made))
+        whole = [(field.name, field.type) for field in fields] == [(field.name, field.type) for field in kind]
+        return kind if whole else pa.struct(fields)
+    if types.is_list(kind):
+        made = _type_of([each for value in there for each in value], kind.value_type, alike=False)
+        return kind if made == kind.value_type else pa.list_(made)
+    if types.is_map(kind):
+        pairs = [pair for value in there for pair in (value.items() if isinstance(value, Mapping) else value)]
+        made = _type_of([item for _, item in pairs], kind.item_type, alike=False)
+        return kind if made == kind.item_type else pa.map_(kind.key_type, made)
+    cut = next((value for value in there if _is_cut(value, kind)), None)
+    if cut is not None:
+        raise ValueError(f"{cut!r} does not fit {kind}")
+    return kind
+
+
+def _is_cut(value: Any, kind: pa.DataType) -> bool:
+    """Whether Arrow would take a fraction, digits of a time or its zone from the value for a column of this type."""
+    if pa.types.is_integer(kind):
+        return isinstance(value, Real | Decimal) and value % 1 != 0  # type: ignore[operator]
+    if not pa.types.is_timestamp(kind) or not isinstance(value, datetime) or value != value:  # pandas has a time that is none
+        return False
+    coarse = {"s": 1_000_000, "ms": 1000}.get(kind.unit, 1)
+    return value.microsecond % coarse != 0 or (kind.tz is None and value.tzinfo is not None)
 
 
 def _keys_of(rows: Sequence[Any]) -> Iterator[str]:

@@ -15,7 +15,7 @@ from lakelock.table.base_files import BaseFile
 from lakelock.table.merged_slices import open_slice
 from lakelock.table.properties import TableProperties
 from lakelock.table.rewriting import DeleteMask, Placed
-from lakelock.table.rows import conform, why_not_fits
+from lakelock.table.rows import conform, lacking, why_not_fits
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile
 from lakelock.texts import column_hint
@@ -85,6 +85,7 @@ def _as(values: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
                 column=field.name,
             ) from error
     misfits = why_not_fits(given, wanted, field.name)
+    misfits += [f"{lack.path}: missing" for lack in lacking([field], [pa.field(field.name, given)])]
     if misfits:
         raise SchemaError(
             f"the new value does not fit its column: {misfits[0]}",

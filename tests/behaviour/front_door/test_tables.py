@@ -246,6 +246,48 @@ def test_an_update_changes_rows_of_tables_without_a_key_and_whatever_the_order_s
     assert ordered.read().to_pylist() == [{"id": 1, "v": 1}]
 
 
+WIDE = "id bigint, n int, place struct<street: string, zip: int>, tags array<struct<a: int>>, local timestamp_ntz, at timestamp"
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({"n": 1.5}, "n: 1.5 does not fit int32"),
+        ({"n": Decimal("2.5")}, "n: Decimal('2.5') does not fit int32"),
+        ({"n": float("nan")}, "n: nan does not fit int32"),
+        ({"place": {"street": "Allee", "zip": 1.5}}, "place: 1.5 does not fit int32"),
+        ({"place": {"street": "Allee"}}, "place.zip"),
+        ({"place": {"street": "Allee", "zip": 1, "town": "x"}}, "place.town: not a field of the table's column"),
+        ({"tags": [{"a": 1, "b": 2}]}, "tags[].b: not a field of the table's column"),
+        ({"tags": [{"a": 1}, {"a": 0.5}]}, "tags: 0.5 does not fit int32"),
+        ({"local": NOON}, "local: datetime.datetime(2026, 1, 1, 12, 0"),
+    ],
+)
+def test_a_dict_is_refused_where_the_table_would_not_keep_what_it_holds(
+    tmp_path: Path, row: dict[str, object], says: str
+) -> None:  # fmt: skip
+    table = lakelock.create(tmp_path / "t", schema=WIDE, key="id", settings=QUICK)
+    whole = {"id": 1, "n": 1, "place": {"zip": 5, "street": "Ring"}, "tags": [{"a": 1}, {}], "local": None, "at": NOON}
+    table.upsert([whole])
+    stored = rows(table)
+    assert stored == [{**whole, "place": {"street": "Ring", "zip": 5}, "tags": [{"a": 1}, {"a": None}], "at": NOON}]
+    with pytest.raises(SchemaError, match=re.escape(says)):
+        table.upsert([{**whole, **row}])
+    with pytest.raises(SchemaError, match=says.split(".")[0].split(":")[0].split("[")[0]):
+        table.update(row)
+    assert rows(table) == stored
+
+
+def test_a_partial_update_by_dicts_keeps_the_fields_that_they_lack(tmp_path: Path) -> None:
+    table = lakelock.create(tmp_path / "t", schema=WIDE, key="id", settings=QUICK)
+    table.insert([{"id": 1, "n": 1.0, "place": {"street": "Ring", "zip": 5}}, {"id": 2, "n": 2, "place": None}])
+    table.upsert([{"id": 1, "place": {"STREET": "Allee"}}], missing_columns="keep")
+    assert [(row["n"], row["place"]) for row in rows(table)] == [(1, {"street": "Allee", "zip": 5}), (2, None)]
+    with pytest.raises(SchemaError, match="some structs have the field '.*', and others have not"):
+        table.upsert([{"id": 1, "place": {"street": "x"}}, {"id": 2, "place": {"zip": 1}}], missing_columns="keep")
+
+
 def test_a_table_is_made_once_and_opened_if_it_is_the_same(tmp_path: Path) -> None:
     made = lakelock.create(tmp_path / "t", schema=pa.schema([("id", pa.int64())]), key="id")
     assert lakelock.exists(tmp_path / "t") and not lakelock.exists(tmp_path / "u")
