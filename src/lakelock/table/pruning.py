@@ -120,6 +120,19 @@ class Comparison:
 
 
 @dataclass(frozen=True)
+class TimeComparison(Comparison):
+    """The same of texts such as `2026-01-31-23`: years after 9999, which no value has, come last and not where they sort."""
+
+    def _of(self, value: Value | None) -> Answers:
+        if isinstance(value, str) and value[4:5] != "-" and not value.startswith("-"):
+            return _answer(self.op in (">", ">="))
+        return super()._of(value)
+
+    def _within(self, bounds: ColumnRange) -> Answers:
+        return Answers.TRUE | Answers.FALSE
+
+
+@dataclass(frozen=True)
 class IsNull:
     """`column is null`; never null itself."""
 
@@ -260,7 +273,8 @@ def _implied(predicate: Predicate, transforms: Sequence[Transform]) -> Iterable[
         if isinstance(predicate, Comparison) and predicate.column == transform.source:
             value = transform.of_value(predicate.value)
             if value is not None and (predicate.op == "=" or transform.kind is not Kind.BUCKET):
-                yield Comparison(transform.name, _IMPLIED[predicate.op], value)
+                compared = TimeComparison if transform.kind in (Kind.MONTHS, Kind.HOURS) else Comparison
+                yield compared(transform.name, _IMPLIED[predicate.op], value)
         elif isinstance(predicate, BeginsWith) and predicate.column == transform.source and transform.kind is Kind.TRUNCATE:
             short = predicate.prefix[: transform.number]
             whole = len(predicate.prefix) >= transform.number

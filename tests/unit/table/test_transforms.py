@@ -14,9 +14,21 @@ from tests.api import TableProperties, TableSchema
 from lakelock.errors import InputError, SchemaError
 from lakelock.table.commit_metadata import Value
 from lakelock.table.eligibility import why_not_readable, why_not_writable
-from lakelock.table.partitions import with_generated
+from lakelock.table.partitions import PartitionValues, with_generated
 from lakelock.table.properties import TRANSFORMS
-from lakelock.table.pruning import Answers, BeginsWith, Comparison, IsNull, Known, Not, Operator, Or, Predicate, sharpened
+from lakelock.table.pruning import (
+    Answers,
+    BeginsWith,
+    Comparison,
+    IsNull,
+    Known,
+    Not,
+    Operator,
+    Or,
+    Predicate,
+    Pruning,
+    sharpened,
+)
 from lakelock.table.schema import require_same_text
 from lakelock.table.transforms import parsed_transform, parsed_transforms, partition_columns, split_columns
 
@@ -188,6 +200,19 @@ def test_a_condition_on_the_source_rules_partitions_out() -> None:
     late = sharpened(Comparison("at", ">", datetime(2026, 2, 1, 5, tzinfo=UTC)), [day])
     for known, possible in ((january, False), (february, True)):
         assert (Answers.TRUE in late.answers(lambda name, known=known: known if name == "at_day" else Known())) is possible
+
+
+@pytest.mark.parametrize("text", ["months(at)", "hours(at)", "days(at)", "years(at)"])
+def test_a_time_after_9999_is_late_though_its_folder_sorts_first(text: str) -> None:
+    [transform] = parsed_transforms(text)
+    far = pa.array([3_000_000 * 86_400_000_000, -800_000 * 86_400_000_000], pa.int64()).cast(pa.timestamp("us", "UTC"))
+    values = PartitionValues({transform.name: transform.type}, True, True, transforms=(transform,))
+    for folder, op in zip(transform.of(far).cast(pa.string()).to_pylist(), (">", "<"), strict=True):
+        for predicate in (
+            Comparison("at", op, datetime(2026, 1, 1, tzinfo=UTC)),
+            Not(Not(Comparison("at", op, datetime(2026, 1, 1, tzinfo=UTC)))),
+        ):
+            assert Pruning(predicate, values).concerns(f"{transform.name}={folder}"), folder
 
 
 def test_no_time_says_nothing_of_the_day_that_a_row_may_have_brought_with_it() -> None:
