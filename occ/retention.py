@@ -196,7 +196,8 @@ def dead_files(
         ends = _superseded(retention, keep_versions, times, replacement, timeline)
         found: list[tuple[DataFile | LogFile, str]] = [(f, ends[f.instant]) for f in slices if f.instant in ends]
         for log in logs[group]:
-            end = _end_of_log(log, times, ends, timeline, is_live=log._replace(size_bytes=0) in live)
+            is_live = log._replace(size_bytes=0) in live
+            end = _end_of_log(log, times, ends, timeline, is_live=is_live, is_replaced=bool(replacement))
             found += [(log, end)] if end else []
         for each, successor in found:
             if each.key not in held:
@@ -209,17 +210,21 @@ _BEFORE_ALL = ""
 """In place of the instant of a base file: what lies before the oldest one that is left."""
 
 
-def _end_of_log(log: LogFile, times: Sequence[str], ends: Mapping[str, str], timeline: Timeline, *, is_live: bool) -> str:
+def _end_of_log(
+    log: LogFile, times: Sequence[str], ends: Mapping[str, str], timeline: Timeline, *, is_live: bool, is_replaced: bool
+) -> str:
     """The instant that replaced the slice of a log file that may go; "" for one that stays.
 
     It lies on the newest base file that is not younger than its completion. Of an archived one the completion is not known
-    here: it is on the newest base file of all, or goes with the newest of the others.
+    here: it is on the newest base file of all, or goes with the newest of the others. Nothing tells which of them in a group
+    that is replaced, so there it goes with the newest of all.
     """
     commit = timeline.write_at(log.instant)
     if commit is not None:
         below = bisect_right(times, commit.completion or "")
         return ends.get(times[below - 1] if below else _BEFORE_ALL, "")
-    return "" if is_live else ends.get(times[-2] if len(times) > 1 else _BEFORE_ALL, "")
+    below = len(times) - (1 if is_replaced else 2)
+    return "" if is_live else ends.get(times[below] if below >= 0 else _BEFORE_ALL, "")
 
 
 def _superseded(

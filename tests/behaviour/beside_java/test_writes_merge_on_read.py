@@ -354,6 +354,25 @@ def test_a_clean_removes_log_files_of_replaced_groups(storage: Storage) -> None:
     assert content(engine.read()) == {"z": 0, "y": 0}
 
 
+def test_log_files_of_a_replaced_group_stay_as_long_as_the_table_can_be_read_as_of_them(storage: Storage) -> None:
+    engine = ArrowEngine(writer(storage, replace(SWEEP, clean=replace(SWEEP.clean, keep_commits=3))))
+    engine.insert(rows(("a", 0), ("b", 0)))
+    Peer(storage).append(group_of(engine), rows(("a", 1)))
+    for number in range(4):
+        last = engine.insert(rows((f"c{number}", 0)))
+    kept = content(engine.read())
+    engine.overwrite_partitions(rows(("z", 0)))
+    assert engine.coordinator.archive().instants == 3
+    engine.coordinator.clean()
+    assert content(engine.read(last.instant)) == kept
+    for number in range(3):
+        engine.insert(rows((f"y{number}", 0)))
+    engine.coordinator.clean()
+    assert logs_in(storage) == []
+    with pytest.raises(InputError, match="files of that time were cleaned"):
+        engine.read(last.instant)
+
+
 def test_what_was_cleaned_and_archived_is_read_by_every_way(storage: Storage) -> None:
     engine, peer = ArrowEngine(writer(storage, SWEEP)), Peer(storage)
     engine.insert(rows(("a", 0), ("b", 0)))
