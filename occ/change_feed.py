@@ -220,7 +220,8 @@ class Appended:
 
 @dataclass
 class TableStream:
-    """Reads a table from offset to offset. What it remembers never changes: the instants in the files of the archive.
+    """Reads a table from offset to offset. It remembers what never changes: the instants in the files of the archive; and which
+    commits fitted the columns.
 
     `feed`: the changes of each commit; without it only appended rows, and a commit that changed or deleted rows is an
     `InputError`, unless such commits are to be left out (`skip_change_commits`).
@@ -236,6 +237,7 @@ class TableStream:
 
     def __post_init__(self) -> None:
         self._archived: dict[str, frozenset[str]] = {}
+        self._fit: frozenset[str] = frozenset()
 
     def first(self, since: str | None) -> StreamOffset:
         """Where a new stream begins: before the rows that the table has now, or, with `since`, after that position."""
@@ -307,6 +309,10 @@ class TableStream:
         commits = self._read(mine)
         if self.ensure_fits is not None:
             self.ensure_fits(timeline, commits)
+            if start.first_files is not None:
+                # The first state is read in the columns of now, which a commit that is told later may have brought.
+                self.ensure_fits(timeline, self._read([i for i in unread if i.requested not in self._fit]))
+                self._fit = frozenset(instant.requested for instant in unread)
         return timeline, unread, commits
 
     def _timeline(self, offset: StreamOffset) -> Timeline:

@@ -28,6 +28,7 @@ from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, writer
 
 from lakelock.errors import ConflictError, InputError, LockTimeout, SchemaError
+from lakelock.occ.change_feed import TableStream, ensure_columns_fit
 from lakelock.settings import Settings
 from lakelock.storage import Listed
 from lakelock.table.schema import Alteration
@@ -304,3 +305,23 @@ def test_the_change_feed_tells_old_rows_in_the_columns_of_now(storage: LocalStor
         with pytest.raises(InputError, match=f"do not fit the rows of {replaced}") as refused:
             now.changes(since)
     assert now.changes(str(refused.value.details["since"])).num_rows == 0
+
+
+def test_a_stream_tells_no_more_of_its_first_state_once_other_columns_have_replaced_those_of_then(
+    storage: LocalStorage,
+) -> None:
+    engine(storage).insert(pa.Table.from_pylist([old_row(3, 3)], OLD))
+    engine(storage).insert(pa.Table.from_pylist([old_row(4, 4)], OLD))
+    reader = writer(storage)
+    stream = TableStream(
+        reader.table, ensure_fits=lambda *found: ensure_columns_fit(reader.table, reader.properties, reader.schema(), *found)
+    )
+    at = stream.first(None)
+    for change in (lambda: None, lambda: engine(storage).alter(WIDE)):
+        change()
+        start, at = at, stream.next(at, most_files=1)
+        assert len(stream.appended(start, at)) == 1
+    replaced, end = replace_columns(storage, Peer(storage)), stream.next(at, most_files=1)
+    for read in (stream.appended, stream.units):
+        with pytest.raises(InputError, match=f"do not fit the rows of {replaced}"):
+            read(at, end)
