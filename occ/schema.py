@@ -15,8 +15,10 @@ from lakelock.errors import ConflictError, TableError
 from lakelock.occ.footprint import CommitSummary, Footprint
 from lakelock.occ.history import read_summary
 from lakelock.occ.open_table import OpenTable
+from lakelock.table.archive import archived_writes
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.eligibility import look_like_buckets
+from lakelock.table.history_files import HistoryFile
 from lakelock.table.instants import Instant, format_instant, parse_instant
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, changed, is_readable_as, merged_schema
@@ -34,6 +36,7 @@ class SchemaHistory:
     def __init__(self, table: OpenTable) -> None:
         self._table = table
         self._known: dict[str, str] = {}
+        self._archived: dict[tuple[str, ...], str] = {}
 
     def at(self, timeline: Timeline, properties: TableProperties) -> TableSchema:
         """The schema as of a timeline, without the meta columns."""
@@ -56,10 +59,8 @@ class SchemaHistory:
         They need it once the columns have been replaced by others. Where they are unknown, it is that of now.
         """
         now, then = self.at(timeline, properties), timeline.as_of(instant)
-        if not then.commits:
-            return now
-        found = self.at(then, properties)
-        return now if is_readable_as(found, now) else found
+        found = self.at(then, properties) if then.commits else self._found_earlier(then)
+        return now if found is None or is_readable_as(found, now) else found
 
     def before(self, timeline: Timeline, properties: TableProperties, instant: str) -> TableSchema | None:
         """The schema just before an instant, None if nothing tells it any more."""
@@ -69,13 +70,36 @@ class SchemaHistory:
             return None
 
     def _found_earlier(self, timeline: Timeline) -> TableSchema | None:
-        """The schema recorded last of all, when the newest commits record none; the file index has it."""
+        """The schema recorded last of all, when the newest commits record none; the file index has it, or the archive."""
         if len(timeline.commits) < LOOKED_AT and not timeline.first_active:
             return None
         state = self._table.index.state_at(timeline)
-        if state is None or not state.schemas:
+        if state is None:
+            text = self._in_archive(timeline)
+            return TableSchema.of_commit(text) if text else None
+        if not state.schemas:
             return None
         return TableSchema.of_commit(max(state.schemas, key=lambda text: state.schemas[text]))
+
+    def _in_archive(self, timeline: Timeline) -> str:
+        """The schema of the last archived commit that the timeline shows and that records one. Mostly one file is read."""
+        files = (file for file in map(HistoryFile.parse, timeline.archive) if file is not None)
+        keys = tuple(file.key for file in files if timeline.until is None or file.first <= timeline.until)
+        asked = (timeline.until or "", *keys)
+        if keys and asked not in self._archived:
+            if len(self._archived) > REMEMBERED:
+                self._archived = {}
+            self._archived[asked] = intern(self._last_archived(timeline, frozenset(keys)))
+        return self._archived.get(asked, "")
+
+    def _last_archived(self, timeline: Timeline, keys: frozenset[str]) -> str:
+        for _, writes in archived_writes(self._table.storage, only=keys):
+            for write in sorted(writes, key=lambda write: write.requested, reverse=True):
+                if timeline.is_visible(write.requested):
+                    text = CommitMetadata.from_bytes(write.data, write.requested).schema_json
+                    if text:
+                        return text
+        return ""
 
     def _first_found(self, commits: Sequence[Instant], timeline: Timeline) -> TableSchema | None:
         texts = (self._schema_of(instant, timeline) for instant in commits)

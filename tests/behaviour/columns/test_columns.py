@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,7 @@ from tests.behaviour.tables import QUICK, writer
 
 from lakelock.errors import ConflictError, InputError, LockTimeout, SchemaError
 from lakelock.occ.change_feed import TableStream, ensure_columns_fit
-from lakelock.settings import Settings
+from lakelock.settings import ArchiveSettings, CleanSettings, Settings
 from lakelock.storage import Listed
 from lakelock.table.schema import Alteration
 
@@ -45,6 +46,7 @@ WIDE = Alteration(
     widen={"n": pa.int64(), "ratio": pa.float64(), "price": pa.decimal128(12, 4), "address.floor": pa.int64(),
            "stops.element.floor": pa.int64(), "by_day.value.floor": pa.int64()},
 )  # fmt: skip
+ARCHIVING = ArchiveSettings(min_commits=2, max_commits=2, min_age_s=0)
 MERGING = Settings.resolve({"write.merge_schema": True}).settings
 Row = dict[str, Any]
 
@@ -265,6 +267,18 @@ def test_the_past_is_shown_in_its_own_columns_once_others_have_replaced_them(sto
     assert [row["n"] for row in engine(storage).read(first).to_pylist()] == [1, 2]
     with pytest.raises(InputError, match="its columns have been replaced since"):
         engine(storage).restore(first)
+
+
+def test_a_moment_whose_commits_are_archived_is_shown_in_its_own_columns_too(storage: LocalStorage) -> None:
+    first = writer(storage).history(1)[0].instant
+    for key in (3, 4, 5):
+        engine(storage).insert(pa.Table.from_pylist([old_row(key, key)], OLD))
+    replace_columns(storage, Peer(storage))
+    upkeep = engine(storage, replace(QUICK, archive=ARCHIVING, clean=CleanSettings(readers_s=0)))
+    assert upkeep.coordinator.archive().last > first
+    for reader in (upkeep, engine(storage)):
+        assert reader.read().column_names == ["id", "n", "region"]
+        assert sorted(reader.read(first).to_pylist(), key=lambda row: row["id"]) == [old_row(1, 1), old_row(2, 2)]
 
 
 def test_with_data_locks_a_change_of_columns_waits_for_those_who_hold_the_table(storage: LocalStorage) -> None:
