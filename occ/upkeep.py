@@ -172,8 +172,8 @@ def _upkeep(table: OpenTable, *, dry_run: bool, progress: Progress | None) -> Up
         share = budget.half()
         try:
             return work(share)
-        except LakelockError as error:
-            problems.append(f"{name}: {error.message}")
+        except (LakelockError, OSError) as error:  # a compaction needs this machine's disk, too
+            problems.append(f"{name}: {_text(error)}")
             return otherwise
         finally:
             spent.extend([name] if share.is_spent else [])
@@ -191,6 +191,10 @@ def _upkeep(table: OpenTable, *, dry_run: bool, progress: Progress | None) -> Up
     took_s = runtime.monotonic_s() - began_s
     done = bool(spent), tuple(problems)
     return Upkept(dry_run, reaped, compacted, cleaned, archived, metadata, collected, forgotten, took_s, *done)
+
+
+def _text(error: Exception) -> str:
+    return error.message if isinstance(error, LakelockError) else f"{type(error).__name__}: {error}"
 
 
 def _reap(table: OpenTable, problems: list[str]) -> tuple[str, ...]:
@@ -262,8 +266,8 @@ def after_commit(table: OpenTable, decision: int) -> None:
                 keep_metadata(table, Budget.of(table.runtime, settings.budget_s))
             return
         done = upkeep(table)
-    except LakelockError as error:
-        table.emit(EventKind.ALERT, operation="UPKEEP", problem=f"upkeep after a commit failed: {error.message}")
+    except Exception as error:  # noqa: BLE001  an error would contradict the table
+        table.emit(EventKind.ALERT, operation="UPKEEP", problem=f"upkeep after a commit failed: {_text(error)}")
         return
     for problem in done.problems:
         table.emit(EventKind.ALERT, operation="UPKEEP", problem=f"upkeep after a commit: {problem}")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 from dataclasses import replace
 
+import pyarrow as pa
 import pytest
-from tests.api import Outcome, layout
+from tests.api import ArrowEngine, MemoryStorage, Outcome, layout
 from tests.behaviour.foreign import Peer
-from tests.behaviour.tables import Recorder, put_file
+from tests.behaviour.tables import QUICK, SCHEMA, Recorder, new_table, put_file, writer
 from tests.behaviour.upkeep.upkeep_tables import KEEPING_TWO, PARTITION, AgingTable
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, Rule
 
 from lakelock.settings import ListingSettings, UpkeepSettings
+from lakelock.table.rewriting import Kernels
 
 AUTOMATIC = replace(KEEPING_TWO, upkeep=UpkeepSettings(auto=True, every_commits=5, budget_s=60))
 
@@ -123,6 +126,26 @@ def test_a_commit_stands_when_the_upkeep_after_it_fails() -> None:
         faulty.plan = [Rule("list", layout.TEMP, nth=None)]
         done = tx.commit(stats)
     assert done.instant and "x" in table.shown() and "alert" in recorder.kinds()
+
+
+class FullDisk(Kernels):
+    """Files are put together on a disk of this machine, which has no room left."""
+
+    def rewrite(self, *args, **options):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_commit_stands_and_the_other_steps_run_when_this_machine_has_no_room_to_compact() -> None:
+    storage, recorder = MemoryStorage(), Recorder()
+    new_table(storage, table_type="MERGE_ON_READ")
+    settings = replace(QUICK, upkeep=UpkeepSettings(auto=True, every_commits=2, compact_logs=1))
+    engine = ArrowEngine(writer(storage, settings, listener=recorder), FullDisk())
+    engine.insert(pa.table([[f"k{number}" for number in range(20)], range(20), ["1"] * 20], schema=SCHEMA))
+    assert engine.upsert(pa.table([["k0"], [100], ["1"]], schema=SCHEMA)).rows_updated == 1
+    assert 100 in engine.read()["v"].to_pylist()
+    done = engine.coordinator.upkeep()
+    assert len(done.problems) == 1 and done.problems[0].startswith("compact: OSError: [Errno 28]")
+    assert any("No space left" in str(each.facts) for each in recorder.events if each.kind.value == "alert")
 
 
 def test_upkeep_never_touches_what_is_live_or_foreign() -> None:
