@@ -12,9 +12,10 @@ the timeline, with the names of its files, before it deletes the first of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from operator import itemgetter
 from typing import TypeVar
 
 from lakelock.errors import (
@@ -72,17 +73,17 @@ class Effects:
         `CorruptTableError` or `StorageError` if one of them cannot be read.
         """
         active = [instant for instant in timeline.commits if not coverage.covers(instant.requested)]
-        unread = [instant for instant in active if instant.requested not in self._known]
-        self._keep(self._gather(partial(self._read, timeline, instant) for instant in unread))
+        found = self._remembered(instant.requested for instant in active)
+        unread = [instant for instant in active if instant.requested not in found]
+        found |= self._keep(self._gather(partial(self._read, timeline, instant) for instant in unread))
         # Read the archive after the active instants: an instant archived since the timeline was listed is in it.
         archived = self._archived_after(coverage, timeline)
-        wanted = {instant.requested for instant in active}
-        return [*(self._known[i.requested] for i in active), *(e for e in archived if e.instant not in wanted)]
+        return [*(found[i.requested] for i in active), *(e for e in archived if e.instant not in found)]
 
     def forget(self, covered: Coverage) -> None:
         """Forget the effects that are in a checkpoint behind which no reader goes back."""
-        self._known = {instant: effect for instant, effect in self._known.items() if not covered.covers(instant)}
-        self._archived = {name: found for name, found in self._archived.items() if name not in covered.archive}
+        self._known = {instant: effect for instant, effect in list(self._known.items()) if not covered.covers(instant)}
+        self._archived = {name: found for name, found in list(self._archived.items()) if name not in covered.archive}
 
     def _read(self, timeline: Timeline, instant: Instant) -> Effect:
         decided = self._log.known(instant.requested)
@@ -110,29 +111,36 @@ class Effects:
             return self._of_archive([n for n in archive_names(self._storage) if n not in coverage.archive], coverage, timeline)
 
     def _of_archive(self, names: list[str], coverage: Coverage, timeline: Timeline) -> list[Effect]:
-        new = [name for name in names if name not in self._archived]
-        instants = self._gather(partial(instants_in, self._storage, name) for name in new)
-        self._archived.update(zip(new, instants, strict=True))
-        wanted = {
-            name: {i for i in self._archived[name] if not coverage.covers(i) and timeline.is_visible(i)} for name in names
-        }
-        unread = {name: {i for i in found if i not in self._known} for name, found in wanted.items()}
-        reads = (partial(writes_in, self._storage, name, found) for name, found in unread.items() if found)
+        known = self._archived
+        new = [name for name in names if name not in known]
+        known.update(zip(new, self._gather(partial(instants_in, self._storage, name) for name in new), strict=True))
+        wanted = {name: {i for i in known[name] if not coverage.covers(i) and timeline.is_visible(i)} for name in names}
+        instants_wanted = sorted(set().union(*wanted.values()))
+        found = self._remembered(instants_wanted)
+        unread = {name: {i for i in its if i not in found} for name, its in wanted.items()}
+        reads = (partial(writes_in, self._storage, name, its) for name, its in unread.items() if its)
         for writes in self._gather(reads):
-            self._keep(effect_of(write.requested, write.completion, write.data) for write in writes)
-        found = sorted(set().union(*wanted.values()))
-        lost = [i for i in found if i not in self._known]
+            found |= self._keep([effect_of(write.requested, write.completion, write.data) for write in writes])
+        lost = [i for i in instants_wanted if i not in found]
         if lost:
             raise CorruptTableError(f"the archive has {lost[0]} without its metadata", hint=RESTORE_FILE)
-        return [self._known[i] for i in found]
+        return [found[i] for i in instants_wanted]
 
     def _gather(self, calls: Iterable[Callable[[], object]]) -> list:  # type: ignore[type-arg]
         return self._io.gather(list(calls))
 
-    def _keep(self, effects: Iterable[Effect]) -> None:
+    def _remembered(self, instants: Iterable[str]) -> dict[str, Effect]:
+        """The effects of these commits that are known. Whoever goes on with them holds them: others may forget meanwhile."""
+        known = self._known
+        return {instant: known[instant] for instant in instants if instant in known}
+
+    def _keep(self, effects: Sequence[Effect]) -> dict[str, Effect]:
+        """Remember these effects; they are returned by their instants."""
+        found = {effect.instant: effect for effect in effects}
         if len(self._known) > MOST_EFFECTS:
             self._known = {}
-        self._known.update((effect.instant, effect) for effect in effects)
+        self._known.update(found)
+        return found
 
 
 def effect_of(instant: str, completion: str, data: bytes, source: str = "") -> Effect:
@@ -165,7 +173,7 @@ class CheckpointFolder:
     @property
     def loaded(self) -> list[Checkpoint]:
         """The checkpoints already in memory, newest first."""
-        return [self._loaded[number] for number in sorted(self._loaded, reverse=True)]
+        return [one for _, one in sorted(self._loaded.items(), key=itemgetter(0), reverse=True)]
 
     @property
     def listed(self) -> list[int]:
@@ -181,7 +189,7 @@ class CheckpointFolder:
         found = {layout.checkpoint_number(item.key): item.size_bytes for item in self._storage.list(layout.CHECKPOINTS)}
         self._sizes = {number: size for number, size in found.items() if number is not None}
         # One that others have removed still serves a transaction whose baseline is old.
-        self._loaded = {number: self._loaded[number] for number in sorted(self._loaded)[-CACHED_CHECKPOINTS:]}
+        self._loaded = dict(sorted(self._loaded.items(), key=itemgetter(0))[-CACHED_CHECKPOINTS:])
         return self.listed
 
     def load(self, number: int) -> Checkpoint | None:
@@ -214,7 +222,7 @@ class CheckpointFolder:
 
     def number_of(self, checkpoint: Checkpoint) -> int | None:
         """The number under which it was loaded."""
-        return next((number for number, one in self._loaded.items() if one is checkpoint), None)
+        return next((number for number, one in list(self._loaded.items()) if one is checkpoint), None)
 
     def put(self, number: int, checkpoint: Checkpoint) -> bool:
         """Make a checkpoint unless another process has made it, and remove those that it made superfluous."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from tests.api import (
     Action,
@@ -129,6 +131,44 @@ def test_a_transaction_sees_what_its_baseline_shows_although_checkpoints_were_ma
             insert(opened(storage), storage, "month=9", f"n{number}")
         assert [file.key for file in tx.snapshot().files] == expected
         assert len(files(storage)) == len(expected) + 2 * EVERY + 1
+
+
+def test_a_reader_that_is_open_for_long_goes_on_reading_when_it_forgets_old_commits(storage, monkeypatch) -> None:
+    monkeypatch.setattr("lakelock.occ.file_index.MOST_EFFECTS", 2 * EVERY)
+    mine, reader = opened(storage), opened(storage)
+    for number in range(5 * EVERY):
+        insert(mine, storage, "month=1", f"f{number}")
+        assert len(reader.snapshot().files) == number + 1
+
+
+class Meanwhile(Wrapped):
+    """Another thread is faster: it does something while a commit is read."""
+
+    def __init__(self, inner) -> None:
+        super().__init__(inner)
+        self.others: list[Callable[[], object]] = []
+
+    def carry(self, op, key, request, *, weight=1):
+        if op == "get" and key.endswith(".commit") and self.others:
+            self.others.pop()()
+        return super().carry(op, key, request, weight=weight)
+
+
+def test_what_a_thread_looks_at_is_not_forgotten_by_another_that_makes_a_checkpoint(storage) -> None:
+    history(storage, 2)
+    shared = Meanwhile(storage)
+    one = opened(shared)
+    one.snapshot()
+    insert(opened(storage), storage, "month=9", "n")
+    timeline, expected = one.table.timeline(), files(storage)
+
+    def checkpoints_of_another_thread() -> None:
+        for number in range(2):
+            insert(opened(storage), storage, "month=9", f"later{number}")
+            one.table.checkpoint(at_once=True)
+
+    shared.others = [checkpoints_of_another_thread]
+    assert [file.key for file in one.table.index.snapshot_at(timeline).files] == expected and not shared.others
 
 
 def test_commits_that_another_engine_has_undone_are_not_shown(storage) -> None:
