@@ -419,7 +419,10 @@ class LogView:
 
 
 class DecisionLog:
-    """Reads and extends the log of one table. Records are immutable, so what was read once is kept."""
+    """Reads and extends the log of one table. Records are immutable, so what was read once is kept.
+
+    Shared by threads: while one looks through what is known, another may add to it.
+    """
 
     def __init__(self, storage: Storage, runtime: Runtime | None = None, *, parallel: int = PARALLEL_REQUESTS) -> None:
         """With a `runtime` several records are read at a time, at most `parallel`."""
@@ -507,12 +510,13 @@ class DecisionLog:
         boundary = _boundary_of(stored)
         self.known_boundary = boundary.number
         if len(self._known) > 2 * REMEMBERED:
-            self._known = {n: d for n, d in self._known.items() if n > boundary.number - REMEMBERED}
+            self._known = {n: d for n, d in list(self._known.items()) if n > boundary.number - REMEMBERED}
         return boundary
 
     def known(self, instant: str) -> Decision | None:
         """The decision by which an instant that is completed was committed, if this process has read it; no request."""
-        return next((d for d in self._known.values() if d.instant == instant and d.kind is not DecisionKind.ROLLBACK), None)
+        read = list(self._known.values())
+        return next((d for d in read if d.instant == instant and d.kind is not DecisionKind.ROLLBACK), None)
 
     def known_since(self, number: int) -> list[Decision]:
         """The decisions above a number that this process has read, whether they count or not; no request."""
@@ -522,7 +526,7 @@ class DecisionLog:
         """Those of some completed instants about which no record was read, if there are more of them than records that were
         not read between two numbers; else none. No request. Every record above `up_to` was read.
         """
-        read = {d.instant for d in self._known.values() if d.kind is not DecisionKind.ROLLBACK}
+        read = {d.instant for d in list(self._known.values()) if d.kind is not DecisionKind.ROLLBACK}
         found = [i for i in completed if i.requested not in read]
         unread = sum(number not in self._known for number in range(after + 1, up_to + 1)) if found else 0
         return found if len(found) > unread else []
@@ -599,7 +603,7 @@ class DecisionLog:
         """Delete the decisions at or below `number`, which the boundary must already cover; how many there were."""
         keys = [item.key for item in self._storage.list(layout.DECISIONS) if layout.decision_number(item.key) <= number]
         self._storage.delete(keys)
-        self._known = {n: d for n, d in self._known.items() if n > number}
+        self._known = {n: d for n, d in list(self._known.items()) if n > number}
         return len(keys)
 
 

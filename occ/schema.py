@@ -106,7 +106,8 @@ class SchemaHistory:
         return next((TableSchema.of_commit(text) for text in texts if text), None)
 
     def _schema_of(self, instant: Instant, timeline: Timeline) -> str:
-        if instant.requested not in self._known:
+        text = self._known.get(instant.requested)
+        if text is None:
             decided = self._table.log.known(instant.requested)
             if decided is not None:
                 metadata = CommitMetadata.from_bytes(decided.payload, instant.file_name)
@@ -120,9 +121,9 @@ class SchemaHistory:
             if other.is_foreign and look_like_buckets(group.file_id for group in other.files):
                 self._table.observed.foreign_buckets = True
             if len(self._known) > 2 * REMEMBERED:
-                self._known = {known: self._known[known] for known in sorted(self._known)[-REMEMBERED:]}
-            self._known[instant.requested] = intern(other.schema_json)  # most commits have the schema of the one before
-        return self._known[instant.requested]
+                self._known = dict(sorted(self._known.items())[-REMEMBERED:])
+            text = self._known[instant.requested] = intern(other.schema_json)  # most commits have that of the one before
+        return text
 
 
 def schema_after(base: TableSchema, mine: TableSchema, footprint: Footprint, others: Sequence[CommitSummary]) -> TableSchema:
