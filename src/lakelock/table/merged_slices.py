@@ -155,21 +155,17 @@ class Change(NamedTuple):
     after: DataFile
 
     def keys(self, storage: Storage) -> pa.Array:
-        """The keys of the rows that it inserted, updated or deleted. Of a base file their commit time tells."""
+        """The keys of the rows that it inserted, updated or deleted, or of which it brought earlier versions back.
+
+        Of a base file the versions tell, each a commit time and a key, and how often they are there.
+        """
         if not self.made.token:
             return keys_in_logs(self.made, storage, self.made.logs)
-        kept, changed = [], []
-        with BaseFile(open_slice(self.made, storage), self.made.key) as base:
-            for stamps in base.stamps():
-                is_new = pc.equal(stamps.column(COMMIT_TIME), self.made.instant)
-                changed += stamps.column(RECORD_KEY).filter(is_new).chunks
-                kept += stamps.column(RECORD_KEY).filter(pc.invert(is_new)).chunks
+        counted = [_versions(self.made, storage, 1)]
         if self.before is not None:
-            there = pa.chunked_array(kept, pa.string()).combine_chunks()
-            with BaseFile(open_slice(self.before, storage), self.before.key) as base:
-                for keys in base.key_batches():
-                    changed += keys.filter(pc.invert(pc.is_in(keys, value_set=there))).chunks
-        return pa.chunked_array(changed, pa.string()).unique()
+            counted.append(_versions(self.before, storage, -1))
+        more = pa.concat_tables(counted).group_by(_STATED.names).aggregate([(_COUNT, "sum")])
+        return more.filter(pc.not_equal(more.column(f"{_COUNT}_sum"), 0)).column(RECORD_KEY).unique()
 
     def rows(self, storage: Storage, schema: TableSchema) -> Iterator[pa.Table]:
         """The rows that it changed, as they were before and as they are after, in batches."""
@@ -184,6 +180,17 @@ class Change(NamedTuple):
             with BaseFile(open_slice(slice_, storage), slice_.key) as base:
                 stored = pa.chunked_array([chunk for part in base.key_batches() for chunk in part.chunks], pa.string())
                 yield from base.rows_at(np.flatnonzero(pc.is_in(stored, value_set=keys).to_numpy()), schema)
+
+
+_COUNT = "how often"
+"""With a space, as no column of a table has."""
+
+
+def _versions(slice_: DataFile, storage: Storage, count: int) -> pa.Table:
+    """The commit time and the key of each row of a slice, and how much it counts."""
+    with BaseFile(open_slice(slice_, storage), slice_.key) as base:
+        stamps = pa.concat_tables([_STATED.empty_table(), *base.stamps(_STATED.names)])
+    return stamps.append_column(_COUNT, pa.repeat(pa.scalar(count, pa.int64()), stamps.num_rows))
 
 
 Versions = TypeVar("Versions", bound=RowVersions)

@@ -127,6 +127,29 @@ def both(storage: Storage, mine: Write, other: Write, settings: Any = QUICK) -> 
         mine(one, tx)
 
 
+@pytest.mark.parametrize(
+    "mine", [update(V == 1003), delete(V == 1003), read_and_upsert(V == 1003, k19=1), upsert(k03=5)],
+    ids=["an update", "a delete", "a read", "an upsert"],
+)  # fmt: skip
+def test_a_writer_collides_with_a_restore_that_brings_an_earlier_version_of_its_row_back(storage: Storage, mine: Write) -> None:
+    one, two = ArrowEngine(writer(storage)), ArrowEngine(writer(storage, name="other"))
+    first = one.coordinator.history(1)[0].instant
+    one.upsert(rows(k03=1003, k04=1004))
+    tx = one.coordinator.begin("UPSERT")
+    tx.snapshot()
+    two.restore(first)
+    with pytest.raises(ConflictError), tx:
+        mine(one, tx)
+    assert content(one) == FIRST
+
+
+def test_a_reader_collides_with_a_delete_of_one_of_two_rows_of_a_key(storage: Storage) -> None:
+    keys = ["d", "d", *(f"e{number:02}" for number in range(ROWS))]
+    ArrowEngine(writer(storage)).insert(pa.table([keys, range(100, 100 + len(keys)), ["1"] * len(keys)], schema=SCHEMA))
+    with pytest.raises(ConflictError):
+        both(storage, read_and_upsert(V == 100, e01=500), delete(V == 100))
+
+
 def one_by_one(*writes: Write) -> dict[str, int]:
     made = MemoryStorage()
     new_table(made, table_type=MERGE_ON_READ)
