@@ -19,9 +19,10 @@ from tests.faulty_storage import CountingStorage
 from lakelock.engine.batch import AttemptCache, Batch
 from lakelock.engine.group_commit import NotTogether, fingerprint
 from lakelock.engine.small_writes import SmallWrites
-from lakelock.errors import DuplicateKeyError, InputError
+from lakelock.errors import ConflictError, DuplicateKeyError, InputError
 from lakelock.occ.commit_keys import Member
 from lakelock.occ.create import create_table
+from lakelock.occ.data_locking import block_of
 from lakelock.occ.offers import Offer, put_offer
 from lakelock.table.rewriting import ARROW, Kernels
 
@@ -212,6 +213,25 @@ def test_writers_of_one_hot_file_group_lose_nothing_and_share_commits(table_type
     assert found.keys() == {"shared"} and found["shared"] % 10 == 5
     assert len(engines[0].coordinator.table.timeline().commits) - before < 30
     assert not [*storage.list(layout.OFFERS)] and not leftovers(storage)
+
+
+@pytest.mark.parametrize("meets", ["the offer of another", "its own rows"])
+def test_a_writer_does_not_wait_for_a_block_of_its_own_thread(meets: str):
+    storage = table_with([("a", 1)], "COPY_ON_WRITE")
+    ArrowEngine(writer(storage)).insert(rows([("x", 1)], "2"))
+    engine = crowded(storage)
+    if meets == "the offer of another":
+        on_offer(storage, rows([("a", 3)]), "UPSERT", "other")
+    runtime, tx = engine.coordinator.table.runtime, engine.coordinator.begin("UPSERT")
+    with block_of(tx.instant), tx:
+        engine.upsert_in(tx, rows([("a", 2)]), end=lambda stats, **_: tx.wrote(stats))
+        began_s = runtime.monotonic_s()
+        if meets == "its own rows":
+            with pytest.raises(ConflictError, match="a block of this very thread"):
+                engine.upsert(rows([("a", 4)]))
+        else:
+            assert engine.upsert(rows([("x", 2)], "2")).rows_updated == 1
+        assert runtime.monotonic_s() - began_s < QUICK.retry.holder_wait_s
 
 
 class Overtaken(Kernels):

@@ -31,7 +31,7 @@ from lakelock.occ import commit_keys as keys
 from lakelock.occ.commit_keys import Member, members_of
 from lakelock.occ.committed import Committed
 from lakelock.occ.coordinator import Coordinator
-from lakelock.occ.data_locking import refuse_nested
+from lakelock.occ.data_locking import is_open_here, refuse_nested
 from lakelock.occ.foreign import own_commit_undone, undone_error
 from lakelock.occ.history import Outcome
 from lakelock.occ.log import Decision, DecisionKind, LogView, decided_for_offer, in_the_way
@@ -295,6 +295,9 @@ class GroupCommit:
             self._in_vain += 1
             if self._in_vain >= table.settings.retry.attempts:
                 raise
+            if is_open_here(error.conflict.other.instant):
+                self._in_vain = MOST_IN_VAIN + 1  # a block of this thread ends after this; its own write tells, if it meets it
+                return None
             if error.conflict.early:
                 wait_for(table, error.conflict.other)
             table.runtime.sleep(_SHORTEST_PAUSE_S)
