@@ -91,7 +91,7 @@ class CleanPlan:
     @property
     def readable_from(self) -> str:
         """The first instant as of which the table is complete once the plan is being carried out."""
-        return _readable_from(self.extra, self.retained, self.files)
+        return _readable_from(self.extra, self.retained, self.newest, self.files)
 
     @classmethod
     def from_bytes(cls, data: bytes, source: str = "a cleaner's plan") -> CleanPlan:
@@ -141,7 +141,7 @@ class CleanMetadata:
     @property
     def readable_from(self) -> str:
         """The first instant as of which the table is complete."""
-        return _readable_from(self.extra, self.retained, self.files)
+        return _readable_from(self.extra, self.retained, self.newest or self.start, self.files)
 
     def to_bytes(self) -> bytes:
         """The content of the completed `.clean`."""
@@ -206,14 +206,14 @@ def _absolute(root: str, partition: str, name: str) -> str:
     return f"{root}/{path}" if root else path
 
 
-def _readable_from(extra: Mapping[str, str], retained: str, files: Files) -> str:
+def _readable_from(extra: Mapping[str, str], retained: str, newest: str, files: Files) -> str:
     """The instant that the clean names, otherwise the one that its policy kept.
 
-    A clean of another engine that kept a number of versions names no instant: the newest file that it deleted then shows
-    that the table is not complete as of that file's time.
+    A clean of another engine that kept a number of versions names no instant. What it deleted had been superseded, at the latest
+    by the newest commit that its planner knew; a plan of an old release does not say that either.
     """
     deleted = (name.rpartition("_")[2].removesuffix(".parquet") for names in files.values() for name in names)
-    return extra.get(READABLE_FROM) or retained or max(deleted, default="")
+    return extra.get(READABLE_FROM) or retained or (newest if any(files.values()) else "") or max(deleted, default="")
 
 
 def _name(path: str, source: str) -> str:

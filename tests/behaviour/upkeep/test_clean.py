@@ -257,6 +257,24 @@ def test_as_of_a_time_whose_files_are_being_cleaned_is_refused_too() -> None:
     assert table.coordinator().snapshot(third).files
 
 
+@pytest.mark.parametrize("state", ["planned", "completed"])
+def test_another_engines_clean_that_kept_versions_leaves_no_time_readable_of_which_it_deleted_files(state: str) -> None:
+    table = AgingTable()
+    first, second, third = table.write_many(3)
+    files = {PARTITION: [name for name in table.names(PARTITION) if first in name or second in name]}
+    plan = CleanPlan("KEEP_LATEST_FILE_VERSIONS", "", "", third, files)
+    theirs = Peer(table.storage).begin(Action.CLEAN, plan=plan.to_bytes())
+    table.storage.delete(plan.keys)
+    if state == "completed":
+        completed = f"{theirs}_{Peer(table.storage).later()}.clean"
+        table.storage.put(layout.timeline(completed), CleanMetadata.of(theirs, 1, plan).to_bytes())
+    table.write("b")
+    for as_of in (first, second):
+        with pytest.raises(InputError, match=f"as of {as_of}: files of that time were cleaned"):
+            table.coordinator().snapshot(as_of)
+    assert [file.instant for file in table.coordinator().snapshot(third).files] == [third]
+
+
 def test_a_clean_that_is_withdrawn_while_a_reader_looks_for_its_plan_refuses_no_time() -> None:
     table = AgingTable()
     first, *_ = table.write_many(3)

@@ -122,12 +122,12 @@ def test_an_archived_commit_cannot_be_saved_and_the_first_that_can_is_named() ->
 
 
 def test_files_that_a_pending_clean_names_cannot_be_saved() -> None:
-    """Another engine's clean that keeps a number of versions does not say as of when the table stays readable."""
+    """The clean of an old release that keeps a number of versions does not say as of when the table stays readable."""
     table = AgingTable()
     written = table.write_many(5)
     coordinator = table.coordinator()
     name = f"a_0-1-0_{written[1]}.parquet"
-    plan = CleanPlan("KEEP_LATEST_FILE_VERSIONS", "", "", written[-1], {PARTITION: (name,)})
+    plan = CleanPlan("KEEP_LATEST_FILE_VERSIONS", "", "", "", {PARTITION: (name,)})
     clean = Instant("20990101000000000", Action.CLEAN.value, State.REQUESTED)
     table.storage.put(layout.timeline(clean.file_name), plan.to_bytes())
     with pytest.raises(InputError, match=f"are being cleaned by {clean.requested}"):
