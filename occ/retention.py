@@ -29,6 +29,7 @@ from lakelock.occ.open_table import OpenTable
 from lakelock.settings import CleanSettings
 from lakelock.storage import Listed
 from lakelock.table import layout
+from lakelock.table.archive import archived_cleans
 from lakelock.table.instants import Action, Instant, State, format_instant
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
@@ -276,6 +277,8 @@ def ensure_readable(table: OpenTable, timeline: Timeline, as_of: str) -> bool:
     A savepoint keeps the table readable as of exactly its instant. The answer says whether only a savepoint does.
     """
     first = newest_readable_from(table, timeline)
+    if as_of < timeline.first_active:
+        first = max(first, _archived_readable_from(table))
     if as_of >= first:
         return False
     saved = [i.requested for i in timeline.savepoints if i.is_completed]
@@ -286,6 +289,15 @@ def ensure_readable(table: OpenTable, timeline: Timeline, as_of: str) -> bool:
         f"{table.storage.uri} cannot be read as of {as_of}: files of that time were cleaned",
         hint=f"read as of {first} or later{kept}; to keep more, raise clean.keep_commits or clean.keep_hours",
     )
+
+
+def _archived_readable_from(table: OpenTable) -> str:
+    """The same by the cleans in the archive, where other engines move the newest one, too: as of later times it says nothing.
+
+    Reads the whole archive.
+    """
+    cleans = (CleanMetadata.from_bytes(data, f"the archived clean {clean}") for clean, data in archived_cleans(table.storage))
+    return max((clean.readable_from for clean in cleans), default="")
 
 
 def hides_what_was_cleaned(table: OpenTable, timeline: Timeline, now: Timeline, as_of: str) -> bool:

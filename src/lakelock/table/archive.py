@@ -19,7 +19,7 @@ from lakelock.errors import CorruptTableError, StorageError, StorageUnavailable,
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.instants import WRITES, Instant
+from lakelock.table.instants import WRITES, Action, Instant
 from lakelock.table.timeline import Timeline
 
 LOOKS = 3
@@ -139,6 +139,22 @@ def archived_writes(
         except StorageError:
             if look + 1 == LOOKS:
                 raise
+
+
+def archived_cleans(storage: Storage) -> list[tuple[str, bytes]]:
+    """Requested time and bytes of each clean in the archive. One listing, and each file is read."""
+    filters = [("action", "==", Action.CLEAN.value)]
+    for look in range(LOOKS):
+        try:
+            tables = [_rows(storage, key, ["instantTime", "metadata"], filters) for key, _, _ in _ranges(storage)]
+            break
+        except StorageUnavailable:
+            raise
+        except StorageError:
+            if look + 1 == LOOKS:
+                raise
+    rows = (row for table in tables for row in table.to_pylist())
+    return [(row["instantTime"], bytes(row["metadata"])) for row in rows if row["metadata"]]
 
 
 def archive_keys(storage: Storage) -> frozenset[str]:

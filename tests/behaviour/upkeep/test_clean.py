@@ -275,6 +275,21 @@ def test_another_engines_clean_that_kept_versions_leaves_no_time_readable_of_whi
     assert [file.instant for file in table.coordinator().snapshot(third).files] == [third]
 
 
+def test_what_an_archived_clean_deleted_leaves_no_archived_time_readable() -> None:
+    """Java's archiver moves cleans with the commits before which they were, the newest one, too."""
+    table = keeping(keep_commits=1)
+    first, second, third = table.write_many(3)
+    assert table.coordinator().clean().readable_from == second
+    (clean,) = (instant.requested for instant in table.timeline().cleanings)
+    later = table.write_many(3, "b")
+    Peer(table.storage).archive(first, second, third, clean, later[0])
+    assert not table.timeline().cleanings
+    with pytest.raises(InputError, match=f"as of {first}: files of that time were cleaned"):
+        table.coordinator().snapshot(first)
+    for as_of in (second, third):
+        assert [file.instant for file in table.coordinator().snapshot(as_of).files] == [as_of]
+
+
 def test_a_clean_that_is_withdrawn_while_a_reader_looks_for_its_plan_refuses_no_time() -> None:
     table = AgingTable()
     first, *_ = table.write_many(3)
