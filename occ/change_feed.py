@@ -388,7 +388,10 @@ class TableStream:
             if file is None or file.last < low:
                 continue
             if name not in self._archived:
-                self._archived[name] = instants_in(self.table.storage, name)
+                instants = instants_in(self.table.storage, name)
+                if instants is None:
+                    continue
+                self._archived[name] = instants
             found += self._archived[name]
         return found
 

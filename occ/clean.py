@@ -177,7 +177,7 @@ def _archived_since(table: OpenTable, timeline: Timeline, since: str, until: str
     files = (HistoryFile.parse(name) for name in timeline.archive)
     names = [file.name for file in files if file is not None and file.last >= since and file.first < until]
     found = table.io.gather([partial(instants_in, table.storage, name) for name in names])
-    return {name: frozenset(i for i in instants if since <= i < until) for name, instants in zip(names, found, strict=True)}
+    return {n: frozenset(i for i in instants or () if since <= i < until) for n, instants in zip(names, found, strict=True)}
 
 
 def _superseded_by_archived(table: OpenTable, name: str, instants: frozenset[str]) -> frozenset[str]:

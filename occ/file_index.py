@@ -113,8 +113,10 @@ class Effects:
     def _of_archive(self, names: list[str], coverage: Coverage, timeline: Timeline) -> list[Effect]:
         known = self._archived
         new = [name for name in names if name not in known]
-        known.update(zip(new, self._gather(partial(instants_in, self._storage, name) for name in new), strict=True))
-        wanted = {name: {i for i in known[name] if not coverage.covers(i) and timeline.is_visible(i)} for name in names}
+        instants = self._gather(partial(instants_in, self._storage, name) for name in new)
+        known.update((name, its) for name, its in zip(new, instants, strict=True) if its is not None)
+        counted = {name: known[name] for name in names if name in known}
+        wanted = {name: {i for i in its if not coverage.covers(i) and timeline.is_visible(i)} for name, its in counted.items()}
         instants_wanted = sorted(set().union(*wanted.values()))
         found = self._remembered(instants_wanted)
         unread = {name: {i for i in its if i not in found} for name, its in wanted.items()}

@@ -2,7 +2,9 @@
 
 Layout 2 (Hudi 1.x): `.hoodie/timeline/history/<first instant>_<last instant>_<level>.parquet`, one row for each instant, with
 the bytes of its completed timeline file in `metadata`. A file is written before its instants leave the active timeline, so
-an archived instant that a listing of the timeline no longer shows is in the archive.
+an archived instant that a listing of the timeline no longer shows is in the archive. On a disk a file shows while it is being
+written, or stays half written where its writer died. The newest manifest does not list it then: nothing in it has left the
+timeline, and readers pass over it.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from lakelock.errors import CorruptTableError, StorageError, StorageUnavailable,
 from lakelock.storage import Storage
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
+from lakelock.table.history_files import read_history
 from lakelock.table.instants import WRITES, Action, Instant
 from lakelock.table.timeline import Timeline
 
@@ -90,10 +93,21 @@ def archived_write(storage: Storage, requested: str) -> CompletedWrite | None:
 def _look(storage: Storage, requested: str) -> CompletedWrite | None:
     covering = [key for key, first, last in _ranges(storage) if first <= requested <= last]
     for key in covering:
-        found = _find(storage, key, requested)
+        try:
+            found = _find(storage, key, requested)
+        except CorruptTableError:
+            if _counts(storage, key):
+                raise
+            continue
         if found is not None:
             return found
     return None
+
+
+def _counts(storage: Storage, key: str) -> bool:
+    """Whether a file that cannot be read belongs to the archive; also where nothing says which files do. Two reads."""
+    history = read_history(storage)
+    return not history.version or any(file.key == key for file in history.files)
 
 
 def archive_names(storage: Storage) -> list[str]:
@@ -101,12 +115,18 @@ def archive_names(storage: Storage) -> list[str]:
     return [key.rpartition("/")[2] for key, _, _ in _ranges(storage)]
 
 
-def instants_in(storage: Storage, name: str) -> frozenset[str]:
-    """The requested times of the completed writes in one file of the archive.
+def instants_in(storage: Storage, name: str) -> frozenset[str] | None:
+    """The requested times of the completed writes in one file of the archive; None while it does not count yet.
 
     `StorageError` if it is not there any more, `CorruptTableError` if it cannot be read.
     """
-    table = _rows(storage, f"{layout.HISTORY}/{name}", ["instantTime", "action"])
+    key = f"{layout.HISTORY}/{name}"
+    try:
+        table = _rows(storage, key, ["instantTime", "action"])
+    except CorruptTableError:
+        if _counts(storage, key):
+            raise
+        return None
     times, actions = (table.column(column).to_pylist() for column in table.column_names)
     return frozenset(str(time) for time, action in zip(times, actions, strict=True) if action in WRITES)
 
@@ -131,8 +151,15 @@ def archived_writes(
         try:
             for key in keys:
                 # What was merged since into a file of another name comes with that one.
-                if only is None or key in only or look:
-                    yield key, _writes_in(storage, key, holding, after)
+                if only is not None and key not in only and not look:
+                    continue
+                try:
+                    found = _writes_in(storage, key, holding, after)
+                except CorruptTableError:
+                    if _counts(storage, key):
+                        raise
+                    continue
+                yield key, found
             return
         except StorageUnavailable:
             raise
@@ -143,10 +170,9 @@ def archived_writes(
 
 def archived_cleans(storage: Storage) -> list[tuple[str, bytes]]:
     """Requested time and bytes of each clean in the archive. One listing, and each file is read."""
-    filters = [("action", "==", Action.CLEAN.value)]
     for look in range(LOOKS):
         try:
-            tables = [_rows(storage, key, ["instantTime", "metadata"], filters) for key, _, _ in _ranges(storage)]
+            tables = [_cleans_in(storage, key) for key, _, _ in _ranges(storage)]
             break
         except StorageUnavailable:
             raise
@@ -155,6 +181,16 @@ def archived_cleans(storage: Storage) -> list[tuple[str, bytes]]:
                 raise
     rows = (row for table in tables for row in table.to_pylist())
     return [(row["instantTime"], bytes(row["metadata"])) for row in rows if row["metadata"]]
+
+
+def _cleans_in(storage: Storage, key: str) -> pa.Table:
+    columns, filters = ["instantTime", "metadata"], [("action", "==", Action.CLEAN.value)]
+    try:
+        return _rows(storage, key, columns, filters)
+    except CorruptTableError:
+        if _counts(storage, key):
+            raise
+        return pa.table({name: pa.array([], pa.string()) for name in columns})
 
 
 def archive_keys(storage: Storage) -> frozenset[str]:

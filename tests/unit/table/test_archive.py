@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from tests.api import CommitMetadata, LocalStorage, MemoryStorage, layout
 from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import new_table
 from tests.faulty_storage import Wrapped
-from tests.golden_tables import golden_table
+from tests.golden_tables import golden_table, opened, rows, seen_by_java, unpack
 
 from lakelock.errors import CorruptTableError
-from lakelock.table.archive import archived_write
+from lakelock.table.archive import archived_write, archived_writes, instants_in
 
 FIRST, MIDDLE, CLEANING, BETWEEN = "20261121093320270", "20261121093324522", "20261121093326070", "20261121093320280"
 
@@ -32,6 +34,27 @@ def test_a_file_of_the_archive_that_cannot_be_read_is_named() -> None:
     with pytest.raises(CorruptTableError, match=f"{FIRST}_{MIDDLE}_0.parquet cannot be read"):
         archived_write(storage, BETWEEN)
     assert archived_write(storage, CLEANING) is None
+
+
+def test_a_file_that_is_not_whole_and_that_no_manifest_lists_yet_is_passed_over(tmp_path: Path) -> None:
+    """As Java's archiver leaves it on a disk where it is killed, and for a moment in any case: its instants are on the timeline."""
+    path = unpack("java12_mor_archived", tmp_path)
+    history, seen = path / ".hoodie/timeline/history", seen_by_java("java12_mor_archived")
+    with opened(path) as engine:
+        before = {write for _, writes in archived_writes(engine.coordinator.table.storage) for write in writes}
+        first = engine.coordinator.table.timeline().commits[0].requested
+    torn = history / f"{first}_{first}_0.parquet"
+    torn.write_bytes(b"PAR1")
+    with opened(path) as engine:
+        storage = engine.coordinator.table.storage
+        assert {write for _, writes in archived_writes(storage) for write in writes} == before
+        assert archived_write(storage, first) is None and instants_in(storage, torn.name) is None
+        assert rows(engine.read()) == seen["snapshot"]
+        assert all(rows(engine.read(moment)) == expected for moment, expected in seen["moments"].items())
+    listed = next(history.glob("*_0.parquet"))
+    listed.write_bytes(b"PAR1")
+    with opened(path) as engine, pytest.raises(CorruptTableError, match=f"{listed.name} cannot be read"):
+        engine.read()
 
 
 def test_a_file_that_java_merges_into_another_while_it_is_read_is_looked_for_again() -> None:
