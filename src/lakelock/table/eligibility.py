@@ -76,6 +76,8 @@ def why_not_merged(properties: TableProperties) -> Refusal | None:
         return Refusal(f"its rows say in their own way that they are deletes ({own})")
     if properties.ordering_field is not None and len(properties.ordering_fields) > 1:
         return Refusal("it orders rows by several columns (hoodie.table.ordering.fields)")
+    if "." in (properties.ordering_field or ""):
+        return Refusal(f"it orders rows by a field of another column, {properties.ordering_field} (hoodie.table.ordering.fields)")
     if not properties.flag("hoodie.populate.meta.fields", default=True):
         return Refusal("its rows carry no record keys (hoodie.populate.meta.fields=false)")
     return None
@@ -290,6 +292,10 @@ def _row_refusals(table: TableProperties) -> Iterator[Refusal]:
             "of one column under the complex key generator",
             made_with=_VERSION_9,
         )
+    # Avro allows no other dots in names.
+    inside = dict.fromkeys(name for name, _ in table.needed_columns if "." in name)
+    if inside:
+        yield Refusal(f"its key, partition or ordering columns are fields of other columns: {', '.join(inside)}")
     if table.text(TRANSFORMS, "") and not table.transforms:
         yield Refusal(f"its partitions are computed in a way that this version does not know ({table.text(TRANSFORMS, '')})")
     if table.flag("hoodie.datasource.write.slash.separated.date.partitioning"):
