@@ -15,11 +15,13 @@ from lakelock.errors import ConflictError, TableError
 from lakelock.occ.footprint import CommitSummary, Footprint
 from lakelock.occ.history import read_summary
 from lakelock.occ.open_table import OpenTable
+from lakelock.storage import Storage
+from lakelock.table import layout
 from lakelock.table.archive import archived_writes
 from lakelock.table.commit_metadata import CommitMetadata
-from lakelock.table.eligibility import look_like_buckets
+from lakelock.table.eligibility import check_columns, look_like_buckets
 from lakelock.table.history_files import HistoryFile
-from lakelock.table.instants import Instant, format_instant, parse_instant
+from lakelock.table.instants import Action, Instant, format_instant, parse_instant
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema, changed, is_readable_as, merged_schema
 from lakelock.table.timeline import Timeline
@@ -31,16 +33,19 @@ REMEMBERED = 500
 
 
 class SchemaHistory:
-    """Finds schemas and remembers them: a commit's bytes never change."""
+    """Finds schemas and remembers them: a commit's bytes never change. `TableError` where names do not tell the columns."""
 
     def __init__(self, table: OpenTable) -> None:
         self._table = table
         self._known: dict[str, str] = {}
         self._archived: dict[tuple[str, ...], str] = {}
+        self._columns: tuple[str, bytes, str] | None = None
+        """The history of columns, where Java keeps one, and its key, as of the newest commit of another engine."""
 
     def at(self, timeline: Timeline, properties: TableProperties) -> TableSchema:
         """The schema as of a timeline, without the meta columns."""
         newest = self._first_found(timeline.latest(LOOKED_AT), timeline) or self._found_earlier(timeline)
+        self._ensure_columns_by_name(timeline, properties)
         if newest is not None:
             # Hudi's readers go by the instants. Where both orders differ, one writer may not have known of the other's columns.
             by_instant = self._first_found(timeline.commits[: -LOOKED_AT - 1 : -1], timeline) or newest
@@ -52,6 +57,16 @@ class SchemaHistory:
             f"{self._table.storage.uri} has no schema: neither its commits nor hoodie.table.create.schema hold one",
             hint="create the table with a schema, or let its first writer commit",
         )
+
+    def _ensure_columns_by_name(self, timeline: Timeline, properties: TableProperties) -> None:
+        """`TableError` if another engine has renamed columns of files that stay. A listing for each new commit of it."""
+        observed, storage = self._table.observed, self._table.storage
+        if not observed.foreign_writers:
+            return
+        if self._columns is None or self._columns[0] != observed.newest_foreign:
+            self._columns = observed.newest_foreign, *history_of_columns(storage, timeline)
+        if self._columns[1]:
+            check_columns(properties, *self._columns[1:])
 
     def as_of(self, timeline: Timeline, properties: TableProperties, instant: str) -> TableSchema:
         """The schema in which the state as of an instant is shown: that of now, or that of then if its files need it.
@@ -124,6 +139,14 @@ class SchemaHistory:
                 self._known = dict(sorted(self._known.items())[-REMEMBERED:])
             text = self._known[instant.requested] = intern(other.schema_json)  # most commits have that of the one before
         return text
+
+
+def history_of_columns(storage: Storage, timeline: Timeline) -> tuple[bytes, str]:
+    """The newest history of columns that Java has written, and its key; nothing where it keeps none, as by default."""
+    names = [item.key for item in storage.list(layout.COLUMN_HISTORY) if item.key.endswith(f".{Action.SCHEMA_COMMIT}")]
+    done = max((key for key in names if timeline.is_visible(layout.split_path(key)[1][:17])), default="")
+    stored = storage.get(done) if done else None
+    return (b"", "") if stored is None else (stored.data, done)
 
 
 def schema_after(base: TableSchema, mine: TableSchema, footprint: Footprint, others: Sequence[CommitSummary]) -> TableSchema:

@@ -25,9 +25,17 @@ from lakelock.markers.liveness import LivenessState, StorageClock, judge_all, wh
 from lakelock.occ.create import proven_utc, recorded_index
 from lakelock.occ.log import DecisionKind, DecisionLog, Resolution, resolve
 from lakelock.occ.rejections import outdated_rejections, rejected_instants
+from lakelock.occ.schema import history_of_columns
 from lakelock.storage import Storage, probe
 from lakelock.table import layout
-from lakelock.table.eligibility import Refusal, next_step, why_files_misfit, why_not_readable, why_not_writable
+from lakelock.table.eligibility import (
+    Refusal,
+    next_step,
+    why_columns_misfit,
+    why_files_misfit,
+    why_not_readable,
+    why_not_writable,
+)
 from lakelock.table.index import parsed_index
 from lakelock.table.instants import State, parse_instant
 from lakelock.table.properties import TIMEZONE, TableProperties, read_properties
@@ -94,10 +102,10 @@ def _refusals(context: DoctorContext, properties: TableProperties) -> list[Refus
     found = list(why_not_writable(properties))
     if not why_not_readable(properties):
         with suppress(LakelockError):  # files that cannot be listed are reported by the check of contents
-            snapshot = read_snapshot(
-                context.io(context.shown),
-                read_timeline(context.shown),
-            )
+            timeline = read_timeline(context.shown)
+            columns = why_columns_misfit(*history_of_columns(context.shown, timeline))
+            found += [columns] if columns is not None else []
+            snapshot = read_snapshot(context.io(context.shown), timeline)
             buckets = why_files_misfit(properties, snapshot)
             found += [buckets] if buckets is not None and buckets not in found else []
     return found

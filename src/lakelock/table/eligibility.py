@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Any
 
-from lakelock.errors import TableError
+from lakelock.errors import CorruptTableError, TableError
+from lakelock.parsing import JsonObject
 from lakelock.table.index import (
     ENGINE,
     EXPRESSIONS,
@@ -77,7 +79,9 @@ def why_not_merged(properties: TableProperties) -> Refusal | None:
     if properties.ordering_field is not None and len(properties.ordering_fields) > 1:
         return Refusal("it orders rows by several columns (hoodie.table.ordering.fields)")
     if "." in (properties.ordering_field or ""):
-        return Refusal(f"it orders rows by a field of another column, {properties.ordering_field} (hoodie.table.ordering.fields)")
+        return Refusal(
+            f"it orders rows by {properties.ordering_field}, a field of another column (hoodie.table.ordering.fields)"
+        )
     if not properties.flag("hoodie.populate.meta.fields", default=True):
         return Refusal("its rows carry no record keys (hoodie.populate.meta.fields=false)")
     return None
@@ -105,6 +109,50 @@ def advice(refusals: Sequence[Refusal]) -> str:
         options = dict.fromkeys((IN_UTC, *(refusal.made_with for refusal in refusals)))
         return f"copy its rows into a new table that Java makes with {', '.join(options)}"
     return ""
+
+
+@lru_cache(maxsize=8)
+def why_columns_misfit(history: bytes, source: str) -> Refusal | None:
+    """Why not to read a table with this history of columns, which Java keeps under `hoodie.schema.on.read.enable`.
+
+    It knows columns by ids. Here they are found by their names, so none may have changed its name, or have that of another.
+    """
+    names, ids = dict[object, set[str]](), dict[str, set[object]]()
+    try:
+        for schema in JsonObject.parse(history).children("schemas") if history else ():
+            for number, name in _numbered_columns(schema.fields):
+                names.setdefault(number, set()).add(name)
+                ids.setdefault(name, set()).add(number)
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
+        raise CorruptTableError(f"{source} is no history of columns: {error!r:.200}", file=source) from error
+    others = {name for same in names.values() if len(same) > 1 for name in same}
+    others |= {name for name, same in ids.items() if len(same) > 1}
+    if not others:
+        return None
+    found = f"columns of it were renamed, or removed and added again, without writing its files: {', '.join(sorted(others))}"
+    return Refusal(f"{found} ({BY_IDS})")
+
+
+BY_IDS = "hoodie.schema.on.read.enable=true"
+
+
+def _numbered_columns(kind: Any, where: str = "") -> Iterator[tuple[object, str]]:
+    """The ids of columns, and of fields inside them, each with its name."""
+    if not isinstance(kind, dict):
+        return
+    for field in kind["fields"] if kind["type"] == "record" else ():
+        yield field["id"], f"{where}{field['name']}"
+        yield from _numbered_columns(field["type"], f"{where}{field['name']}.")
+    yield from _numbered_columns(kind.get("element"), where)
+    yield from _numbered_columns(kind.get("value"), where)
+
+
+def check_columns(properties: TableProperties, history: bytes, source: str) -> None:
+    """Raise `TableError` if columns have to be found by ids."""
+    refusal = why_columns_misfit(history, source)
+    if refusal is not None:
+        hint = f"read it with Java under {BY_IDS}, drop the _hoodie_ columns, and write the rows into a new table"
+        raise _refused(properties, "read", [refusal], hint)
 
 
 def check_readable(properties: TableProperties) -> None:

@@ -209,8 +209,8 @@ def _absolute(root: str, partition: str, name: str) -> str:
 def _readable_from(extra: Mapping[str, str], retained: str, newest: str, files: Files) -> str:
     """The instant that the clean names, otherwise the one that its policy kept.
 
-    A clean of another engine that kept a number of versions names no instant. What it deleted had been superseded, at the latest
-    by the newest commit that its planner knew; a plan of an old release does not say that either.
+    A clean of another engine that kept a number of versions names no instant. What it deleted had been superseded by the newest
+    commit that its planner knew, or before; a plan of an old release does not say that either.
     """
     deleted = (name.rpartition("_")[2].removesuffix(".parquet") for names in files.values() for name in names)
     return extra.get(READABLE_FROM) or retained or (newest if any(files.values()) else "") or max(deleted, default="")

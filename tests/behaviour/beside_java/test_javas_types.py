@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,10 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from tests.api import ArrowEngine, Coordinator, StorageLocation
-from tests.golden_tables import golden_table, unpack
+from tests.behaviour.cli.command_line import run
+from tests.golden_tables import golden_table, opened, unpack
 
+from lakelock.errors import TableError
 from lakelock.settings import Settings
 from lakelock.table.schema import META_COLUMNS
 
@@ -81,3 +84,45 @@ def test_whatever_is_written_keeps_every_value_and_what_must_not_be_null(engine:
 def paths(engine: ArrowEngine) -> set[str]:
     table = engine.coordinator
     return {f"{table.table.location.uri.removeprefix('file://')}/{file.key}" for file in table.snapshot().files}
+
+
+def history_of_columns(*versions: dict[str, int]) -> str:
+    """Java's under `hoodie.schema.on.read.enable`, newest version first: columns of one type by name, with their ids."""
+    schemas = [
+        {"max_column_id": 9, "version_id": number, "type": "record", "fields": [
+            {"id": id_, "name": name, "optional": True, "type": "string"} for name, id_ in columns.items()
+        ]}
+        for number, columns in enumerate(versions)
+    ]  # fmt: skip
+    return json.dumps({"schemas": schemas})
+
+
+BEFORE = {"id": 0, "v": 1, "ts": 2, "region": 3}
+
+
+@pytest.mark.parametrize(
+    ("now", "named"),
+    [
+        ({"id": 0, "w": 1, "ts": 2, "region": 3}, "v, w"),
+        ({"id": 0, "v": 4, "ts": 2, "region": 3}, "v"),
+        ({**BEFORE, "note": 4}, ""),
+        ({"id": 0, "ts": 2, "region": 3}, ""),
+    ],
+    ids=["renamed", "removed and added again", "added", "removed"],
+)
+def test_columns_that_java_finds_by_their_ids_are_refused_by_name(now: dict[str, int], named: str, tmp_path: Path) -> None:
+    path = unpack("java12_ops", tmp_path)
+    newest = sorted((path / ".hoodie/timeline").glob("*.commit"))[-1].name.removesuffix(".commit")
+    folder = path / ".hoodie/.schema"
+    folder.mkdir(exist_ok=True)
+    (folder / f"{newest}.schemacommit").write_text(history_of_columns(now, BEFORE))
+    with opened(path) as engine:
+        if not named:
+            assert engine.read().num_rows == 4
+            return
+        for act in (engine.read, lambda: engine.delete_where(pc.field("region") == "eu")):
+            with pytest.raises(TableError, match=f"renamed, or removed and added again, without writing its files: {named} "):
+                act()
+        assert not engine.coordinator.table.timeline().pending
+    told = run("doctor", str(path))
+    assert told.code == 1 and "renamed, or removed and added again" in told.out

@@ -141,7 +141,7 @@ def with_property(name: str, folder: Path, line: str) -> Path:
         ("hoodie.table.partial.update.mode=IGNORE_DEFAULTS", "merges rows in its own way"),
         ("hoodie.record.merge.property.hoodie.payload.delete.field=Op", "in their own way that they are deletes"),
         ("hoodie.table.ordering.fields=ts,v", "several columns"),
-        ("hoodie.table.ordering.fields=place.ts", "a field of another column, place.ts"),
+        ("hoodie.table.ordering.fields=place.ts", "place.ts, a field of another column"),
         ("hoodie.populate.meta.fields=false", "no record keys"),
     ],
 )

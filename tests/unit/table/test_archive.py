@@ -37,7 +37,7 @@ def test_a_file_of_the_archive_that_cannot_be_read_is_named() -> None:
 
 
 def test_a_file_that_is_not_whole_and_that_no_manifest_lists_yet_is_passed_over(tmp_path: Path) -> None:
-    """As Java's archiver leaves it on a disk where it is killed, and for a moment in any case: its instants are on the timeline."""
+    """As Java's archiver leaves it on a disk where it is killed, and shows it for a moment each time."""
     path = unpack("java12_mor_archived", tmp_path)
     history, seen = path / ".hoodie/timeline/history", seen_by_java("java12_mor_archived")
     with opened(path) as engine:
