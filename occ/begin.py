@@ -93,6 +93,11 @@ def begin(
             give_up(table, heartbeat, instant, action)
             continue
         timeline, announced = _begun(table, heartbeat, instant, action, new_group, has_decided=bool(view.decisions))
+        try:
+            ensure_not_restored(table, timeline)
+        except TableError:
+            give_up(table, heartbeat, instant, action, new_group)
+            raise
         head = newest_commit(view)
         unpublished = head is not None and shown_fate(timeline, head.instant) is InstantFate.PENDING
         if head is not None and unpublished and head.instant not in table.observed.void:
@@ -130,6 +135,16 @@ def begin(
         "others commit faster than this can begin",
         hint="run again; if it persists, check that this machine's clock is right: " + command("doctor", table.storage.uri),
     )
+
+
+def ensure_not_restored(table: OpenTable, timeline: Timeline) -> None:
+    """`TableError` while another engine restores the table: it takes one commit after the other out. Java refuses, too."""
+    restore = next((each for each in timeline.restores if not each.is_completed), None)
+    if restore is not None:
+        raise TableError(
+            f"{table.storage.uri} is not written: the {restore} of another engine takes commits out of it",
+            hint="let it end; if it has died, run it again in that engine, with the same savepoint",
+        )
 
 
 def _note_and_beat(table: OpenTable, instant: str, operation: str) -> tuple[TableProperties, list[int], Heartbeat | None]:

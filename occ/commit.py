@@ -27,7 +27,7 @@ from lakelock.errors import (
 )
 from lakelock.events import EventKind, Step, reached
 from lakelock.occ import commit_keys as keys
-from lakelock.occ.begin import Baseline, check_unchanged
+from lakelock.occ.begin import Baseline, check_unchanged, ensure_not_restored
 from lakelock.occ.claims import OthersReservations
 from lakelock.occ.committed import LockUse, Phase, Phases, counting
 from lakelock.occ.create import current_properties
@@ -568,6 +568,7 @@ class Commit:
     def _validate(self, timeline: Timeline, others: Sequence[CommitSummary]) -> list[FileCheck]:
         """Raise the first conflict; return the file checks that are still open."""
         table, mine = self._table, self._draft.footprint
+        ensure_not_restored(table, timeline)
         conflict, looks = judge(PROFILES[table.settings.concurrency.profile], mine, others, self._isolation)
         conflict = conflict or planned_rewrites(table, self._baseline, timeline, mine)
         conflict = conflict or planned_cleaning(table, self._baseline, timeline, mine)

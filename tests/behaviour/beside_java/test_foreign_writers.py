@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.api import (
+    Action,
     CommitMetadata,
     Coordinator,
     DataFile,
@@ -22,12 +23,13 @@ from tests.api import (
     layout,
     parse_instant,
 )
+from tests.behaviour.foreign import Peer
 from tests.behaviour.tables import QUICK, Recorder, insert, memory_table, new_table, put_file, writer
 from tests.faulty_storage import Wrapped
 from typer.testing import CliRunner
 
 from lakelock.cli.main import app
-from lakelock.errors import EarlyConflictError
+from lakelock.errors import EarlyConflictError, TableError
 from lakelock.markers import data_files
 from lakelock.markers.data_files import MarkerKind
 from lakelock.occ.foreign import alarm, audit
@@ -227,3 +229,21 @@ def test_the_command_audit_prints_each_pair_and_ends_with_4(tmp_path) -> None:
     run = CliRunner().invoke(app, ["audit", "--json", storage.root])
     (pair,) = json.loads(run.stdout)["overlaps"]
     assert (pair["first"], pair["second"], pair["file_groups"]) == (two, one, ["month=1/a"])
+
+
+def test_no_transaction_begins_or_commits_while_another_engine_restores_the_table() -> None:
+    storage = memory_table()
+    mine = writer(storage)
+    insert(mine, storage, "month=1", "a")
+    with mine.begin("INSERT") as tx:
+        stat = put_file(tx, storage, "month=1", "b")
+        restore = Peer(storage).begin(Action.RESTORE, plan=b"plan")
+        with pytest.raises(TableError, match=f"the restore {restore} .requested. of another engine takes commits out"):
+            tx.commit([stat])
+    with pytest.raises(TableError, match=f"the restore {restore}"):
+        insert(writer(storage), storage, "month=1", "c")
+    shown = mine.table.timeline()
+    assert not shown.pending and len(shown.commits) == 1
+    assert not [item.key for item in storage.list(layout.HEARTBEATS)]
+    storage.put(layout.timeline(f"{restore}_{Peer(storage).later()}.restore"), b"done")
+    insert(writer(storage), storage, "month=1", "c")
