@@ -4,11 +4,11 @@ Taking the lock and giving it back costs one request each. A free lock is an ite
 update takes it and increments the token in the same step, without reading first.
 
 The token has to survive Java, which drops foreign attributes when it takes the lock and deletes the item when it releases.
-So tokens come from blocks, as in `tokens`: a counter in an item of its own holds the end of the latest block, and the lock
-item carries the token of the latest grant and the end of its block. Where these are missing or used up, the lock is taken
-first, *then* the counter is moved on by an atomic addition, and then the token is written into the lock item. In this order
-only a holder of the lock takes a block, so it lies above the block of every earlier grant. (A block reserved before would
-not: an absent item looks the same before and after others have held the lock, and Java has deleted it.)
+So tokens come from blocks, as in `lakelock.providers.base`: a counter in an item of its own holds the end of the latest
+block, and the lock item carries the token of the latest grant and the end of its block. Where these are missing or used up,
+the lock is taken first, *then* the counter is moved on by an atomic addition, and then the token is written into the lock
+item. In this order only a holder of the lock takes a block, so it lies above the block of every earlier grant. (A block
+reserved before would not: an absent item looks the same before and after others have held the lock, and Java has deleted it.)
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class DynamodbLockProvider(PollingProvider):
         try:
             return int(changed["token"]["N"])
         except (KeyError, ValueError):
-            raise self._table.stranger() from None
+            raise self._table.not_dynamodb() from None
 
     def _grant(self, attempt: Attempt) -> tuple[str, dict[str, dict[str, str]]]:
         """A new version number for a request that is about to be sent, and the values of a grant with it."""

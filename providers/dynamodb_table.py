@@ -86,7 +86,7 @@ _DRIFT = 0.01
 
 @dataclass(frozen=True)
 class LockItem:
-    """The lock item. `token`, `limit` (see `dynamodb`) are 0 and `writer` is None after a Java writer."""
+    """The lock item. `token`, `limit` (see `lakelock.providers.dynamodb`) are 0 and `writer` is None after a Java writer."""
 
     key: str
     owner: str
@@ -284,7 +284,7 @@ class DynamodbTable:
                 return
             raise
         if not {"KeySchema", "AttributeDefinitions"} <= table.keys():
-            raise self.stranger()
+            raise self.not_dynamodb()
         keys = [(key["AttributeName"], key["KeyType"]) for key in table["KeySchema"]]
         types = {one["AttributeName"]: one["AttributeType"] for one in table["AttributeDefinitions"]}
         if keys != [("key", "HASH")] or types["key"] != "S":
@@ -301,7 +301,7 @@ class DynamodbTable:
             for client in clients.values():
                 client.close()
 
-    def stranger(self) -> ProviderUnavailable:
+    def not_dynamodb(self) -> ProviderUnavailable:
         """The error of an answer that cannot be DynamoDB's: that of a proxy, of a page to sign in, of another service."""
         return ProviderUnavailable(
             f"what answered about the DynamoDB table {self.name} ({self.place}) is not DynamoDB",
@@ -333,10 +333,10 @@ class DynamodbTable:
         except BotoCoreError as error:
             raise self._unreachable(error) from error
         except (ResponseParserError, AttributeError, KeyError, TypeError, ValueError) as error:  # from the driver's parser
-            raise self.stranger() from error
+            raise self.not_dynamodb() from error
         # The driver takes a page of HTML for an answer without anything in it.
         if "json" not in reply["ResponseMetadata"]["HTTPHeaders"].get("content-type", "json"):
-            raise self.stranger()
+            raise self.not_dynamodb()
         return reply
 
     def _refused(self, operation: str, code: str, error: Any) -> LockError:

@@ -52,9 +52,9 @@ SHORTEST_JAVA_LEASE_S = 10.0
 
 @dataclass(frozen=True)
 class LockFile:
-    """The content of the lock file. `token` and `limit` (see `tokens`) are 0 and `lease_ms` None after a Java writer.
+    """The content of the lock file. After a Java writer `token` and `limit` are 0 and `lease_ms` is None.
 
-    `since_ms`: when this grant was made, by the holder's clock, for people.
+    `token` and `limit`: see `lakelock.providers.base`. `since_ms`: when this grant was made, by the holder's clock, for people.
     """
 
     expired: bool
@@ -312,8 +312,8 @@ class StorageLockProvider(PollingProvider):
             return
         age = self._age_s(found)
         if not force and (age is None or age < seen.lease_s):
-            left = for_up_to(seen.lease_s - age) if age is not None else "as far as can be told"
-            raise self.still_held(seen.holder, f"whose lease runs {left}")
+            left = f"whose lease runs {for_up_to(seen.lease_s - age)}" if age is not None else "whose lease may still run"
+            raise self.still_held(seen.holder, left)
         self._swap_for_break(seen.file.released(), found)
 
     def probe(self) -> None:

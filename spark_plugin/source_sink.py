@@ -88,7 +88,7 @@ def locked(table: Coordinator, operation: str, targets: tuple[Resource, ...], *,
     request = table.data.request_of_write(operation, targets, tag=tag)
     # The process above is Spark's daemon for Python workers, which ends with the JVM, or the JVM itself.
     opened = table.table
-    order = KeeperOrder(opened.location, opened.settings, request, opened.writer, above=os.getppid())
+    order = KeeperOrder(opened.location, opened.settings, request, opened.writer, owner_pid=os.getppid())
     with keeping(order) as kept:
         facts: dict[str, object] = {"waited_s": kept.locks.waited_s, "token": kept.locks.token, "locks": str(request)}
         opened.emit(EventKind.DATA_LOCKED, "", request.about, **facts)

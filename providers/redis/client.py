@@ -284,7 +284,7 @@ class RedisClient:
     def _ask(self, script: Script, arguments: Sequence[str | int], more: tuple[Command, ...], within_s: float) -> list[Any]:
         """The answers to the script and to the commands after it; the script's text is sent if the server does not have it."""
         self._notice_fork()
-        with self._mutex, self.trouble():
+        with self._mutex, self.errors_translated():
             answers = self._answers((self._by_sha(script, arguments), *more), within_s)
             if isinstance(answers[0], self._driver.exceptions.NoScriptError):
                 answers = self._answers((self._by_text(script, arguments), *more), within_s)
@@ -307,7 +307,7 @@ class RedisClient:
     def eviction_policy(self) -> str:
         """What the server does when its memory is full; "" where that cannot happen or this user may not ask."""
         self._notice_fork()
-        with self._mutex, self.trouble():
+        with self._mutex, self.errors_translated():
             try:
                 (answer,) = self._checked(self._answers((("INFO", "memory"),), inf))
             except self._driver.exceptions.NoPermissionError:
@@ -318,7 +318,7 @@ class RedisClient:
     def listen(self, channel: str, within_s: float = inf) -> Subscription:
         """A subscription that is in effect on return."""
         self._notice_fork()
-        with self._mutex, self.trouble():
+        with self._mutex, self.errors_translated():
             line = self._new_line()
             (answer,) = line.ask((("SUBSCRIBE", channel),), min(within_s, self._timeout_s))
             if isinstance(answer, Exception):
@@ -341,7 +341,7 @@ class RedisClient:
             self._line = None
 
     @contextmanager
-    def trouble(self) -> Iterator[None]:
+    def errors_translated(self) -> Iterator[None]:
         """Turn the driver's errors into ours."""
         driver = self._driver.exceptions
         try:
@@ -386,7 +386,7 @@ class Subscription:
     def wait(self, at_most_s: float) -> bool:
         """Whether a message came within that time. `ProviderUnavailable` when the connection is gone."""
         until_s = self._runtime.monotonic_s() + at_most_s
-        with self._client.trouble():
+        with self._client.errors_translated():
             while (left_s := until_s - self._runtime.monotonic_s()) > 0:
                 heard = self._line.hear(left_s)
                 if heard is not None and heard[0] == b"message":

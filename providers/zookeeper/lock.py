@@ -76,7 +76,7 @@ class ZooKeeperLockProvider(PollingProvider):
             grant = attempt.grant
             if waiter is not None and waiter.may_be_there:
                 # The old node would be found by its name, and must not be taken for the new one.
-                waiter.session.pursue(partial(waiter.leave, lambda: session.timeout_s))
+                waiter.session.keep_trying(partial(waiter.leave, lambda: session.timeout_s))
                 grant = self.runtime.uuid()
             waiter = self._waiter = self._new_waiter(session, grant)
         seen = waiter.step(within)

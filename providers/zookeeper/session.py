@@ -148,7 +148,7 @@ def login_hint(options: ZooKeeperOptions) -> str:
     return "see lock.options.sasl_options and lock.options.auth_data"
 
 
-def understood(connect: Callable[..., Any], options: ZooKeeperOptions, errors: Any) -> Callable[..., Any]:
+def with_kerberos_errors(connect: Callable[..., Any], options: ZooKeeperOptions, errors: Any) -> Callable[..., Any]:
     """`connect` with Kerberos' errors turned into kazoo's `errors`: an unreachable KDC is tried again, all else is final.
 
     Left alone, an error at the beginning ends kazoo's thread, and any later one counts as a refusal.
@@ -347,10 +347,10 @@ class ZooKeeperSession:
         self._ending, self._ended = True, not last
         self.epoch += 1
         done = self._runtime.flag()
-        self._client.handler.spawn(self._wind_up, last, self.epoch, done)
+        self._client.handler.spawn(self._finish, last, self.epoch, done)
         done.wait(wait_s)
 
-    def pursue(self, action: Callable[[], object]) -> None:
+    def keep_trying(self, action: Callable[[], object]) -> None:
         """Try `action` in the background until it succeeds or the session and its nodes are gone."""
         epoch = self.epoch
 
@@ -360,7 +360,7 @@ class ZooKeeperSession:
 
         self._client.handler.spawn(persist)
 
-    def _wind_up(self, last: tuple[Callable[[], object], ...], epoch: int, done: Flag) -> None:
+    def _finish(self, last: tuple[Callable[[], object], ...], epoch: int, done: Flag) -> None:
         try:
             until_s = self._runtime.monotonic_s() + self.timeout_s
             for action in last:
@@ -442,7 +442,7 @@ class ZooKeeperSession:
     def _learn_time_out(self) -> None:
         """The server may grant a different time-out than was asked for; kazoo does not show it, and keeps two thirds of it."""
         connection = self._client._connection
-        connect = understood(connection._connect, self._given, self._kazoo.exceptions)
+        connect = with_kerberos_errors(connection._connect, self._given, self._kazoo.exceptions)
 
         def connected(*where: object) -> Any:
             read_timeout_ms, connect_timeout_ms = connect(*where)
@@ -467,7 +467,7 @@ class ZooKeeperSession:
         return logger
 
     def _may_be_logged(self, record: logging.LogRecord) -> bool:
-        """kazoo logs whole requests at DEBUG, even with passwords; below it also the session's password, and farewells."""
+        """kazoo logs whole requests at DEBUG, even with passwords; below it also the session's password, and its end."""
         arguments = record.args if isinstance(record.args, tuple) else ()
         is_secret = record.levelno < logging.DEBUG or any(type(one).__name__ in ("Auth", "SASL") for one in arguments)
         return not is_secret and not self._ending

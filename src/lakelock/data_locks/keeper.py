@@ -30,7 +30,7 @@ GONE = "the process that kept them is gone"
 
 @dataclass(frozen=True)
 class KeeperOrder:
-    """What a keeper is to hold, and for which writer. It gives up when the process `above` ends: so does the write.
+    """What a keeper is to hold, and for which writer. It gives up when the process `owner_pid`, Spark, ends: so does the write.
 
     It contains secrets, so it is sent through a pipe.
     """
@@ -39,7 +39,7 @@ class KeeperOrder:
     settings: Settings
     request: LockRequest
     writer: WriterIdentity
-    above: int
+    owner_pid: int
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 Spark runs a write through a data source in several short-lived Python processes, none of which lives as long as the write, so
 one of them starts this one (`lakelock.data_locks.keeper`). The write has ended when the process that ends it says so on the
-keeper's socket, when its heartbeat file is gone or silent for its limit, or when the process above (Spark) is gone. A keeper
+keeper's socket, when its heartbeat file is gone or silent for its limit, or when its owner (Spark) is gone. A keeper
 that is killed leaves the locks to their lease, and the write to the validation of its commit.
 """
 
@@ -30,7 +30,7 @@ from lakelock.providers.base import renewing
 from lakelock.storage import Storage
 
 LOOK_S = 1.0
-"""How often a keeper checks that the process above exists, where the system cannot notify it."""
+"""How often a keeper checks that the owner of the write exists, where the system cannot notify it."""
 LOOKS_PER_LIMIT = 4
 LONGEST_ADDRESS = 90
 """Longer paths than about a hundred bytes cannot be a socket's address."""
@@ -60,7 +60,9 @@ def keep(order: KeeperOrder, runtime: Runtime, planner: BinaryIO, answers: Binar
                 line = planner.readline()
                 sign = received(line) if line else None
                 if isinstance(sign, SignOfLife):
-                    _Watch(locks, lease, listener, Above(order.above), Sign(storage, sign, runtime)).until_the_end()
+                    _Watch(
+                        locks, lease, listener, OwnerProcess(order.owner_pid), HeartbeatWatch(storage, sign, runtime)
+                    ).until_the_end()
                 locks.release(lease)
     except LakelockError as error:
         _answer(answers, error)
@@ -101,7 +103,7 @@ def _listening() -> Iterator[tuple[socket.socket, str]]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-class Above:
+class OwnerProcess:
     """The process with which the write ends. Where the system supports it, `fd` becomes readable as soon as it is gone."""
 
     def __init__(self, pid: int) -> None:
@@ -122,7 +124,7 @@ class Above:
         return False
 
 
-class Sign:
+class HeartbeatWatch:
     """Looks at the write's heartbeat file now and then, on this process's own clock."""
 
     def __init__(self, storage: Storage, sign: SignOfLife, runtime: Runtime) -> None:
@@ -152,17 +154,17 @@ class _Watch:
     locks: DataLocks
     lease: DataLease
     listener: socket.socket
-    above: Above
-    sign: Sign
+    owner: OwnerProcess
+    heartbeat: HeartbeatWatch
     lost: str = field(default="", init=False)
 
     def until_the_end(self) -> None:
         """Return once the locks are given back."""
         while not (asked := self._asked(LOOK_S)):
-            if self.above.is_gone():
+            if self.owner.is_gone():
                 self._give_back()
                 return
-            if self.sign.is_over():
+            if self.heartbeat.is_over():
                 break
         self._give_back()
         # The process that ended the write by removing its heartbeat is about to ask.
@@ -170,8 +172,8 @@ class _Watch:
             self._tell()
 
     def _asked(self, within_s: float) -> bool:
-        """Whether a caller is on the line; ends early when the process above does."""
-        watched = [self.listener.fileno(), *([] if self.above.fd is None else [self.above.fd])]
+        """Whether a caller is on the line; ends early when the owner of the write does."""
+        watched = [self.listener.fileno(), *([] if self.owner.fd is None else [self.owner.fd])]
         return self.listener.fileno() in select.select(watched, [], [], within_s)[0]
 
     def _give_back(self) -> None:

@@ -257,9 +257,9 @@ METADATA_FOLDER = ".hoodie"
 TABLE_MARKERS = (f"{METADATA_FOLDER}/hoodie.properties", f"{METADATA_FOLDER}/hoodie.properties.backup")
 """Where one of these is, there is a table."""
 OLD_ARCHIVE = ".commits_.archive."
+"""How the names of files in the archive of old tables begin; `lakelock.table.layout_one` reads them."""
 _LOG_FILE = re.compile(r"\.[^_/.][^_/]*_[0-9]{14,17}\.log\.[0-9]+(?:_[^_/.]+)?(?:\.marker\.[A-Z]+)?", re.ASCII).fullmatch
 """Log files of merge-on-read tables, and the markers that announce them."""
-"""How the names of files in the archive of old tables begin; `lakelock.table.layout_one` reads them."""
 
 
 def gone(uri: str) -> TableError:

@@ -149,7 +149,7 @@ class WatchedFolder:
 
 
 def _listed(key: str, path: str) -> Listed | None:
-    """The file as a listing shows it; None if there is none, or a link or a folder. `OSError` if that cannot be told."""
+    """The file as a listing shows it; None if there is none, or a link or a folder. `OSError` if that cannot be found out."""
     try:
         status = os.lstat(path)
     except FileNotFoundError:

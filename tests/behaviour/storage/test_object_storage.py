@@ -269,7 +269,7 @@ def test_objects_that_stand_for_folders_are_not_listed_and_do_not_disturb_the_or
 
 
 @pytest.mark.parametrize("conflicts", [1, 3, 20])
-def test_a_create_beside_another_request_is_neither_there_nor_unknown(s3_endpoint: str, conflicts: int) -> None:
+def test_a_create_during_another_request_for_the_object_is_sent_again(s3_endpoint: str, conflicts: int) -> None:
     """S3 answers 409 then, whether the object is there or not, and wants the request again."""
     refused: list[str] = []
 

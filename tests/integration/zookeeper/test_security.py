@@ -89,7 +89,7 @@ def test_a_list_of_permissions_lets_others_look(world: World) -> None:
     owner.renew(lease)
 
 
-def test_a_writer_that_may_not_remove_its_node_keeps_nobody_out_once_it_has_released(world: World) -> None:
+def test_a_writer_that_may_not_remove_its_node_frees_the_lock_by_ending_its_session(world: World) -> None:
     from kazoo.client import KazooClient
     from kazoo.security import make_acl
 

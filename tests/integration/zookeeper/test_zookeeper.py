@@ -79,7 +79,7 @@ def test_a_lone_writer_sends_three_requests_for_a_lock_and_its_release(world: Wo
     assert received(world.service) - before <= 3 * 20 + 10
 
 
-def test_a_release_that_is_interrupted_keeps_nobody_out(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_release_that_is_interrupted_frees_the_lock(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """By Ctrl-C in a notebook, whose process and session live on."""
     holder, other = world.writer("holder"), world.writer("other")
     lease = holder.acquire(wait_s=12)
