@@ -4,6 +4,9 @@ All numbers are big-endian. A file is blocks of entries, an index of the blocks,
 (names and values), and a trailer of 4096 bytes that says where these are. Each block has a header of 33 bytes; behind its
 payload are four bytes for each started 16384, where a writer with checksums has them. hudi-rs counts on these bytes, Java
 does not. A file of Hudi 1.0 is HBase's own: its blocks have checksums, which are not looked at, as GZIP has one itself.
+
+Keys are in the order of their bytes, but Java puts them in the order of its strings: above U+E000 the two differ, and Java does
+not find such keys itself. Files of either order are read.
 """
 
 from __future__ import annotations
@@ -95,9 +98,11 @@ def _found(source: IO[bytes], keys: Sequence[bytes]) -> HFile:
     firsts = [key for key, _, _ in blocks]
     wanted: dict[int, set[bytes]] = {}
     for key in keys:
-        number = bisect_right(firsts, key) - 1
-        if number >= 0:
-            wanted.setdefault(number, set()).add(key)
+        ends = {bisect_right(firsts, key)}
+        if max(key, default=0) >= _FROM_E000:
+            ends.add(bisect_right(firsts, _as_in_java(key), key=_as_in_java))
+        for end in ends - {0}:
+            wanted.setdefault(end - 1, set()).add(key)
     entries: list[Entry] = []
     for number, mine in sorted(wanted.items()):
         _, at, length = blocks[number]
@@ -107,6 +112,19 @@ def _found(source: IO[bytes], keys: Sequence[bytes]) -> HFile:
         payload, _ = _block(source.read(length), 0, gzipped, _DATA)
         entries += (entry for entry in _entries(payload) if entry[0] in mine)
     return HFile(tuple(entries), _info(info))
+
+
+_FROM_E000 = 0xEE
+"""The least byte of UTF-8 with which a character from U+E000 on begins."""
+
+
+def _as_in_java(key: bytes) -> bytes:
+    """What is in the order of Java's strings, which are compared by units of UTF-16."""
+    return key.decode("utf-8", "replace").encode("utf-16-be")
+
+
+def _ascend(keys: Iterable[bytes]) -> bool:
+    return all(key < later for key, later in pairwise(keys))
 
 
 def _index_entries(payload: bytes) -> Iterator[tuple[bytes, int, int]]:
@@ -141,7 +159,8 @@ def _read(data: bytes) -> HFile:
     while at < end:
         payload, at = _block(data, at, gzipped)
         entries.extend(_entries(payload))
-    if any(entry[0] >= later[0] for entry, later in pairwise(entries)):
+    keys = [key for key, _ in entries]
+    if not _ascend(keys) and not _ascend(map(_as_in_java, keys)):
         raise ValueError("its keys do not ascend")
     if len(entries) != trailer.get(7, 0):
         raise ValueError(f"it has {len(entries)} entries, and its trailer says {trailer.get(7, 0)}")

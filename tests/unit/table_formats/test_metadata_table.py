@@ -212,3 +212,24 @@ class Reads(io.BytesIO):
         found = super().read(size)
         self.bytes_read += len(found)
         return found
+
+
+@pytest.mark.parametrize("size", [1, 150, 1 << 20])
+def test_keys_that_java_has_put_in_the_order_of_its_strings_are_found(size: int) -> None:
+    """Java's record index has them so; by UTF-16 an emoji is before a full-width letter, and by bytes behind it."""
+    written = {f"b{n:04d}".encode(): f"\U0001f600{n}".encode() for n in range(5)}
+    written |= {f"c{n:04d}".encode(): f"\uff21{n:02d}".encode() for n in range(5)}
+    entries = [(b"a0000", b"0"), *((key, b"%d" % number) for number, key in enumerate(written)), (b"z0000", b"9")]
+    data = hfile_bytes(sorted(entries), {}, created_ms=0, block_bytes=size)
+    for key, name in written.items():
+        assert len(key) == len(name)
+        data = data.replace(key, name)
+    data = data.replace(b"z0000", "\uff3a99".encode())
+    found = {key for key, _ in read_hfile(data, "x").entries}
+    assert len(found) == 12 and {*written.values(), b"a0000"} <= found
+    for key in found:
+        assert [entry[0] for entry in find_in_hfile(io.BytesIO(data), [key], "x").entries] == [key]
+    assert not find_in_hfile(io.BytesIO(data), ["\uff219".encode(), "\U0001f6009".encode()], "x").entries
+    mixed = data.replace("\uff2100".encode(), b"A0000")
+    with pytest.raises(CorruptTableError, match="do not ascend"):
+        read_hfile(mixed, "x")
