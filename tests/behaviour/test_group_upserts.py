@@ -182,6 +182,13 @@ def test_where_a_stored_row_is_newer_each_does_its_own_write():
     assert content(storage) == {"a": 5, "b": 3, "c": 4, "d": 1}
 
 
+def test_a_row_that_is_too_old_is_not_told_as_updated_where_another_s_key_is_stored_twice():
+    storage = table_with([("a", 5), ("b", 1), ("b", 2)], "COPY_ON_WRITE", ordered=True)
+    on_offer(storage, rows([("b", 6)]), "UPSERT", "other")
+    engine = crowded(storage)
+    assert counts(engine.upsert(rows([("a", 4)]))) == (0, 0, 0) and members(engine) == {}
+
+
 def test_what_is_wrong_with_rows_is_told_as_ever_and_offers_nothing():
     storage = CountingStorage(table_with([("a", 1)], "COPY_ON_WRITE"))
     engine = crowded(storage)

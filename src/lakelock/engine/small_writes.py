@@ -26,7 +26,7 @@ from lakelock.table.commit_metadata import WriteStat
 from lakelock.table.partitions import with_generated
 from lakelock.table.properties import TableProperties
 from lakelock.table.record_keys import require_key
-from lakelock.table.rewriting import Kernels, KeyedRows
+from lakelock.table.rewriting import Kernels, KeyedRows, Located
 from lakelock.table.schema import TableSchema, columns_of_keys
 
 BatchOf = Callable[[Transaction, TableSchema, Any], Batch]
@@ -184,7 +184,8 @@ class SmallWrites:
 def _require_once(keyed: Mapping[str, KeyedRows], place: Place, changed: int) -> None:
     """`NotTogether` if a stored row was not changed, being newer, or if a key is stored twice, in a file or in two."""
     known, new = sum(len(rows) for _, rows in place.known), sum(map(len, place.new.values()))
-    if changed != known or known + new != sum(map(len, keyed.values())):
+    stored = sum(len(rows.at) if isinstance(rows, Located) else len(rows) for _, rows in place.known)
+    if not changed == stored == known or known + new != sum(map(len, keyed.values())):
         raise NotTogether
 
 
