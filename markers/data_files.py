@@ -1,13 +1,15 @@
 """Markers of data files: a file is announced before it is written, and the commit counts the files that tasks report.
 
-A marker is one empty object, `<partition>/<data file>.marker.<CREATE|MERGE|APPEND>`, placed before the file is written, so
-that no file is ever anonymous; a new file is announced also by what makes its folder a partition. Only the last `.marker.` of
-the last segment counts, so any partition path and any data file name survives the round trip. Java Hudi's early conflict
-detection and its rollback read markers. The files in which Java's timeline server batches them are read, never written.
+A marker is one empty object, `<partition>/<data file>.marker.<CREATE|MERGE|APPEND>`, put before the file is written, so that
+every file can be traced to its instant. Before a new file its folder also gets `.hoodie_partition_metadata`. Only the last
+`.marker.` in the last path segment counts, so any partition path and any data file name survives the round trip. Java Hudi's
+early conflict detection and its rollback read markers. The files in which Java's timeline server batches them are read, never
+written.
 
-The files that a successful task reported count. The others come from failed or speculative attempts. Two base files of one
-file group and instant would make Hudi readers fail or pick one, so the two are reconciled before every commit. `TaskToken` is
-Hudi's write token, the middle part of a base file's name: which attempt of which task wrote it.
+Only files that a successful task reported count. The others come from failed or speculative attempts. Two base files of one
+file group and instant would make Hudi readers fail or pick one, so before every commit markers and reports are compared, and
+files that do not count are deleted. `TaskToken` is Hudi's write token, the middle part of a base file's name: which attempt of
+which task wrote it.
 """
 
 from __future__ import annotations

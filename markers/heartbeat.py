@@ -4,11 +4,11 @@ Java looks at the file's modification time only; the content says who writes, fo
 The owner judges itself by its own monotonic clock, counted from the start of the last write that succeeded, so it gives
 up no later than others can take it for dead, and once it has given up it stays dead.
 
-A shared heartbeat is kept up by the tasks of one job together, where no process of the job lives as long as its transaction.
-Thousands of tasks that all wrote one object would be throttled, or refused for writing it at the same moment. So each task
-checks it now and then, at times of its own, and beats if no other has since its last check. The first task to find that keeps
-beating, the others see its beats, and one of them takes over when it ends. A task that ends before its first check compares
-the heartbeat with what it wrote itself, by the storage's clock. Nothing brings back a heartbeat that was removed.
+If no process of a job lives as long as its transaction, its tasks keep up a shared heartbeat together. Thousands of tasks that
+all wrote one object would be throttled, or refused for writing it at the same moment. So each task checks the heartbeat at
+times of its own, and beats only if no other task has since its last check. The first task to beat goes on, the others see its
+beats, and one of them takes over when it ends. A task that ends before its first check compares the heartbeat's age with an
+object that it wrote itself, by the storage's clock. A heartbeat that was deleted is never put again.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class HeartbeatRecord:
 
 
 def mark_lost(storage: Storage, record: HeartbeatRecord, beat: Stored) -> None:
-    """Take back a beat that came too late, or the next look would find it fresh: others may have begun to roll back."""
+    """Mark a heartbeat that was too old before its last beat: otherwise it would look alive while others roll back."""
     with suppress(StorageUnavailable):
         storage.put_if_match(layout.heartbeat(record.instant), replace(record, write_id=LOST).to_bytes(), beat.etag)
 
@@ -256,7 +256,7 @@ class SharedHeartbeat(Heartbeat):
         now_s = self._runtime.monotonic_s()
         if self._stopped or now_s < self._due_s or not self.alive():
             return
-        # A beat that the last look did not see came after that look began.
+        # If another task has beaten since the last look, it did so no earlier than that look began.
         since_s, beaten = self._looked_s, None
         try:
             found = self._storage.get(self.key)
