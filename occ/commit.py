@@ -213,8 +213,10 @@ class Deciding:
         return decision
 
     def _boundary_after(self, decision: Decision) -> int:
-        """The boundary as it is after a decision. Where another engine writes, too, the table is looked at simultaneously: that
-        engine may have rolled the instant back since it was found pending, without the lock.
+        """The log's boundary, read after a decision.
+
+        Where another engine writes, the timeline and files are read at the same time: that engine may have rolled the instant
+        back, without the lock, since it was found pending.
         """
         table = self._table
         if not table.observed.foreign_writers:
@@ -248,10 +250,10 @@ class Deciding:
         )
 
     def _make_definite(self, decision: Decision) -> Created:
-        """No reply came: put a rollback of this instant under the same number, which settles whose number it is.
+        """After a lost reply: put a rollback of this instant under the same number, to find out who has the number.
 
-        THEIRS: the number is taken, by this commit after all or by another. Raises when the rollback won, or when
-        storage does not answer at all.
+        THEIRS: the number is taken, by this very commit or by another writer. Raises if the rollback took it, or if storage
+        does not answer at all.
         """
         table = self._table
         made = table.log.decide(tombstone(decision, table.runtime.uuid()))
@@ -301,7 +303,10 @@ class Deciding:
         return decision
 
     def by_timeline(self, timeline: Timeline) -> Decision:
-        """Part of the window was collected, so only the timeline can tell: the instant is completed, or never will be."""
+        """The decision by the timeline alone, where the log cannot tell because a part of the window was collected.
+
+        `RolledBackError` if the timeline does not show the instant completed: then it never will be.
+        """
         instant = self._baseline.instant
         try:
             # No other process decides this commit. If it was never tried, it is neither on the timeline nor in the archive.
@@ -379,20 +384,20 @@ class Commit:
         self._ahead: tuple[int, ...] = ()
         self._contents = NOTHING_AHEAD
 
-    def run(self, take_stock: Callable[[], Staged], tidy_up: Callable[[], object]) -> Decision:
-        """Commit, and return the published decision. `take_stock` goes before the decision, `tidy_up` after the publication.
+    def run(self, stage_files: Callable[[], Staged], tidy_up: Callable[[], object]) -> Decision:
+        """Commit, and return the published decision. `stage_files` runs before the decision, `tidy_up` after the publication.
 
         Raises `ConflictError`, `RolledBackError` or `CommitOutcomeUnknown`.
         """
         instant, table, round_number = self._baseline.instant, self._table, 0
         ahead: tuple[int, ...] = ()
         # A look that is made while the lock is taken counts as one under it, if no other has held the lock since before.
-        stock = partial(self._stock, take_stock)
+        stage = partial(self._stage, stage_files)
         concurrent: tuple[Callable[[], object], ...] = ()
         if table.is_likely_alone and not table.observed.foreign_writers:
-            concurrent = (stock, *self._questions())
+            concurrent = (stage, *self._questions())
         else:
-            _, ahead = table.at_once(stock, self.ahead)
+            _, ahead = table.at_once(stage, self.ahead)
         while round_number <= LOOK_ROUNDS:
             try:
                 with self.lock.holding(instant, self._baseline.operation, concurrent, self._lock_wait_s) as held:
@@ -428,21 +433,19 @@ class Commit:
         """What others committed in the window, as far as it was read."""
         return self._others
 
-    def _stock(self, take: Callable[[], Staged]) -> None:
-        self._took(take())
+    def _stage(self, stage_files: Callable[[], Staged]) -> None:
+        self._use(stage_files())
 
-    def _took(self, stock: Staged) -> None:
-        self._draft, self._deciding = stock
-        said = CommitMetadata(self._draft.stats, self._draft.operation, replaced=self._draft.replaced)
-        at = self._baseline
-        kept = at.properties.metadata_partitions
-        self._contents = read_ahead(self._table, kept, at.instant, said, self._draft.schema.arrow, at.timeline)
+    def _use(self, staged: Staged) -> None:
+        self._draft, self._deciding = staged
+        metadata = CommitMetadata(self._draft.stats, self._draft.operation, replaced=self._draft.replaced)
+        baseline = self._baseline
+        kept = baseline.properties.metadata_partitions
+        self._contents = read_ahead(self._table, kept, baseline.instant, metadata, self._draft.schema.arrow, baseline.timeline)
 
-    def look_ahead(self, stock: Staged) -> None:
-        """Do what needs no lock, for `decide_under`, which comes later: wait for reservations that there were at the
-        beginning, and look into files as far as they have to be looked into.
-        """
-        self._took(stock)
+    def look_ahead(self, staged: Staged) -> None:
+        """Prepare `decide_under` without the lock: wait for the baseline's reservations, and answer the checks known so far."""
+        self._use(staged)
         partitions = self.footprint.all_partitions
         while reservation := self._reserved.in_the_way(self._baseline.reservations, partitions):
             self._reserved.wait_for(reservation)
@@ -458,7 +461,8 @@ class Commit:
     def decide_under(self, lease: Lease | None, *, puts: bool) -> Decision:
         """Validate and decide under a lock that the caller holds, so it never waits; raises as `run` does.
 
-        Without `puts` nothing takes the next number, so the log is listed again: it may have a prepare that no timeline shows.
+        `puts`: whether a record is put under the next number, which fails if another record came first. Otherwise the log is
+        listed again, since it may have a prepare that no timeline shows.
         """
         reached(Step.LOCKED)
         with counting(self.lock.tally):
@@ -486,7 +490,7 @@ class Commit:
         return table.timeline, partial(current_properties, table), table.log.read_boundary, numbers
 
     def _look_meanwhile(self, held: HeldLock) -> LockedState:
-        """The look that was made while the lock was taken if it counts, else one that is made now."""
+        """The state that was read while the lock was being taken, if it still holds; else it is read again now."""
         timeline, properties, boundary, numbers = held.answers[-4:]
         if not held.undisturbed or numbers or boundary.number > self._baseline.first:
             return self._look(None)
@@ -530,7 +534,7 @@ class Commit:
             if mine is not None and self._deciding.stands(mine):
                 metadata = KeptMetadata.look(table, properties, self._contents)
                 return self._deciding.conclude(mine, timeline, lease, metadata and metadata.mended(timeline))
-            # Only now: a commit of mine whose reply was lost stands, whatever others have changed since.
+            # After the look for this commit's own decision: if only its reply was lost, it stands, whatever changed since.
             check_unchanged(baseline, properties, self._draft.footprint.party)
             self._ensure_pending(timeline, mine)
             self._ensure_on_offer(view)
@@ -616,11 +620,11 @@ class Commit:
         )
 
     def _ensure_on_offer(self, view: LogView) -> None:
-        """Raise unless nothing was decided about each of its offers, and nothing was collected that may be about one."""
+        """`RolledBackError` if one of the offers is decided, or if a decision that may be about it was collected."""
         for offer in self._offers:
             if offer.since < view.boundary or decided_for_offer(offer.member.id, view.decisions) is not None:
                 raise RolledBackError(
-                    f"{self._baseline.instant}: the write {offer.member.id}, which it has rows of, is decided by now",
+                    f"{self._baseline.instant}: the write {offer.member.id}, which is part of it, is already decided",
                     hint="nothing needs to be done: the writes that are not committed yet are tried again",
                     instant=self._baseline.instant,
                 )

@@ -84,10 +84,10 @@ class TableServices:
         self.table, self.properties = table, properties
 
     def reap(self, *, patient: bool = False) -> list[Reaped]:
-        """Finish or remove what dead writers left, also what arrived after its writer was gone.
+        """Finish or remove what dead writers left, including files that arrived after their writer had died.
 
-        `patient`, as at the beginning of each transaction: another engine's dead are left to that engine for a while, and who
-        is dead by a limit shorter than that of this process is left until that, too.
+        `patient`, as at the beginning of each transaction: another engine's dead writers are left to that engine for a while,
+        and every writer until it is dead by this process's own limit, even if its own limit is shorter.
         """
         reaped = reap(self.table, patient=patient)
         sweep(self.table)
@@ -134,7 +134,7 @@ class TableServices:
         return list_savepoints(self.table)
 
     def delete_savepoint(self, name: str) -> Savepoint:
-        """Let cleaning have the files of a savepoint, given by its name or its instant."""
+        """Delete a savepoint, given by its name or its instant. Cleaning may then delete its files."""
         self.ensure_same_provider()
         return delete_savepoint(self.table, name)
 
@@ -185,11 +185,11 @@ class Coordinator(TableServices):
         self.data = DataLocking(table)
         self._schemas = SchemaHistory(table)
         self._applied = AppliedVersions(table)
-        self._late = LookBack(table)
+        self._look_back = LookBack(table)
         self._swept = False
         self._opened_ms, self._first_schema = table.runtime.now_ms(), None  # type: int, TableSchema | None
         self.last_seen: tuple[TableSchema, TableProperties] | None = None
-        """What the newest transaction of this object has found."""
+        """The schema and the properties at the baseline of this object's newest transaction."""
 
     @classmethod
     def open(
@@ -263,7 +263,7 @@ class Coordinator(TableServices):
                 check_files(baseline.properties, self.table.index.snapshot_at(baseline.timeline))
             if self.table.provider is None or self.table.observed.same_lock:
                 self._sweep(baseline)
-            self._late.look(baseline.timeline, mine)
+            self._look_back.look(baseline.timeline, mine)
             if self.table.provider is None:
                 refuse_second_writer(self.table, baseline.timeline, baseline.instant)
         except BaseException:
@@ -363,7 +363,7 @@ class Coordinator(TableServices):
         return slices_at(self.table, timeline), self._schemas.at(timeline, self.properties)
 
     def shown_at(self, timeline: Timeline, schema: TableSchema | None = None) -> ReadView:
-        """The same as readers are shown it, in the columns of then or of a `schema`."""
+        """What readers see at a timeline, with log files merged, in the columns of that time or of a `schema`."""
         found = ReadView(self.table.index.snapshot_at(timeline), schema or self._schemas.at(timeline, self.properties))
         merges = self.properties.is_merge_on_read
         return with_log_files(self.table, self.properties, found, timeline) if merges else found
@@ -387,9 +387,10 @@ class Coordinator(TableServices):
         return self._schemas.as_of(timeline, self.properties, as_of)
 
     def known_schemas(self, tx: Transaction | None = None) -> Iterator[pa.Schema]:
-        """The columns that the user of this object can know: of its first transaction or of its opening, and those it added.
+        """Each schema that the user of this object can know, with the columns that its own writes have added.
 
-        `tx`: the transaction whose baseline tells them; without one the table is looked at.
+        These are the schema of its first transaction, and the one when it was opened. The latter is found by the baseline of
+        `tx`, or else by the table's timeline.
         """
         own = self.table.observed.own_columns
         if self._first_schema is not None:
@@ -401,7 +402,7 @@ class Coordinator(TableServices):
             yield pa.schema([*found.arrow, *own])
 
     def know_columns(self) -> None:
-        """The user of this object knows the columns of now: it has changed them."""
+        """Count the present columns as known to the user of this object, who has just changed them."""
         self._opened_ms, self._first_schema = self.table.runtime.now_ms(), None
 
     def history(self, limit: int = 1000) -> list[HistoryEntry]:
@@ -438,8 +439,10 @@ class _Applied:
 
 
 class AppliedVersions:
-    """Asks the file index, which has the newest commit of every application. Where there is none, reads commits newest first
-    until it meets the application, then the archive; never reads a commit or a file twice.
+    """Which version of its writes each application has committed last.
+
+    The file index has the newest commit of every application. Without an index, commits are read from the newest back until one
+    of the application is found, then the archive. No commit or archive file is read twice.
     """
 
     def __init__(self, table: OpenTable) -> None:
@@ -514,7 +517,7 @@ class AppliedVersions:
     def ensure_new(self, application: AppTransaction | None, timeline: Timeline, mine: Party) -> None:
         """Raise `ConflictError` if a commit of the timeline has applied this version, or a later one.
 
-        With a transaction's baseline as the timeline no gap is left: what is decided after it meets the conflict rule.
+        Give the timeline of a transaction's baseline: commits that are decided later are covered by the conflict rule.
         """
         other = None if application is None else self.applied_by(application, timeline)
         if application is None or other is None:

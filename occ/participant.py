@@ -151,11 +151,11 @@ class Participant(Transaction):
         self._touch(stats, replaced)
         if self.writes:
             self.extra[keys.TRANSACTION] = name.to_json()
-            stock = self._take_stock(stats, schema, replaced)
+            staged = self._stage_files(stats, schema, replaced)
         else:
-            stock = self._stock(schema, replaced)
+            staged = self._staged(schema, replaced)
         self._commit = self._new_commit()
-        self._commit.look_ahead(stock)
+        self._commit.look_ahead(staged)
 
     def _deciding(self, draft: PendingCommit) -> Deciding:
         if self._name is None:
@@ -228,7 +228,7 @@ class Participant(Transaction):
         return result
 
     def do_chores(self) -> None:
-        """What the table asks of the writer of this decision; no transaction waits for it any more."""
+        """Run what follows a commit (checkpoint, catalog, upkeep); no transaction waits for this one any more."""
         if self._decided is not None and self.writes:
             after_commit(self._table, self._decided.number)
 

@@ -52,10 +52,7 @@ from lakelock.table.instants import State
 
 
 class KeptAttempt:
-    """Of the attempts of one write, the one from which the next may take files over; at most one at a time.
-
-    Its maker calls `drop` in the end.
-    """
+    """The rejected attempt of a write whose files the next attempt may copy; at most one at a time. Call `drop` at the end."""
 
     def __init__(self, redos: int) -> None:
         """`redos`: how many attempts may take files over."""
@@ -64,14 +61,14 @@ class KeptAttempt:
         self._offered: Transaction | None = None
 
     def offer(self, tx: Transaction) -> None:
-        """Let this attempt, which has just begun, take over what there is, and be taken over in turn."""
+        """Tell an attempt that has just begun from which rejected one it may copy files, and whether to keep its own."""
         if self._held is not None and not self._held.is_alive:
             self._withdraw("its heartbeat stopped before the next attempt had its files")
         tx.redo = Redo(keeps_files=self._left > 0, earlier=self._held.instant if self._held is not None else None)
         self._offered = tx
 
     def follows(self) -> bool:
-        """Whether the attempt after the one that was offered last, and that was lost, is a redo."""
+        """After the attempt that was offered last has lost: whether the next one is a redo, with files to copy."""
         lost, self._offered = self._offered, None
         if lost is not None and lost.state is TransactionState.SET_ASIDE:
             self._withdraw("the next attempt had its files")
@@ -143,8 +140,8 @@ class ReservationAfterLosses:
 def wait_for(table: OpenTable, other: Party) -> None:
     """Wait until the other transaction has ended or its dead writer is reaped, at most `retry.holder_wait_s`.
 
-    One that has committed is not waited for. A transaction keeps its claims to its end, and its heartbeat a little longer.
-    So each look asks for that one heartbeat, and for more only where another engine left none, or once it has not beaten for
+    Returns at once if the other has committed. A transaction keeps its heartbeat a little longer than its claims, so each look
+    reads that one heartbeat. It reads more only if there is none, as with another engine, or if the heartbeat is older than
     half of its limit.
     """
     if other.completion:
@@ -306,7 +303,7 @@ def _tried(attempts: _Attempts[R]) -> R:
             by_service = moved < MOST_MOVES and conflict is not None and conflict.other.operation in SERVICES
             redo = attempts.lost(error, by_service=by_service)
             moved, redone = moved + (by_service and not redo), redone + redo
-            if number - moved - redone == policy.attempts or not _helps(error):
+            if number - moved - redone == policy.attempts or not _retry_helps(error):
                 error.details["attempts"] = number
                 _note(error, f"after {number} of {policy.attempts} attempts (retry.attempts)")
                 raise
@@ -372,7 +369,7 @@ class _AttemptsOnOne(_Attempts[Committed]):
     def lost(self, error: Lost, *, by_service: bool) -> bool:
         if self._tx is not None and isinstance(error, ConflictError) and not by_service:
             self._turns.lost(self._tx)
-        return _helps(error) and self._aside.follows()
+        return _retry_helps(error) and self._aside.follows()
 
     def end(self) -> None:
         """Give back the reservation, and withdraw what was set aside. Never raises for storage."""
@@ -518,7 +515,7 @@ def _note(error: LakelockError, text: str) -> None:
         error.add_note(text)
 
 
-def _helps(error: LakelockError) -> bool:
+def _retry_helps(error: LakelockError) -> bool:
     if isinstance(error, ConflictError):
         return error.conflict.retry_helps or error.conflict.rule is ConflictRule.APPLICATION_TRANSACTION
     return True

@@ -82,10 +82,10 @@ class Redo:
 
 
 def goes_aside(table: OpenTable, own: OwnDecision, mine: Party, found: Collision, announced: AnnouncedGroups) -> bool:
-    """Whether the files of a transaction that lost may stay for the next attempt; then its claims are gone.
+    """Set aside a transaction that lost, so that the next attempt can copy its files; whether that was possible.
 
-    It must be certain that it never commits. Claims go first: its writer may now wait for others, and no writer may wait for it
-    meanwhile, or two such writers could wait for each other.
+    It must be certain that it never commits. Its claims are released first: its writer may wait for others from now on, and if
+    any of them waited for these claims, the two would wait for each other.
     """
     if own.may_be_in_log:
         return False
@@ -147,7 +147,7 @@ class Work:
         """What else the commit's extra metadata says, for people."""
         self.redo = Redo()
         self._announced = announced
-        self._left: set[FileGroupId] = set()
+        self._append_only: set[FileGroupId] = set()
         self._planned: frozenset[FileGroupId] = frozenset()
         self.offers: Sequence[Offer] = ()
         """Whose rows it has, if it is a group commit."""
@@ -209,8 +209,10 @@ class Work:
 
     @property
     def asks_record_index(self) -> bool:
-        """Whether `by_record_index` may answer: for a table with a record index whose keys are in one place each, at the first
-        write. Never for a delete: it removes a row that an insert has stored a second time, too, which the index lacks."""
+        """Whether to ask the record index: only at the first write, if the table has one and `index="global"`.
+
+        Never for a delete: it must also find rows that an insert stored a second time, which the record index lacks.
+        """
         base, deletes = self.baseline.properties, self.operation == "DELETE"
         is_kept = RECORD_INDEX in base.metadata_partitions and isinstance(base.index, GlobalIndex)
         return is_kept and not deletes and not self.own.stats
@@ -233,7 +235,7 @@ class Work:
 
     def doubt_record_index(self, why: str) -> None:
         """Tell that the record index was not of use, so that files are looked into."""
-        text = f"Hudi's record index was asked in vain, and files were looked into: {why}"
+        text = f"Hudi's record index could not be used, so files were searched for keys: {why}"
         self._table.emit(EventKind.ALERT, self.instant, self.operation, problem=text)
 
     def reads(self, read: Read) -> None:
@@ -308,7 +310,7 @@ class Work:
         settings, own = self._table.settings.write, {stat.group for stat in self.own.stats}
         appends = self.baseline.properties.is_merge_on_read and settings.append_below > 0
         planned = planned_groups(self._table, self.baseline.timeline) if appends else {}
-        # A log file stays that is appended while a file group is compacted; a new base file would be overwritten.
+        # A log file that is appended during a planned compaction stays visible; a new base file would be hidden by it.
         self._planned = frozenset(group for group, action in planned.items() if action == Action.COMPACTION)
         few = {
             file: appends and file.token and file.group not in own and _may_be_few(
@@ -320,7 +322,7 @@ class Work:
         self.writes_to(file.partition for file, to_append in few.items() if to_append)
         full = {file.group for file, to_append in few.items() if to_append and is_to_be_compacted(file)} - planned.keys()
         if full and self._claim(full, leave_held=True) is not None:
-            self._left |= full  # another has rewritten one since the baseline: a log file will do
+            self._append_only |= full  # another has rewritten one since the baseline: a log file will do
         self.claim((file.group for file, to_append in few.items() if not to_append), new_buckets, always=always)
 
     def take_announced(self, partition: str) -> Announced | None:
@@ -336,7 +338,7 @@ class Work:
     @property
     def to_rewrite(self) -> frozenset[FileGroupId]:
         """Those of them that get new base files, however few of their rows change."""
-        return self.claimed - self._left
+        return self.claimed - self._append_only
 
     def write_context(self, schema: TableSchema | None = None) -> WriteContext:
         """What executors need to write files of this transaction; picklable.
@@ -445,7 +447,7 @@ class Transaction(Work):
             with self.phases.during(Phase.VALIDATE):
                 self._touch(stats, replaced)
                 commit = self._new_commit()
-                decision = commit.run(partial(self._take_stock, stats, schema, replaced, last), self._tidy_up)
+                decision = commit.run(partial(self._stage_files, stats, schema, replaced, last), self._tidy_up)
         except (CommitOutcomeUnknown, IllegalTransition):
             self.state = TransactionState.UNKNOWN
             self._heartbeat.stop(delete=False)
@@ -485,7 +487,7 @@ class Transaction(Work):
             raise undone_error(self._table, undone)
         return result
 
-    def _take_stock(
+    def _stage_files(
         self,
         stats: Sequence[WriteStat],
         schema: TableSchema | None,
@@ -513,7 +515,7 @@ class Transaction(Work):
             raise
         remove_uncounted(self._table.storage, markers, uncounted)
         reached(Step.RECONCILED)
-        return self._stock(schema, replaced)
+        return self._staged(schema, replaced)
 
     def _touch(self, stats: Sequence[WriteStat], replaced: Replaced | None) -> None:
         self._touched.write_to({*(stat.partition_path or "" for stat in (*self.own.stats, *stats)), *(replaced or ())})
@@ -525,7 +527,7 @@ class Transaction(Work):
         more = [*more, *(offer.key for offer in self.offers)]
         tidy_up(self._table, self.instant, self.operation, keys, self._touched.announced.claimed, more)
 
-    def _stock(self, schema: TableSchema | None, replaced: Replaced | None) -> Staged:
+    def _staged(self, schema: TableSchema | None, replaced: Replaced | None) -> Staged:
         draft = PendingCommit.of(
             self._touched.footprint.wrote(self._stats, replaced, in_buckets=self.baseline.properties.bucket_index is not None),
             self._stats,

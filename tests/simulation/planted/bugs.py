@@ -108,7 +108,7 @@ _OTHERS = (
     Planted(
         "no reconciliation",
         "files of failed task attempts stay",
-        "occ.transaction:Transaction._take_stock",
+        "occ.transaction:Transaction._stage_files",
         "remove_uncounted(self._table.storage, markers, uncounted)\n",
         "pass\n",
         seed=6,
