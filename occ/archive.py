@@ -15,10 +15,10 @@ needed on the timeline stays there, with all later ones. It is needed by:
 * a replacement: itself, as long as files of the replaced groups exist, because without it they would be visible again;
 * `archive.min_age_s` and `clean.readers_s`: a request for the instant may still be in flight, a reader may still rely on it.
 
-Late files. A writer may stand still in the middle of an upload until others have rolled it back and removed its markers, and
-die before it finds that out. Its file is not visible as long as the timeline reaches back to its instant. From then on
-readers take the file for that of an archived commit, so it has to go before. The rollback names it: it records what the
-markers announced.
+Late files. A writer may pause in the middle of an upload until others have rolled it back and removed its markers, and die
+before it notices. Its file stays invisible as long as the timeline reaches back to its instant. After that readers would take
+the file for one of an archived commit, so it must be deleted first. The rollback names the file, because it records everything
+that the markers announced.
 """
 
 from __future__ import annotations

@@ -113,8 +113,7 @@ def begin(
                 table.observed.time_seen(timeline.newest_completion)
                 give_up(table, heartbeat, instant, action, new_group)
                 continue
-            # What completes while this begins is not part of the snapshot, or writers that are many and fast could keep this
-            # one from beginning.
+            # Leave out what completes during this call: otherwise many fast writers could keep a transaction from beginning.
             timeline = timeline.before(i for i in timeline.commits if (i.completion or i.requested) >= instant)
         # Readers order slices by requested time, so a slice may only build on slices of older instants. Neither a requested
         # file nor a heartbeat, which its owner removes when it ends, keeps another action from taking the same time.
@@ -148,10 +147,12 @@ def ensure_not_restored(table: OpenTable, timeline: Timeline) -> None:
 
 
 def _note_and_beat(table: OpenTable, instant: str, operation: str) -> tuple[TableProperties, list[int], Heartbeat | None]:
-    """The properties, the numbers of the log, and the heartbeat: None when the instant is another's. No error leaves one.
+    """Read the properties and the numbers of the log, and start the heartbeat: None if another writer has the instant.
 
-    What it keeps from being collected begins at the window or one number before it, since the head may be a prepare. A process
-    that has seen the log uses the number seen there, to avoid a request, while it is recent: an old one keeps needless records.
+    An error leaves no heartbeat. The heartbeat keeps decisions from being collected, from the start of the window or one number
+    earlier, since the head may be a prepare. A process that has listed the log before starts it with the number known from
+    then, which saves waiting for a request. If that number turns out to be old, the heartbeat is started again, because it
+    would keep decisions that no one needs.
     """
     started: list[Heartbeat] = []
 
@@ -184,7 +185,7 @@ def _note_and_beat(table: OpenTable, instant: str, operation: str) -> tuple[Tabl
         elif started and newest - known > table.settings.decisions.collect_above:
             old = started.pop()
             old.stop(delete=True)
-            # One that was too old by now may have been rolled back, under a number that this transaction would not look at.
+            # A heartbeat that is too old may have been rolled back, by a decision below the window of this transaction.
             if old.alive():
                 beat(newest)
     except BaseException:
@@ -229,8 +230,9 @@ def _begun(
     *,
     has_decided: bool,
 ) -> tuple[Timeline, Announced | None]:
-    """The timeline, listed after the requested file; at the same time the inflight file, which never stands without the other,
-    and the announcement of a file that is sure to be written. `has_decided`: whether the log has decisions.
+    """List the timeline, put the inflight file, and announce the first file of a `new_group`, all at the same time.
+
+    Call it after the requested file is put: an inflight file never exists alone. `has_decided`: whether the log has decisions.
     """
     made: list[bool] = []
 
@@ -261,8 +263,8 @@ def _begun(
 def give_up(table: OpenTable, heartbeat: Heartbeat, instant: str, action: Action, new_group: FileGroupId | None = None) -> None:
     """Give up an instant that has written and decided nothing. The next writer removes what cannot be removed now.
 
-    The inflight file goes before the requested one: Java's rollback fails, and with it each of its writers, where that stands
-    alone. `new_group`: the one that was announced.
+    The inflight file is deleted before the requested one: an inflight file alone makes Java's rollback fail, and so every Java
+    writer. `new_group`: the one that was announced.
     """
     table.observed.time_seen(instant)
     heartbeat.stop(delete=False)
@@ -322,7 +324,7 @@ class OwnWrites:
         return OwnWrites(tuple(found.values()))
 
     def over(self, snapshot: Snapshot) -> Snapshot:
-        """What the next write sees, where this is the snapshot from which the transaction began."""
+        """The `snapshot` of the transaction's baseline with these files in it: what its next write sees."""
         files = [(_own_file(stat, snapshot), stat) for stat in self.stats]
         rows = {file: UNKNOWN if file.logs else FileStatistics(rows=stat.num_writes) for file, stat in files}
         return snapshot.with_files(rows) if rows else snapshot

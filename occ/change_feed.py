@@ -47,7 +47,7 @@ from lakelock.table.snapshot import Coverage, DataFile, Snapshot, lowest_open, n
 from lakelock.table.timeline import Timeline
 
 MOST_LISTED_ALONE = 64
-"""Of so many partitions each is listed on its own; of more, the whole table once."""
+"""Up to this many partitions are listed one by one; for more, the whole table is listed once."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def plan_units(
     replaced = read_replaced(table.io, before) if touched else {}
     names = lru_cache(partial(names_of, table.storage, timeline))
     snapshot = Snapshot.of(before, _listed(table, touched), replaced, names)
-    # A clean is on the timeline before it deletes anything, so one that the listing suffered from is there now.
+    # A clean is on the timeline before it deletes anything, so a clean that deleted files from this listing shows there now.
     instants = [commit.instant for commit in commits]
     ensure_kept(table, table.timeline() if touched else timeline, instants)
     gone = {group for group, by in replaced.items() if before.is_visible(by)}
@@ -156,7 +156,7 @@ def ensure_columns_fit(
     late = [commit for commit, text in schemas if text and not is_readable_as(TableSchema.of_commit(text), schema)]
     last = commits.index(late[-1]) + 1 if late else 0
     if last < len(commits) and commits[last].metadata.replaced is not None:
-        # It is the one that replaced them: its old slices have the columns of before.
+        # This commit itself replaced the columns, so the slices that it replaced have the old ones.
         before = SchemaHistory(table).before(timeline, properties, commits[last].instant.requested)
         if before is not None and not is_readable_as(before, schema):
             late.append(commits[last])
@@ -233,7 +233,7 @@ class TableStream:
     ensure_fits: Callable[[Timeline, Sequence[Commit]], None] | None = None
     """Refuses commits whose rows do not fit the columns that the stream has."""
     is_wanted: Callable[[str], bool] = lambda _: True
-    """Whether a partition is one of those that the stream is about: what commits did elsewhere is nothing to it."""
+    """Whether the stream reads this partition. Changes in other partitions are ignored."""
 
     def __post_init__(self) -> None:
         self._archived: dict[str, frozenset[str]] = {}

@@ -1,15 +1,15 @@
 """A transaction claims the file groups that it will rewrite, and reserves them once it has lost too often.
 
-By a claim it learns at once of others that rewrite the same groups.
+A claim fails if another transaction rewrites the same group, so the conflict is known before any data is written.
 
-The claims are made once older reservations have ended. They are followed by one look at the decisions since the transaction
-began. A writer that finished in the meantime has removed its claims, but its decision is in the log. Together the two leave
-no gap: a claim is removed only after its owner's decision is there.
+A transaction makes its claims once older reservations have ended. Then it reads the decisions made since it began. A writer
+that committed in the meantime has removed its claims, but its decision is in the log. Together the two checks leave no gap: a
+claim is removed only after its owner's decision exists.
 
 Other engines make no claims. On a table that they write to, the markers of their live writers are read, too.
 
-A reservation (ADR 20) lets a writer be served before those that come later. Making one puts it into the queue and waits for
-its turn. Waiting for the reservations of others is bounded, and never for a dead holder.
+A reservation (ADR 20) lets a writer go before those that come later. A writer that reserves joins a queue and waits for its
+turn. A wait for another's reservation is bounded, and ends once its holder is dead.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def _claim_each(
 
 
 def _made_to_yield(table: OpenTable, refused: Sequence[Refusal]) -> tuple[frozenset[str], frozenset[str]]:
-    """Decide the rollback of the live services that hold these groups: those that can no longer commit, and those that have.
+    """Roll back the live services that hold these groups. Returns which can no longer commit, and which had committed before.
 
-    First the decision, then the claim: the new owner can then rely on the service never committing. One
-    that has committed meanwhile keeps its claim: what was looked up before has to be looked up again.
+    The rollback is decided before the claim is taken over, so the new owner can rely on the service never committing. A
+    service that has committed keeps its claim, because keys that were looked up before have to be looked up again.
     """
     services = {r.by.instant: r.by.operation for r in refused if isinstance(r, Held) and r.by.operation in SERVICES}
     committed = set()
@@ -210,7 +210,7 @@ class AnnouncedGroups:
 
 
 class ReadWriteSet:
-    """Grows as the transaction goes on; belongs to it. Not for several threads at once."""
+    """What one transaction has read and written so far; it grows as the transaction runs. Not for several threads at once."""
 
     def __init__(self, baseline: Baseline, party: Party, application: AppTransaction | None) -> None:
         self._baseline, self._party, self._application = baseline, party, application
@@ -219,7 +219,7 @@ class ReadWriteSet:
         self.reads: list[Read] = []
         self.announced = AnnouncedGroups()
         self.targets: tuple[Resource, ...] = ()
-        """The partitions and prefixes to which it keeps; none: anywhere."""
+        """The partitions and prefixes that it may write to; empty: all of them."""
 
     def ensure_within(self, partitions: Iterable[str]) -> None:
         """Raise `InputError` for a partition outside the targets."""
@@ -278,8 +278,8 @@ def claim(
 ) -> Conflict | None:  # fmt: skip
     """Announce these groups and claim those that are not claimed yet; the conflict that can be known by now, if any.
 
-    What is claimed is noted in `touched`. With `leave_held` what others hold or have reserved is left to them. `always`:
-    claimed without early detection, too.
+    `touched` records the claims. With `leave_held`, groups that others hold or have reserved are skipped. `always`: groups that
+    are claimed even where early conflict detection is off.
     """
     announced = touched.announced
     fresh = announced.add(groups, new_buckets)
@@ -295,7 +295,7 @@ def claim(
     overruled = [each for each in refused if _overrules(reserved, each)]
     if leave_held:
         refused = []
-    # What it overrules it writes without a claim, and has to look at all the same.
+    # Groups whose claims are overruled are written without a claim, but must be checked for conflicts like the others.
     footprint = touched.footprint
     looked_at = replace(footprint, rewritten=footprint.rewritten.union(each.group for each in overruled))
     conflict = early_conflict(table, baseline, looked_at, [each for each in refused if each not in overruled])
@@ -309,7 +309,7 @@ def claim(
 def _unreserved(
     baseline: Baseline, reserved: OthersReservations, heartbeat: Heartbeat, groups: list[FileGroupId], *, leave: bool
 ) -> list[FileGroupId]:
-    """The groups, once no older reservation is in the way; if it may `leave` some, at once those that are not reserved."""
+    """Wait until no older reservation covers these groups; with `leave`, return at once those that are not reserved."""
     queue = baseline.reservations
     if leave:
         return [group for group in groups if reserved.in_the_way(queue, [group.partition]) is None]
@@ -363,7 +363,7 @@ class OthersReservations:
         return self.own.reservation if self.own is not None and self.own.beats() else None
 
     def overrules(self, instant: str, partition: str) -> bool:
-        """Whether this may write although that instant has a claim there: it came later, so it waits until this has ended."""
+        """Whether this may write despite that instant's claim: a claim made after this reservation has to wait for it."""
         own = self.standing
         return own is not None and own.covers(partition) and instant not in own.before
 
@@ -379,11 +379,11 @@ class OthersReservations:
 def wait_until_ended(
     table: OpenTable, reservation: Reservation, own_beat: str, *, most_s: float, instant: str = "", operation: str = ""
 ) -> float:
-    """Wait until the reservation has ended or its holder is dead, at most `most_s`; how long this took.
+    """Wait until the reservation has ended or its holder is dead, at most `most_s`. Returns the seconds waited.
 
-    One that was waited for the whole of `retry.holder_wait_s` has had its time: it is removed, so that no writer waits for it
-    again as long.
-    `own_beat`: a heartbeat of the waiting. `instant` and `operation` tell in events who waits.
+    A reservation that has not ended within the whole of `retry.holder_wait_s` is removed, so that no other writer waits for it
+    as long again.
+    `own_beat`: a heartbeat of the waiting writer. `instant` and `operation` name that writer in events.
     """
     began_s = table.runtime.monotonic_s()
     table.emit(EventKind.WAITING_FOR_RESERVATION, instant, operation, holder=str(reservation))
@@ -398,7 +398,7 @@ def wait_until_ended(
 
 
 def wait_until(table: OpenTable, is_so: Callable[[], bool], *, most_s: float) -> bool:
-    """Look again and again, for at most `most_s`; whether it is so. A look without an answer is repeated."""
+    """Poll until `is_so` holds, for at most `most_s`; whether it does. A poll that storage does not answer is repeated."""
     runtime, policy = table.runtime, table.settings.retry
     until_s, pause_s = runtime.monotonic_s() + most_s, policy.first_wait_s
     while (left_s := until_s - runtime.monotonic_s()) > 0:
@@ -411,7 +411,7 @@ def wait_until(table: OpenTable, is_so: Callable[[], bool], *, most_s: float) ->
 
 
 def is_over(table: OpenTable, beat_key: str, own_beat: str) -> bool:
-    """Whether the owner of this heartbeat has ended or is dead, by the age of one's own."""
+    """Whether the owner of a heartbeat has ended or is dead: its age is counted up to the caller's own last beat."""
     mine = table.storage.get(own_beat)
     beat = table.storage.get(beat_key)
     if beat is None or mine is None:
@@ -457,7 +457,7 @@ SWAPS = 10
 
 @dataclass(frozen=True)
 class Claimant:
-    """A transaction that has claims on what is reserved, and one of them: it lets all of them go at once."""
+    """A transaction with claims on reserved groups. `key` is one of its claims: it releases all of them at once."""
 
     claim: Claim
     key: str
@@ -466,7 +466,10 @@ class Claimant:
         return str(Party(self.claim.instant, self.claim.operation, self.claim.writer))
 
     def is_over(self, table: OpenTable, own_beat: str) -> bool:
-        """Whether it has let its claims go, or is dead. One that was set aside still beats, and may wait for this one."""
+        """Whether it has released its claims, or is dead.
+
+        The heartbeat alone does not tell: a transaction that was set aside still beats, and its writer may wait for this one.
+        """
         found = table.storage.get(self.key)
         held = Claim.from_bytes(found.data) if found is not None else None
         if held is None or held.instant != self.claim.instant:
@@ -501,10 +504,10 @@ class Turn:
 
 
 def reserve(table: OpenTable, operation: str, places: frozenset[str] | None) -> Turn | None:
-    """Reserve these partitions, None for the whole table: all or none. None if there is no room, or storage or lock refuse.
+    """Reserve these partitions, all or none; `places=None` reserves the whole table.
 
-    A transaction that begins afterwards sees the reservation, and each one that did not see it when it looked last has
-    published what it decided.
+    Returns None if the queue is full, or if storage or the lock fails. When this returns, every transaction that begins sees
+    the reservation, and a commit that was decided without seeing it is published.
     """
     places = capped(places)
     heartbeat: Heartbeat | None = None
@@ -547,7 +550,7 @@ def _joined(table: OpenTable, heartbeat: Heartbeat, mine: Reservation) -> Turn |
 
     def join(queue: tuple[Reservation, ...]) -> tuple[Reservation, ...] | None:
         nonlocal turn, is_there
-        # The answer to the change before was lost. Its place stands: those that have joined since wait for it.
+        # It is there already if the reply to an earlier swap was lost. That place counts: writers behind it wait for it.
         is_there = any(each.id == mine.id for each in queue)
         if is_there or len(queue) >= MOST_RESERVATIONS:
             return None

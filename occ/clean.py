@@ -5,11 +5,11 @@ is made, by the next cleaner that comes: its files were dead when it was made, a
 looks for savepoints once the plan is stored, and leaves out the files that they keep; a savepoint looks for plans once it is
 shown. Deletions need no lock and may be done twice. `tests/simulation/models/clean.py` searches all of this.
 
-The scope of a clean is the partitions in which something was superseded since the cleans before it, or the whole table. A
-file is dead by a commit that wrote the next file of its group or replaced the group, and may go once the retention has passed
-that commit. So a file that may go now and could not go before was superseded by a commit between the two limits; the metadata
-of that commit names the partitions. A commit that only adds file groups supersedes nothing. Looking at fewer partitions never
-deletes more than looking at all would. The whole table is listed once a day, for what the metadata did not tell.
+The scope of a clean is the partitions in which something was superseded since earlier cleans, or the whole table. A file is
+superseded by the commit that wrote the next file of its group or replaced the group, and may be deleted once the retention has
+passed that commit. So every file that may be deleted now, and not at the last clean, was superseded by a commit between the two
+limits, and the metadata of that commit names its partition. A commit that only adds file groups supersedes nothing. Listing
+fewer partitions never deletes more. The whole table is listed once a day, for files that no metadata named.
 
 Retention that is asked for in one call is refused if it would take files that are still needed. Upkeep that runs by itself
 keeps such files and says for which holder. A caller that asks for a shorter retention wants the old files gone, so it is an
@@ -96,10 +96,10 @@ NOWHERE = Scope(frozenset())
 
 
 def everywhere(timeline: Timeline, kept: Retention, now_ms: int) -> Scope:
-    """The whole table. A number of versions leaves nothing to note: what it keeps may have been superseded long ago."""
+    """The whole table. A policy that counts versions gives no note: files that it keeps may have been superseded long ago."""
     if kept.policy == VERSIONS or not kept.limit:
         return Scope(None)
-    # What is pending may yet supersede files under an instant that the retention has passed.
+    # A pending write may still supersede files, by an instant that is already older than the retention.
     until = min([kept.limit, *(i.requested for i in timeline.pending)])
     return Scope(None, CleanedUntil(until, _holds(timeline), now_ms))
 
@@ -438,7 +438,7 @@ def _carry_out(
         return len(plan.keys)
     needed = saved.keys
     if plan.newest and not timeline.is_visible(plan.newest):
-        # Another engine has undone what the plan rests on: what it names may be the newest again.
+        # Another engine has undone a commit that superseded files of the plan: they may be the newest again.
         needed |= {key for f in slices_at(table, timeline).files for key in (f.key, *(log.key for log in f.logs))}
     keys = [key for key in plan.keys if key not in needed]
     table.storage.put_if_absent(inflight, b"")

@@ -276,7 +276,7 @@ class WriteResult:
 
 @dataclass(frozen=True, repr=False)
 class Committed(WriteResult):
-    """The same with what only lakelock asks for."""
+    """A write's result with fields for internal use."""
 
     decision: int = 0
     rows_written: int = 0

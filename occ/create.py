@@ -129,7 +129,7 @@ NEAREST_UTC_MS = 7 * 60_000
 """Zones differ by quarters of an hour, so a time that is nearer than this to the storage's own is in UTC."""
 _IN_UTC = {TIMEZONE: "UTC"}
 _AT_ONCE = (Action.COMMIT, Action.DELTA_COMMIT)
-"""Other actions may be planned for long before their first file is there."""
+"""The actions that put their first file at the time that their instant names; others may be planned long before."""
 
 
 def ensure_writable(table: OpenTable, properties: TableProperties, *, record: bool) -> TableProperties:
@@ -219,9 +219,10 @@ def current_properties(table: OpenTable) -> TableProperties:
 
 
 def settle_index(table: OpenTable) -> None:
-    """Bring the setting `write.index` and the table together: equal, or recorded now; `TableError` if they differ.
+    """Record the setting `write.index` in the table if it has no index on record; `TableError` if that is another.
 
-    Also if Java has given the table buckets of another kind since. No request where there is neither setting nor record.
+    `TableError` also if Java has given the table another kind of buckets since. No request if there is neither setting nor
+    record.
     """
     if table.observed.index is not None and not table.observed.index_checked:
         _refuse_other_layouts(table.storage)
@@ -273,9 +274,9 @@ def _refuse_other_layouts(storage: Storage) -> None:
     first = next(iter(storage.list(layout.HUDI_BUCKETS)), None)
     if first is not None:
         raise TableError(
-            f"{storage.uri} has numbers of buckets by partition, or consistent hashing ({first.key}), which lakelock does not "
-            "write: only hoodie.index.bucket.engine=SIMPLE without hoodie.bucket.index.partition.expressions",
-            hint="it can be read",
+            f"{storage.uri} has partition-level bucket counts or consistent hashing ({first.key}), which lakelock does not "
+            "write; it needs hoodie.index.bucket.engine=SIMPLE and no hoodie.bucket.index.partition.expressions",
+            hint="reading the table works",
         )
 
 
@@ -391,7 +392,7 @@ def _first_of_others(storage: Storage) -> str | None:
 
 
 def _is_data(key: str) -> bool:
-    """Names that begin so are hidden to Spark and to Hudi, but Delta's log is there."""
+    """Whether the file is not hidden from Spark and Hudi by a name that begins with _ or a dot, or belongs to Delta's log."""
     hidden = any(part.startswith(("_", ".")) for part in key.split("/"))
     return key.startswith("_delta_log/") or not (hidden or key.endswith(("/", "_$folder$")))
 

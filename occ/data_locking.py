@@ -86,7 +86,7 @@ class _Held:
 
 
 _held: ContextVar[tuple[_Held, ...]] = ContextVar("data_locks_held", default=())
-"""What the blocks hold in which this thread is, whatever the table."""
+"""The data locks of the blocks that this thread is in, on any table."""
 
 
 class DataLocking:
@@ -278,8 +278,8 @@ def _refusals_reported(outer: Sequence[_Held]) -> Iterator[None]:
             raise
         held = "; ".join(f"{each.uri} ({each.request.about}, token {each.lease.token})" for each in outer)
         raise LockTimeout(
-            f"{error.message}; this did not wait, because this thread holds data locks of {held}, and a holder never "
-            "waits for more",
+            f"{error.message}; this did not wait, because this thread holds data locks of {held}, and a thread that holds "
+            "data locks never waits for more",
             hint="run the whole block again, or take all that it needs at its beginning: `table.transaction` or `table.locked` "
             "for one table, `locked_together` for several",
             **error.details,

@@ -21,10 +21,10 @@ Files may be removed by what a process knows of the decision of its own transact
 | `DOUBTED` | | `DOUBTED` | `DOUBTED` | `DOUBTED` | `DOUBTED` | `DECIDED` | `DECIDED` | `REFUSED` | `DOUBTED` |
 | `DECIDED` | | | | | | | | `REFUSED` | |
 
-A doubt ends only when the decision is found, or when something excludes it for ever: losing a later number says nothing about
-the number that was not answered. A writer that is beaten may have had the number, too: published and collected by others, and
-taken again by a late request. A look at the log that finds nothing of its window collected excludes that. Any other
-transition raises `IllegalTransition`, in production and in the simulator.
+`DOUBTED` ends only when the decision is found, or when something excludes it for ever: losing a later number says nothing about
+the number whose request got no answer. A writer that is `BEATEN` may have had the number itself, if others published and
+collected its decision and a late request then took the number again. A look at the log excludes that, if no decision of the
+window has been collected. Any other transition raises `IllegalTransition`, in production and in the simulator.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class IllegalTransition(AssertionError):
 
 
 class OwnDecision:
-    """The certainty of one transaction, which owns it; its `Commit` tells it the news."""
+    """What a transaction knows of its own decision; whoever learns more reports it by `learn`."""
 
     def __init__(self, *, adopted: bool = False) -> None:
         self.certainty = Certainty.ADOPTED if adopted else Certainty.UNTRIED
@@ -158,9 +158,9 @@ def withdraw(
 ) -> TransactionState:
     """Remove what a transaction wrote. Never raises for storage: what is left, the next writer removes.
 
-    Where it may be committed, for all that its `own` process knows, only the log decides what it was. `disturbed`: others may
-    have removed markers before the files that they announce were written. `lost` is the error by which it ends: if that says
-    why it was rejected, and it was, a record of it stays behind.
+    If it may be committed, for all that this process knows (`own`), the log decides. `disturbed`: others may have removed
+    markers before the files that they announce were written. `lost` is the error that ends the transaction: if it was rejected,
+    and the error says why, a record of the rejection is kept.
     """
     state = _withdrawn(table, mine, own, disturbed=disturbed)
     if state is TransactionState.REJECTED and isinstance(lost, ConflictError | RolledBackError):

@@ -80,10 +80,10 @@ class Read(Protocol):
 
 
 class BucketsRead:
-    """Keys that were looked up in a table with buckets, found or not: a writer of one wrote into its bucket.
+    """Keys that were looked up in a table with buckets, found or not.
 
-    So no file is looked into. It matters where the write leaves the file group of a bucket as it is, since all rows there are
-    newer.
+    Whoever writes one of these keys writes into its bucket, so no file needs to be read. This matters if the transaction leaves
+    a bucket's file group as it is, because all stored rows are newer: no claim or file would show that it read there.
     """
 
     kind = ReadKind.KEYS
@@ -139,7 +139,7 @@ OVERWRITES = frozenset({"INSERT_OVERWRITE", "INSERT_OVERWRITE_TABLE", "DELETE_PA
 CLUSTER = "CLUSTER"
 """What Hudi calls the operation of a commit that clusters (`WriteOperationType.CLUSTER`)."""
 COMPACT = "COMPACT"
-"""The same of one that takes up log files into base files."""
+"""What Hudi calls the operation of a commit that compacts log files into base files."""
 SERVICES: Mapping[str, Action] = {CLUSTER: Action.REPLACE_COMMIT, COMPACT: Action.DELTA_COMMIT}
 """Operations that change no row, and what they are on the timeline. They yield to every write of the same file groups, also
 when they came first.
@@ -192,8 +192,8 @@ class Footprint:
 
 
 class Level(StrEnum):
-    """Delta's isolation levels by Delta's names. With WRITE_SERIALIZABLE a blind append never conflicts: it may count as if it
-    had come later than it did.
+    """Delta's isolation levels by Delta's names. With WRITE_SERIALIZABLE a blind append never causes a conflict: it may be
+    ordered after transactions that were decided later.
     """
 
     SERIALIZABLE = "Serializable"

@@ -1,5 +1,4 @@
-"""Other engines on the same table: writers that start late, planned services, a second single writer, and writers without the
-lock: commits that they have undone, and overlaps.
+"""Other engines on the same table: late starters, planned services, a second single writer, undone commits, and overlaps.
 
 Late starters. Java Hudi takes its instant and shows it in the timeline under the lock (1.2.0, `startCommit`), and only then
 notes what is committed: a few tenths of a second later, more on a busy machine. A commit in between, by an instant that is
@@ -15,10 +14,10 @@ SINGLE_WRITER mode takes no lock, so it looks for a second writer, which must no
 begins, another live writer is an error: nothing was done yet. One that is found at the commit is an alert: by then the work
 is done, and the decision log keeps the table right even between writers that take no lock.
 
-An engine without the lock undoes a commit when it rolls an instant back that it has seen pending, while its writer completes
-it. lakelock looks for such a rollback right before it publishes. What comes later than that cannot be prevented, because the
-other engine takes no lock; but the rollback names the instant on the timeline, and the instant is completed there. lakelock
-itself never rolls a completed instant back, so wherever both are found the other engine was at work without the lock.
+Undone commits. An engine without the lock may see an instant pending and roll it back just as its writer completes it.
+lakelock looks for such a rollback right before it publishes. A later one cannot be prevented, because the other engine takes no
+lock; but it shows on the timeline, as a rollback that names a completed instant. lakelock itself never rolls back a completed
+instant, so such a pair proves that the other engine worked without the lock.
 
 Overlaps are pairs of commits that rewrote one file group without knowing of each other. Between lakelock's writers the
 decision log excludes that; with another engine only the lock does.
@@ -63,10 +62,10 @@ READ_AT_MOST = 20
 def look_for_first_meeting(
     table: OpenTable, timeline: Timeline, view: LogView, first: int, window: Sequence[CommitSummary]
 ) -> None:
-    """Remember that another engine writes the table if a `timeline` that was listed under the lock shows it, or the log does.
+    """Note that another engine writes the table, if a commit in the `timeline` or in the `window` shows it.
 
-    The `view` has all decisions after `first`; `window` are the commits since then. No request where only lakelock writes, and
-    none once the other engine was met. Errors are those of a read of a commit.
+    `timeline` was listed under the lock. `view` has all decisions after `first`, and `window` the commits since then. No
+    request if only lakelock writes, nor once another engine was found. Errors are those of reading a commit.
     """
     observed = table.observed
     for other in window:
@@ -85,7 +84,7 @@ def look_for_first_meeting(
 
 
 def _without_decision(table: OpenTable, timeline: Timeline, view: LogView, first: int) -> Sequence[Instant]:
-    """Commits since the last look of this process that are more than the decisions since then."""
+    """Commits since this process last looked that have no decision, if there are more of them than unread decisions."""
     looked_through = table.observed.looked_through
     if looked_through is not None:
         number, before, decided = looked_through
@@ -114,17 +113,17 @@ class LateStarter:
         return self.instant.requested
 
     def answer(self, mine: Footprint) -> None:
-        """Return when it has gone on or is gone, at the latest at `until_s`, a monotonic time, when it must have looked."""
+        """Wait until that writer goes on or gives up, at most until `until_s` (monotonic), by when it must have looked."""
         runtime = self.table.runtime
         while runtime.monotonic_s() < self.until_s and self.instant in self.table.timeline().pending:
             runtime.sleep(LATE_STARTER_PAUSE_S)
 
 
 def late_starters(table: OpenTable, timeline: Timeline, own: str, answered: Container[object]) -> list[LateStarter]:
-    """Those before `own` in a timeline that was read under the lock, except the `answered` ones.
+    """Other engines' writers with an instant before `own` that may not have looked yet, except the `answered` ones.
 
-    No request if all of them are known to be lakelock's; else one listing, and for writers of another engine the storage's
-    time: a writer that showed its instant `heartbeat.foreign_start_s` ago has looked.
+    `timeline` was read under the lock. No request if all these instants are known to be lakelock's; else one listing, and for
+    each other writer the storage time of its requested file: `heartbeat.foreign_start_s` later it must have looked.
     """
     started = [i for i in timeline.pending if i.state is State.REQUESTED and i.requested < own]
     unknown = [i for i in started if i.requested not in answered and i.requested not in table.observed.known_ours]
@@ -289,7 +288,7 @@ class Undone:
 
     @property
     def about(self) -> str:
-        """What an alert about it is remembered by: it is raised again when more is known."""
+        """The key by which an alert about it is remembered. It changes once files are gone, so there is a second alert."""
         return f"{self.instant} undone by {self.rollback.requested}: {bool(self.gone)}"
 
 
@@ -362,8 +361,8 @@ def _undone(table: OpenTable, party: Party, rollbacks: Sequence[Instant], metada
 def remove_strays_of_undone(table: OpenTable, timeline: Timeline) -> int:
     """Delete the files of late tasks whose markers a rollback of their commit has removed: the commit does not name them.
 
-    They would show among its files as soon as a reader goes by names. A listing of each partition that such a commit wrote; by
-    each process at its first look and until no task can be at work any more. Returns how many files there were.
+    Any reader that lists files would take them for files of the commit. Lists each partition that such a commit wrote, at each
+    call until no task of it can be running any more. Returns how many files were deleted.
     """
     observed, now_s = table.observed, table.runtime.monotonic_s()
     found = rolled_back_commits(table, timeline)
@@ -557,8 +556,9 @@ def alarm(*, table: OpenTable, baseline: Baseline, decision: Decision, known: Ma
 
 
 class LookBack:
-    """Finds what other engines did after the look that follows each commit: the other half of an overlap, or a rollback of
-    what is committed. It is part of each beginning on a table with foreign writers.
+    """Finds overlaps and undone commits that came after a commit's own check (`alarm`).
+
+    Each transaction looks back when it begins on a table that other engines write.
     """
 
     def __init__(self, table: OpenTable) -> None:
@@ -588,7 +588,7 @@ class LookBack:
             return
         self._settled |= {each.instant for each in undone if each.rollback.is_completed}
         repaired = frozenset(instant for each in known for instant in each.repaired)
-        # A writer that committed with knowledge of another engine has looked, as it began, at everything up to what it saw.
+        # A writer that knew of the other engine looked back when it began, at everything up to the completion that it saw.
         looked_at = max((each.saw for each in known if each.newest_foreign), default="")
         late = [each for each in overlaps(known) if (each.second.completion or "") > looked_at]
         _tell(table, own, late, [each for each in undone if each.instant not in repaired])

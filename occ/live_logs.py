@@ -1,7 +1,7 @@
 """The log files of a merge-on-read table at one moment, and the file slices that have them.
 
-The file index tells. Where it cannot, as of an earlier time, and in version 6, each commit of the timeline is read, and the
-whole archive where there may be one: nothing else tells of a file group that has log files only.
+The file index has them. Where it does not (as of an earlier time, and in version 6), every commit on the timeline is read, and
+the whole archive if there is one: nothing else shows a file group that consists of log files only.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def slices_at(table: OpenTable, timeline: Timeline) -> Snapshot:
 
 
 def with_their_logs(table: OpenTable, bases: Snapshot, timeline: Timeline, as_of: str | None = None) -> Snapshot:
-    """The same for the base files of that timeline, or of an earlier time, which a table has."""
+    """The base files with their log files, at that timeline or as of an earlier time."""
     if not table.is_merge_on_read:
         return bases
     found = logged_slices(table, bases, timeline) if as_of is None else slices_as_of(table, bases, timeline, as_of)
@@ -73,7 +73,7 @@ def with_their_logs(table: OpenTable, bases: Snapshot, timeline: Timeline, as_of
 
 
 def with_committed_logs(table: OpenTable, bases: Snapshot, timeline: Timeline) -> Snapshot:
-    """The same for a timeline that never was, from which commits are left out: each of its commits is read."""
+    """The base files with their log files, at a timeline with some commits left out: each of its commits is read."""
     if not table.is_merge_on_read:
         return bases
     found = with_logs(bases, logs_of(logging_commits(table.io, timeline)))

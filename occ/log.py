@@ -6,12 +6,12 @@ creates number n+1. The writer that creates it has seen and judged everything up
 Rules that all users of the log keep (`docs/adr/0003`):
 
 * The boundary is read *after* a listing and the records that it shows, and numbers at or below it are ignored: they may be
-  half collected, or created again by a request that was under way for long.
-* Number n+1 is created only once the commit decided by n, if n is one, is published. So at any time at most the newest
-  decision awaits publication, and finding it takes one read, however long the log is.
-* A prepare decides nothing by itself: it commits its instant if the transaction's outcome does (`lakelock.occ.publish`).
-  Number n+1 is created only once that is known. So below the head a prepare counts if the timeline shows its instant, else it
-  is void.
+  half collected, or created again by a request that took very long.
+* If n decides a commit, n+1 is created only once that commit is published. So at any time at most the newest decision awaits
+  publication, and finding it takes one read, however long the log is.
+* A prepare decides nothing by itself: its instant is committed if the outcome of its transaction says so
+  (`lakelock.occ.publish`). Number n+1 is created only once that outcome is known. So a prepare below the head is committed if
+  the timeline shows its instant as completed; otherwise it is void.
 
 A record is one line of JSON (the header), a newline, and the bytes of the completed instant, whose length and SHA-256 the
 header holds. Records of a newer format or an unknown kind are refused, not skipped.
@@ -235,8 +235,8 @@ def in_the_way(
 ) -> Reservation | None:
     """The first reservation that a transaction which writes to these partitions has to wait for; None if it may go on.
 
-    A writer with a reservation (`own`) waits only for older ones, and one that had claims when a reservation was made does
-    not wait for it. So each writer waits only for what is older, and no chain of waiting closes.
+    A writer with a reservation (`own`) waits only for older ones, and a writer that had claims when a reservation was made does
+    not wait for it. So each writer waits only for older ones, and no deadlock can arise.
     """
     written = frozenset(partitions)
     for reservation in queue:
@@ -437,9 +437,9 @@ class DecisionLog:
     ) -> LogView:
         """List the numbers above `after`, read the `newest` records (None: all), then the boundary, in this order.
 
-        With `listed`, what `numbers` or `ahead` gave for the same `after`, nothing is listed: the view is that of then, judged
-        by the boundary of now, or by one that was read since then and after the records. Newer decisions are missing in it;
-        the writer of the next number finds it taken.
+        `listed`: what `numbers` or `ahead` returned for the same `after`. Then nothing is listed, so newer decisions are
+        missing, but a writer that puts the next number finds it taken. `judged_by`: a boundary that was read after the records,
+        in place of reading it now.
         """
         listed = self.numbers(after) if listed is None else listed
         records = self._records(listed, newest)
@@ -472,7 +472,7 @@ class DecisionLog:
         numbers = sorted(layout.decision_number(item.key) for item in listed)
         newest = max([after, *numbers[-1:]])
         if newest < self.newest and not after:
-            # The head is never collected: another table was made where this one was.
+            # The head is never collected, so a smaller one means that the table was dropped and made anew.
             self._known, self.known_boundary = {}, 0
         self.newest = newest if not after else max(self.newest, newest)
         return numbers
@@ -523,8 +523,10 @@ class DecisionLog:
         return [d for n, d in list(self._known.items()) if n > number]
 
     def without_decision(self, completed: Iterable[Instant], *, after: int, up_to: int) -> list[Instant]:
-        """Those of some completed instants about which no record was read, if there are more of them than records that were
-        not read between two numbers; else none. No request. Every record above `up_to` was read.
+        """Completed instants of which no decision was read, if they outnumber the unread records; else none. No request.
+
+        Only records above `after`, up to `up_to`, can be unread. If there are more such instants than unread records, some of
+        the instants have no decision.
         """
         read = {d.instant for d in list(self._known.values()) if d.kind is not DecisionKind.ROLLBACK}
         found = [i for i in completed if i.requested not in read]
@@ -608,7 +610,7 @@ class DecisionLog:
 
 
 def tombstone(decision: Decision, write_id: str) -> Decision:
-    """A rollback of the same instant for the same number: makes a slot definite whose reply got lost."""
+    """A rollback of the same instant under the same number: putting it settles a decision whose reply was lost."""
     return replace(decision, kind=DecisionKind.ROLLBACK, write_id=write_id, completion="", payload=b"", members=())
 
 

@@ -1,20 +1,19 @@
 """Hudi's metadata table, kept true: what becomes visible in the table is listed in the metadata table before.
 
-A delta commit of the metadata table has the time of the commit that it is about, and counts once that commit is completed.
-So it goes between the decision and the completed file, under the lock. Each of its files is put if absent, with bytes that
-the decision fixes, and a process that finishes a commit for another finishes this, too. Its completion time alone is made
-when it is written: readers take a log file for a part of the newest base file before its completion, so that time must be
-later than everything on the timeline of the metadata table.
+A delta commit of the metadata table has the same instant as the commit of the table that it describes, and counts once that
+commit is completed. So it is written under the lock, between the decision and the completed file. Each of its files is put if
+absent, with bytes that the decision determines, and a process that publishes a commit for another writer writes this, too. Only
+its completion time is chosen when it is written. Readers assign a log file to the newest base file before its completion, so
+that time must be later than everything on the timeline of the metadata table.
 
-`files`, `column_stats`, `partition_stats` and `record_index` are kept. Java's other partitions would hide rows if they were
-left as they are, so a table that has them is refused (`lakelock.table.eligibility`). What is said of files comes from the
-files, so each process that finishes a commit says the same. Where it cannot be known any more which keys a commit has
-changed, the record index is removed, as Java removes it. Statistics of a partition are joined with what the metadata table
-says of it.
+The partitions `files`, `column_stats`, `partition_stats` and `record_index` are maintained. Java's other partitions would hide
+rows if they fell behind, so a table that has them is refused (`lakelock.table.eligibility`). Records about files are derived
+from the files, so every process that publishes a commit writes the same. If it can no longer be known which keys a commit
+changed, the record index is dropped, as Java does. Statistics of a partition are merged with those that the metadata table has.
 
-Readers merge log files in the order of their instants, whatever was completed first. So a transaction whose keys have a record
-of a later instant begins again, and where statistics of a partition have one, they are written once more, under a time of their
-own; so they are where another engine has completed a delta commit in between.
+Readers merge log files in the order of their instants, whatever was completed first. So a transaction begins again if the
+record index has one of its keys under a later instant. Statistics of a partition that has some under a later instant are
+written once more, under an instant of their own; likewise if another engine has completed a delta commit in between.
 """
 
 from __future__ import annotations
@@ -103,8 +102,10 @@ NOTHING_AHEAD = Ahead()
 
 @dataclass(frozen=True)
 class KeptMetadata:
-    """The metadata table as it was found under the lock. `timeline` is its own; `listed` are the files of its partitions but
-    `files`. `ahead`: what was read before; `named`: the keys in log files of the record index that were read since.
+    """The metadata table as it was found under the lock.
+
+    `timeline`: that of the metadata table. `listed`: the files of its partitions except the partition `files`. `ahead`: what
+    was read of the commit's files before the lock. `named`: keys that log files of the record index name, by log file.
     """
 
     table: OpenTable
@@ -152,8 +153,10 @@ class KeptMetadata:
         return found
 
     def ensure_free(self, instant: str) -> None:
-        """`RolledBackError` if the metadata table has other things of this time: a clock was ahead, or stood still. Or if it
-        says something of the same keys under a later instant, which would count.
+        """`RolledBackError` if the commit cannot be listed under its instant; running it again takes a later one.
+
+        The metadata table may have another action at this instant, since clocks differ. Or its record index may have some of
+        the same keys under a later instant, which would hide the commit's records.
         """
         at = (i for i in self.timeline.instants if i.requested == instant)
         if any(i.action != Action.DELTA_COMMIT or i.is_completed for i in at):
@@ -186,7 +189,7 @@ class KeptMetadata:
             return
         others = [i for i in self.timeline.instants if i.requested != instant]
         if any(i.action == Action.DELTA_COMMIT and ((i.completion or "") > at or i.requested > instant) for i in others):
-            # A finisher was killed before, and others have written bounds of partitions without these files.
+            # A process was killed after listing this, and others have written partition statistics without these files since.
             before = replace(self, timeline=Timeline.of(others, archived=self.timeline.has_archive))
             self.append_anew(before.statistics(metadata).get(PARTITION_STATS, {}), data)
 
@@ -205,9 +208,10 @@ class KeptMetadata:
         self._append(instant, records)
 
     def withdraw(self, instant: str) -> None:
-        """Take out what any writer listed of an instant that never will be visible. Hold the table's lock.
+        """Remove what any writer listed for an instant that will never be visible. Hold the table's lock.
 
-        Before its pending files go from the table: what is completed here and pending nowhere counts.
+        Call it before the pending files are deleted from the table's timeline: a delta commit that is completed here counts as
+        soon as its instant is no longer pending there.
         """
         listed = [i for i in self.timeline.instants if i.requested == instant and i.action == Action.DELTA_COMMIT]
         if not listed:
@@ -227,10 +231,11 @@ class KeptMetadata:
         storage.delete([_key(layout.heartbeat(instant))])
 
     def mended(self, data: Timeline) -> KeptMetadata:
-        """This after bounds that another engine, which began earlier, has written below those of a later instant were written
-        once more, and what completed commits of the table should have listed, and did not, was appended late.
+        """Repair what other engines left wrong in the metadata table, and return it as it is then.
 
-        Before anything else is written: bounds that were written once more tell that a process has looked for those of others.
+        Partition statistics that an earlier instant wrote are hidden by those of a later one, so they are written once more.
+        Completed commits of the table that were never listed are listed now. Call it before anything else is written:
+        statistics that were written once more show that a process has already looked for hidden ones.
         """
         now, late = self, sorted(lacking(self.timeline, data), key=lambda each: each.completion or each.requested)
         hidden = overtaken(self.timeline, data) if PARTITION_STATS in self.listed else []
@@ -283,7 +288,7 @@ class KeptMetadata:
         if not bounds:
             return self
         table, newest = self.table, max(self.timeline.newest_time, data.newest_time)
-        # Where a clock is ahead all times may be taken, and others have begun or ended since.
+        # If a clock is ahead, no instant may be free by `data`; the timeline as it is now may have one.
         own = own_time(self.timeline, data) or own_time(self.timeline, table.timeline())
         return self._append(own or later_than(table.runtime.now_ms(), newest), {PARTITION_STATS: bounds})
 
@@ -399,9 +404,9 @@ class _KeysUnknown(Exception):
 def _places(
     table: OpenTable, instant: str, metadata: CommitMetadata, before: Callable[[], Snapshot], ahead: Ahead, *, counted: bool
 ) -> Records:
-    """The records of the record index for a commit: where keys are that it adds, and None for those that it takes away.
+    """A commit's records for the record index: the places of keys that it adds, and None for keys that it removes.
 
-    Of a row that it moves both is true, and its new place counts.
+    A key of a row that it moves is both added and removed: then the new place counts.
     """
     groups = {stat.path: stat.group for stat in metadata.stats}
     gone, places = dict[str, None](), dict[str, Record]()
@@ -465,7 +470,7 @@ def all_gone(storage: Storage, file: DataFile) -> KeyChanges:
 
 
 def _slices_of(table: OpenTable, timeline: Timeline) -> Snapshot:
-    """The file slices by a listing and the commits, for a timeline that never was."""
+    """The file slices at a timeline with some commits left out, by a listing and the commits."""
     return with_committed_logs(table, read_snapshot(table.io, timeline), timeline)
 
 

@@ -1,18 +1,18 @@
 """Upkeep of Hudi's metadata table, where only lakelock writes: compaction, and clean and archive of its own timeline.
 
-Java compacts it when it writes, and so keeps it short. What is done here is what Java does, in steps that may end anywhere:
+Java compacts the metadata table whenever it writes. This does the same as Java, in steps that may be interrupted anywhere:
 
-- *Compaction.* Its instant is later than everything on the metadata table's timeline, and put there under the table's lock
-  while every commit that is listed is visible: a base file cannot be taken back. What it merges is thereby fixed, all that was
+- *Compaction.* Its instant is later than everything on the metadata table's timeline. It is put there under the table's lock
+  while every listed commit is visible, since a base file cannot be taken back. This fixes what it merges: everything that was
   completed before its instant, because delta commits complete later than everything on that timeline. So the base files are
-  made without the lock, and it is completed under the lock. One that a killed writer has left, also one of Java's, is taken
-  back when it is as old as a dead heartbeat, and planned anew. The plan takes a number of the decision log: so no commit is
-  decided after it by a writer that has not seen it, even where the lock does not hold.
-- *Clean.* The newest base file of each file group and the one before stay, with what is on top of them. Older ones go when the
-  one that stays has been there for `clean.readers_s`, or a quarter of an hour: that is how long a query plans.
-- *Archive.* The oldest instants go to the history of the metadata table as long as all of them completed before the newest
+  written without the lock, and the compaction is completed under it. A compaction that a killed writer left, even one of
+  Java's, is withdrawn once it is as old as a dead heartbeat, and planned again. The plan takes a number of the decision log, so
+  no writer that has not seen the plan can decide a commit after it, even if the lock fails.
+- *Clean.* The two newest base files of each file group are kept, with the log files on top of them. Older files are deleted
+  once the older of the two has been there for `clean.readers_s`, at most a quarter of an hour: that is how long a query plans.
+- *Archive.* The oldest instants move to the history of the metadata table, as long as all of them completed before the newest
   compaction, before every log file that is still on top of a base file, and before the first commit on the table's own
-  timeline. So what is on that timeline and not listed differs from what was archived.
+  timeline. So a commit on the table's timeline that is not listed cannot be taken for one whose delta commit was archived.
 """
 
 from __future__ import annotations

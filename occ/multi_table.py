@@ -79,10 +79,10 @@ from lakelock.texts import command
 
 
 class GlobalOutcome(Enum):
-    """What the timelines of all its tables say of a transaction whose outcome is not to be trusted.
+    """What became of a transaction, by the timelines of all its tables; needed where its outcome record alone proves nothing.
 
-    COMMITTED: visible in every table, or about to be. REJECTED: in none, for ever. TORN: in some, void in others; only another
-    engine that rolls back without asking can bring that about.
+    COMMITTED: visible in every table, or about to be. REJECTED: never visible in any. TORN: visible in some and void in others,
+    which only another engine can cause that rolls back without the lock.
     """
 
     COMMITTED = "committed"
@@ -111,7 +111,8 @@ def decide_outcome(home: OpenTable, name: TransactionName, own: OwnDecision, app
             return Verdict.COMMITTED
         own.learn(News.HEARS_NOTHING)
         if made is Created.THEIRS:
-            # No other puts `committed`. But the name may have been used before: it is in doubt until the timelines tell.
+            # Only this writer puts `committed`, so it was aborted, or the record is its own after a lost reply and a deletion:
+            # the timelines tell.
             return Verdict.ABORTED
     raise outcome_unknown(home, instant, "TRANSACTION", cause)
 
@@ -331,7 +332,7 @@ class MultiTableTransaction:
             for part in writing:
                 part.prepare(leases[part.uri])
                 part.refuse_foreign()
-            # Only now: what was read must not have changed while all that is written is held by its prepares.
+            # Validate the reads last: from now on the prepares keep the written tables from changing.
             for part in reading:
                 part.prepare(leases[part.uri])
             for lease in leases.values():
@@ -341,7 +342,7 @@ class MultiTableTransaction:
                 return ()
             self._decide_and_publish(home, writing, name)
         reached(Step.UNLOCKED)
-        # Until every table shows the commit the outcome may be needed; it goes with what is left in its home.
+        # The outcome may be needed until every table shows the commit, so it is deleted last, when the home is tidied up.
         others = {part.uri: part.end_committed() for part in writing[1:]}
         done = {home.uri: home.end_committed(layout.outcome(name.id)), **others}
         return tuple(done[part.uri] for part in self.parts if part.uri in done)
@@ -349,7 +350,7 @@ class MultiTableTransaction:
     def _decide_and_publish(self, home: Participant, writing: Sequence[Participant], name: TransactionName) -> None:
         verdict = decide_outcome(home.table, name, self._own, home.application)
         try:
-            # The name of an outcome may have been used before: the timelines tell, home's first.
+            # A late request may have put an outcome again that was deleted, so ask the timelines, that of the home first.
             shown = {home.uri: home.fate()}
             if verdict is Verdict.ABORTED and shown[home.uri] is InstantFate.PENDING:
                 raise self._rejected(name, "another writer took its writer for dead and aborted it")
@@ -367,7 +368,7 @@ class MultiTableTransaction:
         self._ensure_in_place(home, writing)
 
     def _ensure_in_place(self, home: Participant, writing: Sequence[Participant]) -> None:
-        """Before the outcome goes: a table that was moved away meanwhile shows nothing yet, and still needs it."""
+        """`CommitOutcomeUnknown` if a table was moved away: it does not show the commit yet, and still needs the outcome."""
         try:
             there = home.table.at_once(*(part.is_in_place for part in writing))
         except LakelockError as error:

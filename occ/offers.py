@@ -92,7 +92,7 @@ class Waiting:
 
 
 def is_offer(text: str) -> bool:
-    """Whether a text may name an offer: errors name those of which nothing else is known."""
+    """Whether a text looks like the id of an offer. `CommitOutcomeUnknown` gives that id in the place of an instant."""
     return _NAME.fullmatch(text) is not None
 
 
@@ -224,7 +224,7 @@ def _alive(table: OpenTable, there: Sequence[Waiting]) -> list[Waiting]:
 
 
 def oldest_ms(table: OpenTable) -> float:
-    """An offer that is older has no owner any more that waits for it."""
+    """The age in ms beyond which no live owner waits for an offer."""
     return 1000 * (table.settings.lock.wait_s + table.settings.heartbeat.limit_s)
 
 

@@ -55,8 +55,9 @@ MOST_ALERTS = 1_000
 
 @dataclass
 class Observations:
-    """Shared by all transactions on one open table, also by those of other threads: observations only save requests or add
-    caution, so a value that is a moment old does no harm.
+    """What this process has seen of a table. All transactions on the open table share it, in whatever thread.
+
+    Observations only save requests or add caution, so a value that is a moment old does no harm.
     """
 
     newest_time: str = ""
@@ -100,7 +101,7 @@ class Observations:
     columns_in_statistics: set[str] = field(default_factory=set)
     """Columns of which this process has put statistics into the metadata table."""
     compact: Callable[[Callable[[], bool]], int] | None = None
-    """Compacts the file groups that are due until its argument says stop, and tells how many they were: an engine sets it."""
+    """Compacts due file groups until its argument returns True; returns how many. An engine sets it."""
     keeping_up: bool = False
     """Whether a thread of this process is at a run of upkeep."""
     void: set[str] = field(default_factory=set)
@@ -115,7 +116,7 @@ class Observations:
         self.crowded_until_s = now_s + CROWD_S
 
     def is_news(self, about: str) -> bool:
-        """Whether no alert was about this yet, as far as this process remembers. From now on one was."""
+        """Whether an alert about this is the first one, as far as this process remembers; remembers it."""
         if about in self.alerted:
             return False
         self.alerted[about] = None
@@ -230,11 +231,10 @@ class OpenTable:
         return FileIndex(self.io, self.settings, self.log, alert, has_metadata_table)
 
     def timeline(self) -> Timeline:
-        """The timeline as it is now: by what is new on it where that suffices, else one listing. `TableError` if the table is
-        gone, or another one is in its place.
+        """The timeline as it is now, by its changes if they can be had, else by one listing.
 
-        What was committed when this process looked before must be there, or in the archive. Only if it is not shown, or nothing
-        is, more is asked.
+        `TableError` if the table is gone, or another table is in its place. The newest commit that this process has seen must
+        be on the timeline or in the archive. More requests are made only if it is not on the timeline, or if that is empty.
         """
         return self._timeline_now()[0]
 
@@ -274,7 +274,7 @@ class OpenTable:
         return FollowedTimeline(self.io, few=self.settings.listing.at_once)
 
     def _ensure_same_table(self, timeline: Timeline, known: str) -> None:
-        """`TableError` unless the table of this `timeline`, which does not show a commit that is known, is the one that did."""
+        """`TableError` if the table was made anew: the timeline lacks a `known` commit that was neither undone nor archived."""
         self.ensure_as_opened(self.properties(), strictly=True)
         undone = any(restore > known for restore in restores_of(timeline)) or any(
             self.rollback_target(rollback) == known for rollback in timeline.rollbacks if rollback.requested >= known
@@ -301,7 +301,7 @@ class OpenTable:
         return self.observed.rollback_targets[rollback.requested]
 
     def ensure_timeline_is_whole(self, timeline: Timeline) -> Timeline:
-        """For a timeline without any commit: that of now. `TableError` if the log has a commit, so that it is lost."""
+        """Check a timeline without commits; returns it, or a newer one. `TableError` if the log has commits that it lacks."""
         decided = [d.instant for d in self.log.look(newest=None).decisions if d.kind is DecisionKind.COMMIT]
         if not decided:
             return timeline
@@ -380,10 +380,10 @@ class OpenTable:
         return timeline, is_long
 
     def _is_whole(self, timeline: Timeline) -> bool:
-        """Whether nothing was archived while the timeline was listed: names of the archive come last in a listing.
+        """Whether nothing was archived while the timeline was listed: the archive's names come last in a listing.
 
-        What was archived in between may still look pending, if its last file was gone before the listing came to it. Writes
-        that are older than the oldest commit and not finished are rare otherwise, since they keep an archiver from going on.
+        A commit that was archived meanwhile may look pending, if its completed file was gone before the listing came to it. So
+        unfinished writes older than the oldest commit are checked, too; there are few, since they hold up the archiver.
         """
         if not timeline.has_archive:
             return True
@@ -400,7 +400,7 @@ class OpenTable:
         if self.observed.newest_commit:
             timeline, is_of_one_moment = self._timeline_now()
         else:
-            # Nothing that was seen before tells this table from another one.
+            # Without a commit seen before, only the properties tell whether this is still the table that was opened.
             (timeline, is_of_one_moment), now = self.at_once(self._timeline_now, self.properties)
             self.ensure_as_opened(now, strictly=True)
         return timeline if is_of_one_moment else self.timeline().up_to(timeline)

@@ -1,10 +1,10 @@
 """Publication: a decided commit becomes visible by one file in the timeline, created by any process that finds it missing.
 
-What became of an instant, committed, pending or gone for good, is answered here only. `shown_fate` answers from one listing
-of the timeline, for instants that are known to have been decided or finished. A listing alone cannot tell committed from
-rolled back once an instant is older than all that it shows: it may have been archived, which happens to completed instants
-only, or another engine may have rolled it back before what followed it was archived. `fate_of` reads the archive. The reasons
-are in `docs/adr/0011`.
+Whether an instant is committed, pending or gone for good is answered here only. `shown_fate` answers from one listing of the
+timeline, for instants that are known to have been decided or finished. If an instant is older than everything that the listing
+shows, the listing cannot tell whether it was committed: it may have been archived, which happens only to completed instants, or
+another engine rolled it back and later instants were archived. Then `fate_of` reads the archive. The reasons are in
+`docs/adr/0011`.
 
 A prepare says that its instant is committed if the outcome of its transaction says so (`docs/adr/0021`). Its state is asked
 in this order: the outcome, *then* the table's timeline. Completed there: committed. Gone: rolled back. Pending: what the
@@ -52,7 +52,7 @@ SHARE_THE_LOCK = (
     "give every Hudi writer hoodie.write.concurrency.mode=OPTIMISTIC_CONCURRENCY_CONTROL, "
     "hoodie.clean.failed.writes.policy=LAZY and the lock of lakelock's writers (hoodie.write.lock.provider with its keys)"
 )
-"""What another engine lacks that rolls back a live transaction, or commits without the lock."""
+"""The hint about an engine that rolls back a live transaction, or commits without the lock."""
 
 
 class InstantFate(Enum):
@@ -135,7 +135,7 @@ def publish(
     if fate is InstantFate.COMMITTED:
         return Publication.ALREADY
     void = fate is InstantFate.GONE or is_rolled_back(table, timeline, decision.instant) or bool(files_gone())
-    # Others may have published it since, and a cleaner may have removed what they have rewritten.
+    # The timeline may be old: others may have published it since, rewritten its files, and cleaned the old ones.
     if void and shown_fate(table.timeline(), decision.instant) is InstantFate.COMMITTED:
         return Publication.ALREADY
     if void:

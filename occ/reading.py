@@ -62,14 +62,14 @@ def as_of(table: OpenTable, instant: str) -> tuple[Snapshot, Timeline]:
 
 
 def _look(table: OpenTable, instant: str) -> tuple[Snapshot, Timeline]:
-    """One look; `SnapshotTooOld` if what is kept has changed meanwhile."""
+    """One attempt; `SnapshotTooOld` if cleans or savepoints have changed meanwhile."""
     timeline = table.timeline_of_one_moment()
     kept = all_that_is_kept(table, timeline, instant)
     snapshot = read_snapshot(table.io, timeline, instant, only=kept)
     # A clean announces itself on the timeline before it deletes anything, and may have done so since.
     later = table.timeline()
     if all_that_is_kept(table, later, instant) != kept or hides_what_was_cleaned(table, timeline, later, instant):
-        raise SnapshotTooOld(f"what is kept of {table.storage.uri} as of {instant} changed in each look", hint="run it again")
+        raise SnapshotTooOld(f"the files of {table.storage.uri} as of {instant} changed in each attempt", hint="run it again")
     _ensure_all_there(table, snapshot, kept, instant)
     return snapshot, timeline
 

@@ -71,10 +71,10 @@ def require_profile(storage: Storage, profile: str, isolation: str) -> bool:
 
 
 def move_recorded(storage: Storage, log: DecisionLog, before: str, after: str) -> bool:
-    """Record another lock, under the old one; False if what is recorded is not `before`, or changes meanwhile.
+    """Replace the recorded lock; hold the old one. False if the record is not `before`, or changed meanwhile.
 
-    The boundary of the decision log, which every transaction reads, names it first: from then on none commits under the old
-    lock. The record follows. After a crash between the two no writer can commit until the move is repeated.
+    First the boundary of the decision log, which every transaction reads, names the new lock: from then on none commits under
+    the old one. Then the record is replaced. After a crash in between no writer can commit until the move is repeated.
     """
     stored = storage.get(layout.LOCK_IDENTITY)
     guard = None if stored is None else _parse(stored.data)

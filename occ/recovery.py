@@ -127,7 +127,7 @@ def _reap_one(
         # The heartbeats were listed after the timeline: it may have begun since, and then only a decision may withdraw it.
         action = next((Action(i.action) for i in now.pending if i.requested == instant), None)
         target = replace(target, action=action or target.action)
-        # So it may after this look: its writer stood still, and takes the instant that it has a heartbeat for.
+        # It may even begin after this look, if its writer was paused between the heartbeat and the requested file.
         unseen = ours and _finished(now, instant) is RollbackOutcome.GONE and not is_rolled_back(table, now, instant)
     by_decision = action is not None or unseen
     outcome = roll_back(table, target, yields=True, unseen=unseen) if by_decision else _finished(now, instant)
@@ -135,8 +135,8 @@ def _reap_one(
         return outcome
     if by_decision:
         if outcome is RollbackOutcome.GONE and ours:
-            # It was pending a moment ago, and there may be no record of its removal yet. Until then its heartbeat keeps
-            # others from its time; the next reaper looks again.
+            # It was pending a moment ago, and the rollback may not be recorded yet. Until it is, the heartbeat keeps other
+            # writers from taking the same instant, so leave it to the next reaper.
             return outcome
         now = table.timeline()
     remove_leftovers(table, now, instant, committed=outcome is RollbackOutcome.COMMITTED, judged=record)
@@ -212,8 +212,8 @@ def remove_leftovers(
 def collect(table: OpenTable) -> int:
     """Delete old decisions that are no longer needed; how many. `CorruptTableError`, and none, if the head cannot be read.
 
-    Whatever the others say, they are finished: only the head is read, which most callers know. The boundary is raised
-    before anything is deleted: a process that lists a hole reads the boundary afterwards.
+    Only the head is read, which most callers have read before: all earlier decisions are finished, whatever their kind. The
+    boundary is raised before anything is deleted, so a process that lists a gap reads the new boundary afterwards.
     """
     view = table.log.look()
     upto = collectable(table, view)
@@ -229,8 +229,8 @@ def collect(table: OpenTable) -> int:
 def collectable(table: OpenTable, view: LogView) -> int:
     """The greatest number up to which the decisions are no longer needed.
 
-    Not beyond what a live transaction noted as its head, and never the head itself: only that can await publication. A rollback
-    need not be complete: its writer's window has a hole then, and the next to find it pending decides once more.
+    At most the head that a live transaction noted, and never the head itself, which may await publication. A rollback decision
+    may go before the rollback is complete: its writer finds its window collected, and the next reaper decides once more.
     """
     judged = judge_all(table.io, table.settings.heartbeat, table.timeline().pending)
     needed = [
@@ -240,7 +240,7 @@ def collectable(table: OpenTable, view: LogView) -> int:
     ]
     offered = oldest_needed(table)
     if offered is not None:
-        # Those that are being put now have read a few decisions less.
+        # Offers that are being put right now are not listed yet, and need a few decisions below the head.
         needed += [offered, view.head - 1 - KEPT_IN_A_CROWD]
     return max(view.boundary, min([view.head - 1, *needed]))
 

@@ -40,7 +40,7 @@ class Rejection:
 
     @classmethod
     def of(cls, party: Party, writer: WriterIdentity, at_ms: int, error: ConflictError | RolledBackError) -> Rejection:
-        """No row is in it: a record outlives the erasure that met the row."""
+        """The record for an error, without the row that collided: the record may outlive the erasure of that row."""
         conflict = error.conflict.without_rows() if isinstance(error, ConflictError) else None
         return cls(party.instant, party.operation, writer, at_ms, str(conflict or error.message), conflict)
 

@@ -226,11 +226,11 @@ class WriteRequest:
     `application` is applied once by its version. `overwrites` lets it replace whole partitions (default: by the operation's
     name).
 
-    `redoes`: an attempt takes over what it can of the one that `tx.redo` names, up to `RetrySettings.redo_attempts` times.
-    Without `records_lock` the table's first writer does not record its lock yet, and removes nothing under it: for a job that
-    cannot be sure of its settings before its tasks run. It calls `ensure_same_provider` before it commits.
-    `new_group`: one that is sure to get its first file, which is announced without a request of its own to wait for.
-    `called`: what its user called, where that is not the operation; a terminal shows it.
+    `redoes`: an attempt reuses what it can of the one that `tx.redo` names, up to `RetrySettings.redo_attempts` times.
+    `records_lock`: False for a job that knows its settings only once its tasks run. As the table's first writer it then neither
+    records its lock nor removes anything under it, and calls `ensure_same_provider` before it commits.
+    `new_group`: a file group that is sure to get its first file; that file is announced at the beginning, at no extra wait.
+    `called`: the name of the call for a terminal, if that is not the operation.
     """
 
     operation: str

@@ -5,11 +5,11 @@ was replaced since comes back as a new group, because Hudi's readers never show 
 since is replaced by nothing; all others are left alone. Rows keep their meta columns. For Hudi it is a replacecommit, so that
 restoring to before it works as well.
 
-Repair. Another engine may undo a commit of lakelock by a rollback of an instant that it had seen pending. The commit is
-completed, and files of it are gone: readers that go by the commits fail, and readers that list files show less than was
-committed. A repair takes the whole commit out, so that every reader sees the same rows: a file group whose newest slice is
-the commit's gets its older rows again, one that the commit has made is replaced by nothing, and one that it has replaced
-comes back. Later commits that have built on a slice of it that was left stay.
+Repair. Another engine may undo a commit of lakelock by rolling back an instant that it had seen pending. The commit still shows
+as completed, but some of its files are gone: readers that go by the commits fail, and readers that list files see fewer rows
+than were committed. A repair takes the whole commit out, so that every reader sees the same rows. A file group whose newest
+slice is the commit's gets its older rows again, a file group that the commit created is replaced by nothing, and one that it
+replaced comes back. Later commits stay, even if they have built on a slice of it that was left.
 """
 
 from __future__ import annotations
@@ -356,7 +356,7 @@ def _remove_plans(table: OpenTable) -> tuple[str, ...]:
 
 
 def left_plans(table: OpenTable, timeline: Timeline) -> tuple[str, ...]:
-    """Rollbacks of completed instants that are not over, and of which nothing shows that they are still carried out."""
+    """Unfinished rollbacks of completed instants whose writers have died."""
     named = rolled_back_commits(table, timeline).values()
     plans = [each for rollbacks in named for each in rollbacks if not each.is_completed]
     judged = judge_all(table.io, table.settings.heartbeat, plans)

@@ -71,8 +71,8 @@ class Appearances:
 class Retention:
     """What has to stay: the table as of `retained` and later; `""` where nothing may be removed.
 
-    `settled`: every commit requested before it is one that no reader still reads past; `""`: none is. `held_by` says what keeps
-    more than the policy asks for, if anything does; `wanted` is what the policy alone would retain.
+    `settled`: no transaction or reader still needs files that were superseded by a commit requested before this instant; `""`:
+    all may be needed. `held_by` says what keeps more than the policy asks for; `wanted` is what the policy alone would retain.
     """
 
     policy: str
@@ -127,7 +127,7 @@ def _wanted_from(settings: CleanSettings, timeline: Timeline, now_ms: int) -> tu
 def _first_unsettled(
     commits: Sequence[Instant], timeline: Timeline, shown: Appearances, readers_since_ms: int
 ) -> tuple[Instant | None, str]:
-    """The first commit that a reader may still read past, and who that is. Archived commits are older than all of these."""
+    """The first commit whose superseded files a transaction or reader may still need, or None; and who needs them."""
     began = [(shown.pending_ms(i), i) for i in timeline.pending]
     oldest = min(began, key=lambda each: each[0], default=None)
     for commit in commits:
@@ -214,11 +214,11 @@ _BEFORE_ALL = ""
 def _end_of_log(
     log: LogFile, times: Sequence[str], ends: Mapping[str, str], timeline: Timeline, *, is_live: bool, is_replaced: bool
 ) -> str:
-    """The instant that replaced the slice of a log file that may go; "" for one that stays.
+    """The instant that superseded the slice of a log file that may be deleted; "" for a log file that stays.
 
-    It lies on the newest base file that is not younger than its completion. Of an archived one the completion is not known
-    here: it is on the newest base file of all, or goes with the newest of the others. Nothing tells which of them in a group
-    that is replaced, so there it goes with the newest of all.
+    A log file belongs to the newest base file that began before the log file was completed. The completion of an archived one
+    is not known here: if it is live it belongs to the newest base file, else it is deleted with the second newest. In a group
+    that is replaced no log file is live, so there it is deleted with the newest.
     """
     commit = timeline.write_at(log.instant)
     if commit is not None:
@@ -301,9 +301,9 @@ def _archived_readable_from(table: OpenTable) -> str:
 
 
 def hides_what_was_cleaned(table: OpenTable, timeline: Timeline, now: Timeline, as_of: str) -> bool:
-    """Whether files as of `as_of` may have been cleaned whose successors an earlier look at the timeline does not show.
+    """Whether files as of `as_of` may have been cleaned after a commit superseded them that `timeline` does not show yet.
 
-    Their commit began before `as_of`, and became visible between the two looks.
+    That commit began before `as_of`, and became visible between `timeline` and the later listing `now`.
     """
     return timeline.lacks(now, as_of) and timeline.lacks(now, min(as_of, newest_readable_from(table, now)))
 

@@ -132,10 +132,11 @@ def roll_back(
 ) -> RollbackOutcome:
     """Decide, then remove what `target` left. Returns COMMITTED, with the commit published, if the commit was decided before.
 
-    `yields`: LEFT if another engine is doing the same rollback. Where other engines write, the lock is held to the end, so
-    that they see all of it or nothing: Java fails when what it is about to remove vanishes.
-    `everywhere`: search the whole table for its data, also if others have rolled it back to the end.
-    `unseen`: the instant is not on the timeline and no rollback of it is, so its writer may be about to put it there.
+    If other engines write the table, the lock is held until all is removed, so that they see all of the rollback or nothing:
+    Java fails if a file vanishes that it is about to delete.
+    `yields`: return LEFT if another engine is doing the same rollback.
+    `everywhere`: search the whole table for data files, even if others have completed the rollback.
+    `unseen`: the timeline has neither the instant nor a rollback of it, so its writer may be about to put it there.
     """
     shared = table.observed.foreign_writers
     with ExitStack() as held:
@@ -146,7 +147,8 @@ def roll_back(
         if outcome is RollbackOutcome.ROLLED_BACK:
             reached(Step.ROLLBACK_DECIDED)
             metadata = KeptMetadata.look(table, table.properties()) if shared else None
-            # Another engine may have died after it had listed its files. But a clean of the same time lists what it deletes.
+            # A dead writer of another engine may have listed its files in the metadata table. Keep what a clean of the same
+            # instant listed there.
             if metadata is not None and not (unseen or _is_also_a_service(table, target.instant)):
                 metadata.withdraw(target.instant)
             clean_up(table, target, everywhere=everywhere)
@@ -240,7 +242,7 @@ def clean_up(table: OpenTable, target: RollbackTarget, *, everywhere: bool = Fal
     left = find_leftovers(table.io, target.instant, everywhere=everywhere, own=target.claims)
     table.storage.delete(left.data_files)
     reached(Step.ROLLBACK_DATA_DELETED)
-    # A service that was made to yield may find claims that look like its own, and are being taken over: those are swept later.
+    # Leave the claims of a service that was made to yield: a writer may be taking them over. A later sweep removes the rest.
     claims = () if target.operation in SERVICES else left.claims
     table.storage.delete([*left.markers, *claims])
     reached(Step.ROLLBACK_MARKERS_DELETED)
@@ -256,7 +258,7 @@ def clean_up(table: OpenTable, target: RollbackTarget, *, everywhere: bool = Fal
 
 
 def _remove_late(table: OpenTable, target: RollbackTarget) -> None:
-    """Remove what tasks wrote while others rolled their instant back. The heartbeat, if it is there, is left to these."""
+    """Delete what tasks wrote while others rolled their instant back. A heartbeat is left for those others to delete."""
     left = find_leftovers(table.io, target.instant, everywhere=True, own=target.claims)
     remove_uncommitted(table, left, (*left.markers, *left.claims))
 

@@ -58,9 +58,7 @@ class FileCheck:
 
     @property
     def is_quick(self) -> bool:
-        """Whether to look takes no longer than to give the lock away and to take it again: some small log files are asked for
-        keys.
-        """
+        """Whether the check takes no longer than releasing and retaking the lock: a few small log files are searched."""
         sizes = [log.size_bytes for change in self.changes for log in change.made.logs]
         only_logs = not self.files and all(change.made.logs for change in self.changes)
         return self.read.kind is ReadKind.KEYS and only_logs and len(sizes) <= MOST_QUICK and sum(sizes) <= QUICK_BYTES
@@ -212,7 +210,7 @@ def _changed(rule: ConflictRule, read: Read, mine: Footprint, other: CommitSumma
     """
     by_rows = frozenset(group for group in other.touched if group in mine.touched or group in other.appended) - other.replaced
     changed: list[DataFile] = []
-    for group in sorted(other.touched - mine.touched - by_rows):  # so that the same run asks the same requests
+    for group in sorted(other.touched - mine.touched - by_rows):  # sorted, so that a run's requests are reproducible
         if read.concerns(group.partition):
             changed += [f for f in (isolation.before(group), other.files.get(group)) if f is not None]
     changed_files, changes = _named(changed, read), _changes(read, by_rows - mine.replaced, other, isolation)
@@ -420,9 +418,9 @@ def judge(
 
 
 def _before(isolation: Isolation, others: Sequence[CommitSummary]) -> Callable[[FileGroupId], DataFile | None]:
-    """A file group's file in the snapshot, or the one into which a commit since then has moved rows of the snapshot.
+    """A file group's file in the snapshot, or the file into which a later commit has moved rows of the snapshot.
 
-    Such a commit conflicts with no read. What is later removed from its files was read, all the same.
+    Moving rows conflicts with no read. But if a row is then deleted from the new file, this transaction had read it.
     """
     moved = {group: file for other in others if other.changes_no_row for group, file in other.files.items()}
     return lambda group: isolation.before(group) or moved.get(group)

@@ -69,9 +69,9 @@ class SchemaHistory:
             check_columns(properties, *self._columns[1:])
 
     def as_of(self, timeline: Timeline, properties: TableProperties, instant: str) -> TableSchema:
-        """The schema in which the state as of an instant is shown: that of now, or that of then if its files need it.
+        """The schema in which to read the table as of an instant: the present one, or the old one if its files need that.
 
-        They need it once the columns have been replaced by others. Where they are unknown, it is that of now.
+        They do once columns were renamed or dropped. If the old schema is unknown, it is the present one.
         """
         now, then = self.at(timeline, properties), timeline.as_of(instant)
         found = self.at(then, properties) if then.commits else self._found_earlier(then)
