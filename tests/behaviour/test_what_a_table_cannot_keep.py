@@ -233,7 +233,7 @@ class TestConditionsAndRows:
     @pytest.mark.parametrize("given_rows", [[{"id": 1, "p": "a"}], {"id": [1]}, None])
     def test_rows_that_are_no_table_are_refused(self, engine: ArrowEngine, given_rows: object) -> None:
         for write in (engine.insert, engine.upsert, engine.delete_keys, engine.overwrite_partitions):
-            with pytest.raises(InputError, match=r"and not as a pyarrow\.Table"):
+            with pytest.raises(InputError, match=r"but must be a pyarrow\.Table"):
                 write(given_rows)  # type: ignore[arg-type]
 
     def test_a_condition_cannot_choose_partitions_where_there_are_none(self, storage: LocalStorage) -> None:

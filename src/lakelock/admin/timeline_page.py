@@ -1,4 +1,4 @@
-"""The transactions of a table as bars over time: what was committed, rejected and is pending, and who was in whose way.
+"""The transactions of a table as bars over time: committed, rejected or pending, and which one was in the way of another.
 
 They are one HTML page that needs nothing else: no script, no network. Every text in it is escaped. Time runs in bands, one
 below the other, each on a scale of its own: a new one begins after a time without any transaction, and where one would be too
@@ -111,10 +111,10 @@ def _of_rejection(found: Rejection) -> Bar:
 
 
 MOST_IN_A_BAND, LONG_IDLE, LEAST_IDLE_MS = 24, 0.2, 2_000
-"""A band has at most so many bars, and ends before a time of at least both without any transaction: a part of its span, ms."""
+"""How many bars fill a band; and how long an idle time must be to end it: at least this part of its span, and so many ms."""
 FOLDED, FOLD, FOLDS_FROM = 0.3, 0.12, 8
-"""A time in which nothing begins or ends, and which is more than this part of a band, is drawn as that part of what is left, in
-bands of so many bars: one long transaction then leaves room to see the short ones."""
+"""In a band of at least so many bars (`FOLDS_FROM`), a time in which nothing begins or ends, and which is more than the part
+`FOLDED` of its span, is drawn as the part `FOLD` of the rest: one long transaction then leaves room to see the short ones."""
 LANE_PX, NAME_PX, LABEL, LEAST = 26, 20, 15.0, 0.4
 """Heights in pixels; the room for a bar's label and the least width of a bar, in percent of the width."""
 _STYLE = """
@@ -153,7 +153,7 @@ gap:.2em 1em;grid-template-columns:max-content 1fr}
 .why dt{color:var(--dim)}.why dd{margin:0;white-space:pre-line;overflow-wrap:anywhere}
 """
 _KEY = (("committed", "committed"), ("rejected", "rejected: click for why"), ("pending", "pending"),
-        ("waited", "waited for the lock"), ("locked", "held the lock"), ("arrow", "a rejected one met it"))  # fmt: skip
+        ("waited", "waited for the lock"), ("locked", "held the lock"), ("arrow", "in the way of a rejected one"))  # fmt: skip
 
 
 def timeline_page(uri: str, bars: Sequence[Bar]) -> str:

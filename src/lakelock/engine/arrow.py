@@ -51,7 +51,7 @@ from lakelock.table.slice_differences import STAMPS, FeedRows, feed_schema, pair
 from lakelock.table.snapshot import DataFile
 from lakelock.table.spark_conditions import as_in_spark, values_named
 
-# As pyarrow shows it; what stands in quotation marks is a value.
+# A call of `random` in the text of an expression; what is in quotation marks there is a value.
 _RANDOM = re.compile(r'"(?:[^"\\]|\\.)*"|\b(random)\((?=[{)])')
 
 
@@ -59,7 +59,7 @@ def require_rows(rows: object, kernels: Kernels) -> None:
     """`InputError` for rows that are no Arrow table."""
     if kernels is ARROW and not isinstance(rows, pa.Table):
         raise InputError(
-            f"rows are given as {type(rows).__name__}, and not as a pyarrow.Table",
+            f"rows are given as {type(rows).__name__}, but must be a pyarrow.Table",
             hint="make one: pa.Table.from_pylist(rows), pa.Table.from_pandas(frame) or pa.Table.from_batches([batch])",
         )
 
@@ -77,14 +77,14 @@ def require_condition(condition: Condition | None, schema: TableSchema, kernels:
         schema.arrow.empty_table().filter(condition)
     except (pa.ArrowException, TypeError, KeyError) as error:
         raise InputError(
-            f"{condition} is no condition on the rows of this table: {str(error).splitlines()[0]}",
+            f"{condition} is not a condition on the rows of this table: {str(error).splitlines()[0]}",
             hint=f"the columns are {', '.join(f'{field.name} ({field.type})' for field in list(schema.arrow)[:20])}",
         ) from error
     try:
         as_in_spark(condition, schema.arrow)
     except pa.ArrowNotImplementedError as error:
         raise InputError(
-            f"{condition} cannot be told by Spark's rule for floating-point numbers: {str(error).splitlines()[0]}",
+            f"{condition} cannot be evaluated by Spark's rule for floating-point numbers: {str(error).splitlines()[0]}",
             hint='name columns by their names: pc.field("id"), or pc.field("place", "zip") for a field of a struct',
         ) from error
 

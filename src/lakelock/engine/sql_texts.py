@@ -269,7 +269,7 @@ class _Parser:
     def condition(self) -> _Condition:
         found = self.either()
         if isinstance(found, _Value) and self._next[0]:
-            self._fail()  # it is the rest that tells what is meant: name rlike 'a'
+            self._fail()  # so that the message shows the unknown operator: name rlike 'a'
         return self._truth(found)
 
     def either(self) -> _Condition | _Value:
@@ -412,7 +412,7 @@ class _Parser:
             found = _literal_as(value.literal, other.type)
         except (ValueError, ArithmeticError, pa.ArrowException) as error:
             raise InputError(
-                f"{self._what} {self._text!r}: {value.literal!r} is no {other.type}, which {other.expression} is",
+                f"{self._what} {self._text!r}: {value.literal!r} is not a {other.type}, the type of {other.expression}",
                 hint="write a date as '2026-11-21', and a time as '2026-11-21 09:27:00'",
             ) from error
         return value if found is None else _Value(pc.scalar(found), found.type, found.as_py())

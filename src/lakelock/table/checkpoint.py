@@ -81,7 +81,7 @@ class Group:
 
     @property
     def current(self) -> Group:
-        """Without log files that are in its base file, because they completed before that was begun."""
+        """The group without log files that are compacted into its base file: they completed before that was begun."""
         if self.slice is None or not self.logs:
             return self
         kept = frozenset(log for log in self.logs if log.completion >= self.slice.file.instant)
@@ -169,7 +169,7 @@ def merged_groups(groups: dict[str, Group], partition: str, changes: Changes) ->
 
 
 def with_changes(table: pa.Table, changes: Changes, *, forget_below: str) -> pa.Table:
-    """All rows after the changes. Replaced groups are forgotten once nothing older than their end can still arrive."""
+    """All rows after the changes, without groups that were replaced before `forget_below`: nothing older can still arrive."""
     maps = (changes.slices, changes.logs, changes.replaced)
     touched = {file_id for by_partition in maps for groups in by_partition.values() for file_id in groups}  # type: ignore[attr-defined]
     among = pc.is_in(table.column("file_id"), value_set=pa.array(sorted(touched), pa.string()))
@@ -204,7 +204,7 @@ GROUP_ROWS = 8_192
 """Rows of a row group: the least that is read for one partition."""
 HEADER, CHECKSUM = b"lakelock.header", b"lakelock.checksum"
 
-_HINT = "nothing to do: the checkpoint before it, or the timeline, says the same, and the next one replaces it"
+_HINT = "nothing to do: lakelock reads an earlier checkpoint or the timeline instead, and the next checkpoint replaces this one"
 
 
 class DamagedCheckpoint(CorruptTableError):
@@ -280,7 +280,7 @@ class Checkpoint:
         found = rows.header
         try:
             coverage = Coverage(
-                # Each checkpoint names nearly the same as the one before it, of which a process remembers some.
+                # Interned: a process keeps several checkpoints, and each names nearly the same instants.
                 found.text("low"),
                 *(frozenset(map(intern, found.fields[name])) for name in ("instants", "archive", "restores")),
             )

@@ -75,7 +75,7 @@ def why_not_merged(properties: TableProperties) -> Refusal | None:
         return Refusal("it merges rows in its own way (hoodie.record.merge.mode or hoodie.table.partial.update.mode)")
     own = next((key for key in sorted(properties.values) if key.startswith("hoodie.record.merge.property.")), "")
     if own:
-        return Refusal(f"its rows say in their own way that they are deletes ({own})")
+        return Refusal(f"it marks deleted rows in a way of its own ({own})")
     if properties.ordering_field is not None and len(properties.ordering_fields) > 1:
         return Refusal("it orders rows by several columns (hoodie.table.ordering.fields)")
     if "." in (properties.ordering_field or ""):
@@ -95,17 +95,17 @@ def require_slices(properties: TableProperties, what: str) -> None:
     found = [*old, *filter(None, [why_not_merged(properties)]), *_merge_on_read_refusals(properties)]
     if found:
         raise TableError(
-            f"{what} is not there for {properties.name}: {found[0]}",
+            f"{what} is not available for {properties.name}: {found[0]}",
             hint="table.read() gives its rows as they are now, table.read(as_of=...) as they were",
         )
 
 
 def advice(refusals: Sequence[Refusal]) -> str:
-    """What removes all of these reasons together; empty if nothing is known to."""
+    """The hint that removes all of these reasons; empty if there is none."""
     if all(refusal.hint for refusal in refusals):
         return "; then ".join(dict.fromkeys(refusal.hint for refusal in refusals))
     if all(refusal.made_with for refusal in refusals):
-        # Of a new table Java's default would be the next reason.
+        # Without IN_UTC the new table would be refused for Java's default zone.
         options = dict.fromkeys((IN_UTC, *(refusal.made_with for refusal in refusals)))
         return f"copy its rows into a new table that Java makes with {', '.join(options)}"
     return ""
@@ -176,8 +176,10 @@ def next_step(properties: TableProperties, refusals: Sequence[Refusal]) -> str:
 
 
 def why_files_misfit(properties: TableProperties, snapshot: Snapshot) -> Refusal | None:
-    """Why not to write a table with these files, which `check_writable` does not see: they are buckets and it is not known of
-    what kind, or they are not the buckets that the table is said to have."""
+    """Why lakelock does not write a table with these files, although `check_writable` allows it by the properties.
+
+    The files look like buckets and no bucket index is known, or they do not fit the one that is.
+    """
     index = properties.bucket_index
     if index is None:
         # One partition tells, unless its few file ids look like buckets by chance.
@@ -189,7 +191,7 @@ def why_files_misfit(properties: TableProperties, snapshot: Snapshot) -> Refusal
     for file in snapshot.files:
         bucket, group = bucket_of(file.file_id), bucket_of_group(file.group)
         if bucket is None or bucket >= index.count:
-            return Refusal(f"its rows lie in {counted(index.count, 'bucket')}, and {file.key} is none of them", _NO_BUCKETS)
+            return Refusal(f"its rows lie in {counted(index.count, 'bucket')}, and {file.key} is not one of them", _NO_BUCKETS)
         if group in seen:
             return Refusal(f"two file groups of one partition are bucket {bucket}: {file.key} is one", _TWO_OF_A_BUCKET)
         seen.add(group)
@@ -209,10 +211,8 @@ def check_files(properties: TableProperties, snapshot: Snapshot) -> None:
         raise _refused(properties, "write", [refusal], next_step(properties, [refusal]))
 
 
-_NO_BUCKETS = "if only the options of this write say so, leave out index, write.index and hoodie.index.*"
-_TWO_OF_A_BUCKET = (
-    "roll the later of their two commits back with Hudi's procedure rollback_to_instant, as Java asks for it, too"
-)
+_NO_BUCKETS = "if only the options of this write name a bucket index, leave out index, write.index and hoodie.index.*"
+_TWO_OF_A_BUCKET = "roll back the later of their two commits with Hudi's procedure rollback_to_instant; Java asks for the same"
 _UNKNOWN_BUCKETS = Refusal(
     "its file groups are buckets of Hudi's bucket index, and nothing says how many there are",
     'tell lakelock\'s writers by the setting write.index = "bucket:N", where N is hoodie.bucket.index.num.buckets of its Java '
@@ -289,7 +289,7 @@ def _write_refusals(table: TableProperties) -> Iterator[Refusal]:
 def _merge_on_read_refusals(table: TableProperties) -> Iterator[Refusal]:
     """Reasons of merge-on-read tables besides those of all tables."""
     if table.ordering_field is not None:
-        # A delete, and a row older than the stored one, would count or not, by whether it was compacted in between.
+        # Whether a delete, or a row older than the stored one, counts would depend on whether a compaction came in between.
         yield Refusal(
             "it is MERGE_ON_READ and orders the versions of a row by event time (hoodie.record.merge.mode, "
             "hoodie.table.ordering.fields)",
@@ -301,7 +301,7 @@ def _merge_on_read_refusals(table: TableProperties) -> Iterator[Refusal]:
         yield Refusal("its hoodie.table.storage.layout is not `default`")
     own = next((key for key in sorted(table.values) if key.startswith("hoodie.record.merge.property.")), "")
     if own:
-        yield Refusal(f"its rows say in their own way that they are deletes ({own})")
+        yield Refusal(f"it marks deleted rows in a way of its own ({own})")
 
 
 _INDEXES = (
@@ -313,7 +313,7 @@ _INDEXES = (
 
 
 def _metadata_refusals(table: TableProperties) -> Iterator[Refusal]:
-    """Refusals because the metadata table is none that lakelock keeps true."""
+    """Refusals because lakelock could not keep the metadata table true."""
     drop = "run `lakelock adopt --drop-metadata-table` while no writer runs: Java's next write builds a new one"
     underway = table.metadata_partitions_underway
     others = unkept(table.metadata_partitions)

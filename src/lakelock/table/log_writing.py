@@ -1,12 +1,12 @@
-"""Log files as lakelock writes them: what one commit changes in one file group, as bytes, and as its commit tells of it.
+"""Log files as lakelock writes them: what one commit changes in one file group, as bytes, and as the commit's metadata has it.
 
-Rows become a Parquet file and deletes a list of keys, both in the order of their positions in the base file, which blocks name;
-or of their keys, where a row has no position. Nothing of that knows of names and blocks. `log_bytes` puts the envelope of table
-versions 8 and 9 around both: Hudi's log blocks. A Parquet block takes a third of the bytes of an Avro block, Java's default,
+Rows become a Parquet file and deletes a list of keys. Both are in the order of their positions in the base file, which blocks
+name, or in the order of their keys where a row has no position. `log_bytes` puts both into the log blocks of table versions 8
+and 9; the rest does not know of blocks. A Parquet block takes a third of the bytes of an Avro block, Java's default,
 and a small part of its CPU; every reader of Hudi reads both.
 
-Readers merge log files in the order of their instants, and go by the instant in a file's name, that in its blocks, and that in
-its rows, each for something else. So all three come from one `LogStamp`, and one file says of a key one thing only.
+Readers merge log files in the order of their instants. They use the instant in a file's name, in its blocks and in its rows,
+each for something else, so all three come from one `LogStamp`. One file has at most one change of a key.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class BasePositions(NamedTuple):
 class LogChanges:
     """What a commit changes in one file group: whole rows by their keys, and the keys of deleted rows. No key comes twice.
 
-    `positions`: where the base file has them, None where that is not known of every one.
+    `positions`: where the base file has these rows; None unless it is known for all of them.
     """
 
     upserts: Keyed | None = None
@@ -72,9 +72,9 @@ class LogChanges:
         upserted = [] if self.upserts is None else self.upserts.keys.chunks
         keys = pa.chunked_array([*upserted, pa.array(self.deleted, pa.string())])
         if not len(keys) or keys.null_count or pc.count_distinct(keys).as_py() < len(keys):
-            raise ValueError("a log file says at least one thing, and one thing of each key")
+            raise ValueError("a log file needs at least one change, and one for each key")
         if self.positions is not None and [len(at) for at in self.positions[1:]] != [self.rows, len(self.deleted)]:
-            raise ValueError("there is a position for each row")
+            raise ValueError("a log file needs one position for each row, or none at all")
 
     @property
     def rows(self) -> int:
@@ -146,7 +146,7 @@ def log_stat(changes: LogChanges, stamp: LogStamp, size_bytes: int) -> WriteStat
 
 @dataclass(frozen=True)
 class Found:
-    """What changes; `changes` is None if nothing does."""
+    """What a rewrite would change; `changes` is None if it is nothing."""
 
     changes: LogChanges | None
 
@@ -156,9 +156,9 @@ class DoesNotFit(Exception):
 
 
 class Collector:
-    """Takes the place of the writer of a base file, and keeps the rows that have its instant.
+    """Stands in for the writer of a base file, and collects the changes: rows with the new instant, and keys of deleted rows.
 
-    `most_rows`: with more changes, or with a new key, which belongs into a base file, `DoesNotFit` ends the rewrite.
+    `DoesNotFit` ends the rewrite at more than `most_rows` changes, or at a new key, which belongs in a base file.
     """
 
     def __init__(self, schema: TableSchema, stamp: Stamp, settings: WriteSettings, most_rows: int) -> None:
@@ -173,7 +173,7 @@ class Collector:
         self._deleted_at: list[npt.NDArray[np.int64]] = [np.array([], np.int64)]
 
     def add_stored(self, rows: pa.Table) -> None:
-        """Add what is kept of the next rows; the others are those that the mask of `noting` has named of the same rows."""
+        """Add those of the next rows that are kept; the mask from `noting` has already recorded the others as deleted."""
         self.rows += rows.num_rows
         self._keys += rows.column(RECORD_KEY).chunks
         is_new = pc.equal(rows.column(COMMIT_TIME).cast(pa.string()), self.stamp.instant)
@@ -188,7 +188,7 @@ class Collector:
         raise DoesNotFit
 
     def noting(self, delete_mask: Any) -> Any:
-        """The same mask, whose rows are noted; it may be one that goes through a file once."""
+        """A copy of the mask that also records the rows it selects; a mask may keep its place in a file, hence the copy."""
         mine = copy.copy(delete_mask)
 
         def noted(batch: pa.Table) -> Any:
@@ -208,10 +208,10 @@ class Collector:
             raise DoesNotFit
 
     def found(self, base_instant: str = "", base: Iterable[pa.Table] | None = None) -> Found:
-        """What changes. `DoesNotFit` for a key that stands twice: readers would apply a log file to one of its rows.
+        """What the rewrite changes. `DoesNotFit` for a key that is stored twice: readers apply a log file to one of its rows.
 
-        `base_instant`: that of the base file, if there is one. `base`: where log files lie on it, its keys. Such a log file may
-        have deleted one row of a key that stands there twice, and the next one would bring it back.
+        `base_instant`: that of the base file, if there is one. `base`: its keys, if log files lie on it. One of these may have
+        deleted one of two rows with the same key, and the next one would bring it back.
         """
         deleted = pa.chunked_array(self._deleted, pa.string())
         rows = pa.concat_tables(self._changed) if self._changed else None

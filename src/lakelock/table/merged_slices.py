@@ -1,4 +1,4 @@
-"""File slices with log files: which log files belong to a slice, and its rows, those of the base file with the logs' changes.
+"""File slices with log files: which log files belong to a slice, and its rows, merged from the base file and the logs.
 
 Commits say which log files belong to a slice: listings leave log files out, and names do not tell.
 """
@@ -60,7 +60,7 @@ class LoggedSlice(NamedTuple):
 
 @dataclass(frozen=True)
 class MergedRows:
-    """Reads such slices; a task gets it. `ordering`: the column by which versions of a row are ordered, None for commit time.
+    """Reads slices with log files, in any process. `ordering`: the column that orders versions of a row, None for commit time.
 
     A task has the rows of one slice's log files in memory, and of its base file a batch at a time.
     """
@@ -104,12 +104,12 @@ class MergedRows:
 
 
 MOST_LOGS, MOST_LOG_SHARE, FEW_LOG_BYTES = 10, 0.3, 1 << 18
-"""A file group with so many log files is written anew, and so is one whose log files have grown beyond this share of its base
-file, and beyond these bytes."""
+"""A file group is compacted when it has so many log files, or when they are larger than this share of its base file, and larger
+than so many bytes."""
 
 
 def is_to_be_compacted(file: DataFile, most_logs: int = MOST_LOGS) -> bool:
-    """Whether so much lies on a base file that reading it costs more than writing it anew."""
+    """Whether the log files on a base file are so many, or so large, that it is cheaper to compact them than to read them."""
     log_bytes = sum(log.size_bytes for log in file.logs)
     return len(file.logs) >= most_logs or log_bytes > max(FEW_LOG_BYTES, MOST_LOG_SHARE * file.size_bytes)
 
@@ -124,11 +124,11 @@ _STATED = pa.schema([(COMMIT_TIME, pa.string()), (RECORD_KEY, pa.string())])
 
 
 def open_slice(file: DataFile, storage: Storage, schema: TableSchema | None = None, keys: pa.Array | None = None) -> IO[bytes]:
-    """The rows of a file slice as a base file: what is stored, or, where there are log files, what they and the base file make.
+    """A file slice as one base file: the stored one, or a temporary one with merged rows if there are log files or `keys`.
 
-    Then the file has the meta columns and the columns of the `schema`, or without one commit times and record keys, and neither
-    key range nor bloom filter; it is a temporary one of this machine. Equal slices give equal rows in equal order. By commit
-    time only. With `keys` only rows with these.
+    The temporary file has the meta columns and the columns of the `schema`, or without a schema only commit times and record
+    keys, and neither key range nor bloom filter. Equal slices give equal rows in equal order. With `keys` it has only their
+    rows. Rows are merged by commit time, so this is not for tables that order versions by event time.
     """
     if not file.logs and keys is None:
         return storage.open_input(file.key, size_bytes=file.size_bytes)
@@ -237,7 +237,7 @@ def _size(file: IO[bytes]) -> int:
 
 
 def changes_in(log: LogFile, schema: TableSchema, storage: Storage) -> LogChanges:
-    """What a log file says that lakelock wrote."""
+    """The changes in a log file that lakelock wrote."""
     blocks = list(_blocks(LoggedSlice.of(DataFile(*log.group, "", log.instant, 0, (log,))), storage))
     versions = _added(blocks, ByCommitTime(_keyed(schema)))
     rows = pa.concat_tables([versions.columns.empty_table(), *versions.rest()])
@@ -273,11 +273,11 @@ class LoggedCommit(NamedTuple):
 
 
 def logs_of(commits: Iterable[LoggedCommit], as_of: str | None = None) -> dict[FileGroupId, set[CompletedLog]]:
-    """The log files of these commits, but of file groups that they replaced; for `with_logs`.
+    """The log files of these commits, except those of file groups that were replaced; for `with_logs`.
 
-    `commits` are all visible ones that wrote log files or replaced file groups, as far back as there are any: a file group may
-    have log files only, older than every base file. As of an earlier time also those that were requested later: a log file that
-    belongs to a later base file is not shown then, as in Java, although its own commit was requested before that time.
+    `commits` must be all visible ones that wrote log files or replaced file groups, from the first on: a file group may have
+    nothing but log files, older than every base file. With `as_of`, give the commits that were requested later, too: a log file
+    that belongs to a later base file is not shown then, as in Java, although its own commit was requested before that time.
     """
     replaced: set[FileGroupId] = set()
     later: dict[FileGroupId, str] = {}

@@ -1,9 +1,9 @@
 """Hudi's record index, `record_index` of the metadata table: the file group of each record key of a table.
 
 Java's writers with `hoodie.index.type=RECORD_INDEX` look keys up there, and its readers skip files by it, so a key that it
-lacks would be inserted once more. What a commit changes follows from the keys in its files and in those that they replace. A
-row that is updated in its place changes nothing. The index knows one place for each key: it is of tables that have each key
-once.
+lacks would be inserted once more. What a commit changes follows from the keys in its files and in those that they replace. An
+update that leaves a row in its file group changes nothing. The index has one place for each key, so it is only for tables that
+store each key once.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ def place_in(record: Record) -> FileGroupId:
 
 
 class KeyChanges(NamedTuple):
-    """The keys that a file slice has and the one before had not, and those that it has no more."""
+    """The keys that a file slice has and the slice before it lacked, and the keys that it has lost."""
 
     added: list[str]
     gone: list[str]
@@ -120,11 +120,11 @@ def changed_keys(
     if (log := LogFile.parse(path, size_bytes)) is not None:
         return KeyChanges([], list(changes_in(log, _NO_COLUMNS, storage).deleted))  # new keys go to base files
     if (file := DataFile.parse(path, size_bytes)) is None:
-        raise CorruptTableError(f"{path} is no data file", file=path)
+        raise CorruptTableError(f"{path} is not a data file", file=path)
     if stat.is_new_group:
         return KeyChanges(keys_in(storage, file), [])
     if before is None or (before.token and before.name != stat.prev_base_file):
-        raise CorruptTableError(f"nothing names the file that {path} replaces", file=path)
+        raise CorruptTableError(f"it is not known which file {path} replaces", file=path)
     mine = pa.concat_tables(stamped_keys(storage, file))
     keys = mine.column(RECORD_KEY)
     fresh = keys.filter(pc.equal(mine.column(COMMIT_TIME), instant)) if counted else keys
@@ -165,7 +165,7 @@ MOST_ASKED = 100_000
 
 
 class Answer(NamedTuple):
-    """The files of one partition to look into for keys, and the keys that they have."""
+    """The files of one partition to search for keys, and the keys that the index places in them."""
 
     files: list[DataFile]
     keys: set[str]
@@ -189,9 +189,9 @@ def places_of(io: TableIO, data: Timeline, keys: Collection[str]) -> dict[str, F
 def answers(
     places: Mapping[str, FileGroupId], keys: Mapping[str, Sequence[str]], possible: Mapping[str, Sequence[DataFile]]
 ) -> dict[str, Answer]:
-    """Which of the `possible` files of each partition to look into for its keys, given where keys are.
+    """The `possible` files of each partition to search for its keys, given the `places` of keys in the index.
 
-    `CorruptTableError` if a key is in none of them: the index is wrong, or the files are.
+    `CorruptTableError` if the index places a key in a file group without such a file: one of them is wrong.
     """
     found = {}
     for partition, asked in keys.items():

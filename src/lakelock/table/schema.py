@@ -242,8 +242,10 @@ _Change = Callable[["pa.Field | None", str], pa.Field]
 
 @dataclass(frozen=True)
 class Alteration:
-    """What to change: types of new columns by path, wider types by path, the paths of what may be null from now on, and the
-    paths of what comes first, in this order.
+    """A change of columns and fields, each named by its path.
+
+    `add`: the types of new ones. `widen`: wider types. `relax`: those that may be null from now on. `first`: those that come
+    first, in this order.
     """
 
     add: Mapping[str, pa.DataType] = dataclasses.field(default_factory=dict)
@@ -312,8 +314,8 @@ def require_same_text(before: TableSchema, after: TableSchema, properties: Table
         old, new = (Fields(schema.arrow).find(name) for schema in (before, after))
         if old is not None and new is not None and not keeps_text(old.type, new.type):
             raise SchemaError(
-                f"{name} is a {role} column: as {new.type} its values would be spelled otherwise than the stored ones, "
-                f"which are {old.type}, and not be found",
+                f"{name} is a {role} column: as {new.type} its values would be spelled differently from the stored ones, "
+                f"which are {old.type}, and stored rows would not be found",
                 hint="write the rows into a new table with that type",
                 column=name,
             )
@@ -461,7 +463,7 @@ def _spelled(fields: Iterable[pa.Field], given: str) -> Path:
             holder, inside = found.type, _fields_inside(found.type)
     if pa.types.is_list(holder) or pa.types.is_map(holder):
         raise SchemaError(
-            f"{given} is what {'.'.join(path[:-1])} holds, and has no name to change",
+            f"{given} stands for what {'.'.join(path[:-1])} holds, and has no name that could be changed",
             hint="name a field of a struct",
             column=given,
         )

@@ -121,9 +121,9 @@ def test_nobody_writes_a_table_by_event_time(name: str, tmp_path: Path) -> None:
 
 def test_what_would_be_but_the_base_files_is_refused() -> None:
     with opened(golden_table("java12_mor_events")) as engine:
-        with pytest.raises(TableError, match="a change feed is not there for java12_mor_events"):
+        with pytest.raises(TableError, match="a change feed is not available for java12_mor_events"):
             engine.changes()
-        with pytest.raises(TableError, match="a snapshot of several tables is not there"), over_engines.snapshot(engine) as now:
+        with pytest.raises(TableError, match="a snapshot of several tables is not available"), over_engines.snapshot(engine) as now:
             now[engine].read()
 
 
@@ -139,7 +139,7 @@ def with_property(name: str, folder: Path, line: str) -> Path:
     [
         ("hoodie.record.merge.mode=CUSTOM", "merges rows in its own way"),
         ("hoodie.table.partial.update.mode=IGNORE_DEFAULTS", "merges rows in its own way"),
-        ("hoodie.record.merge.property.hoodie.payload.delete.field=Op", "in their own way that they are deletes"),
+        ("hoodie.record.merge.property.hoodie.payload.delete.field=Op", "marks deleted rows in a way of its own"),
         ("hoodie.table.ordering.fields=ts,v", "several columns"),
         ("hoodie.table.ordering.fields=place.ts", "place.ts, a field of another column"),
         ("hoodie.populate.meta.fields=false", "no record keys"),

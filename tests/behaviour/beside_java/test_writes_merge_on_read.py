@@ -406,7 +406,7 @@ REFUSED = [
     ({"hoodie.populate.meta.fields": "false"}, "record keys"),
     ({"hoodie.table.storage.layout": "lsm_tree"}, "storage.layout"),
     ({"hoodie.record.merge.mode": "CUSTOM"}, "in its own way"),
-    ({"hoodie.record.merge.property.hoodie.payload.delete.field": "op"}, "say in their own way"),
+    ({"hoodie.record.merge.property.hoodie.payload.delete.field": "op"}, "in a way of its own"),
     ({**BUCKETS, "hoodie.index.bucket.engine": "CONSISTENT_HASHING"}, "CONSISTENT_HASHING"),
     ({"hoodie.index.type": "GLOBAL_SIMPLE"}, "from one partition to another"),
 ]

@@ -189,7 +189,7 @@ def test_a_time_without_an_offset_is_utc_where_the_column_holds_instants() -> No
         ('s = "a"', "single quotes"),
         ("s = null", "is null"),
         ("s = 1", "s = '1'"),
-        ("d = 'yesterday'", "is no date32"),
+        ("d = 'yesterday'", "is not a date32"),
         ("lower(s) = 'a'", "pyarrow expression"),
         ("i", "neither true nor false"),
         ("i and ok", "neither true nor false"),

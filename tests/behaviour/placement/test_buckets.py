@@ -270,7 +270,7 @@ def test_a_table_of_java_is_refused_until_a_writer_says_how_many_buckets_it_has(
     ("index", "said"),
     [
         ("bucket:8", "puts the key"),
-        ("bucket:2", "none of them"),
+        ("bucket:2", "not one of them"),
         ("bucket:4:month", "no key column"),
         ("bucket:x", "number of buckets"),
     ],
@@ -300,7 +300,7 @@ def test_buckets_whose_number_differs_by_partition_are_refused_by_name(storage: 
 def test_a_file_that_is_no_bucket_stops_writers(storage: LocalStorage) -> None:
     javas(storage)
     storage.put(layout.INDEX, BucketIndex(1, ("id",)).to_bytes())
-    with writer(storage) as coordinator, pytest.raises(TableError, match="1 bucket, and .* is none of them"):
+    with writer(storage) as coordinator, pytest.raises(TableError, match="1 bucket, and .* is not one of them"):
         ArrowEngine(coordinator).upsert(many(1))
 
 

@@ -113,7 +113,7 @@ def test_positions_are_written_byte_by_byte_as_java_writes_them() -> None:
 
 @pytest.mark.parametrize(("keys", "deleted"), [((), ()), (("a", "a"), ()), (("a",), ("a",)), ((), ("b", "b"))])
 def test_a_file_says_one_thing_of_each_key_and_at_least_one(keys: tuple[str, ...], deleted: tuple[str, ...]) -> None:
-    with pytest.raises(ValueError, match="at least one thing, and one thing of each key"):
+    with pytest.raises(ValueError, match="at least one change, and one for each key"):
         changes(*keys, deleted=deleted)
 
 

@@ -342,8 +342,8 @@ def test_a_table_with_buckets_has_each_once_and_nothing_else() -> None:
     good = files("00000005-fdd1-447c-b599-63b4c0871fc8-0", "00000007-1347-4187-8af3-1c83a1831000-0")
     assert why_files_misfit(buckets, good) is None
     for file_id, said in (
-        ("2d22e70d-fdd1", "none of them"),
-        ("00000008-fdd1", "none of them"),
+        ("2d22e70d-fdd1", "not one of them"),
+        ("00000008-fdd1", "not one of them"),
         ("00000005-x", "two file groups"),
     ):
         assert said in str(why_files_misfit(buckets, files("00000005-fdd1-447c-b599-63b4c0871fc8-0", file_id)))
