@@ -86,7 +86,7 @@ def adopt(coordinator: Coordinator, wishes: Wishes = AS_IT_IS, *, reason: str = 
         refuse_live(table, plan.live)
         if lease is not None:
             lease.ensure_active()
-        _record(table.storage)
+        _record_zone(table.storage)
         table.change_properties(plan.changes)
         for folder in plan.dropped:
             table.storage.delete_folder(folder)
@@ -131,7 +131,7 @@ def _planned(table: OpenTable, live: tuple[str, ...], wishes: Wishes) -> Adoptio
         kept = [name for name in properties.metadata_partitions if name not in others]
         changes |= {METADATA_PARTITIONS: ",".join(dict.fromkeys(kept)), METADATA_INFLIGHT: ""}
         dropped += [f"{layout.METADATA_TABLE}/{name}" for name in others]
-    if changes.get(METADATA_PARTITIONS, ",".join(properties.metadata_partitions)) == "" and _has(table.storage):
+    if changes.get(METADATA_PARTITIONS, ",".join(properties.metadata_partitions)) == "" and _has_metadata_table(table.storage):
         dropped.append(layout.METADATA_TABLE)
     proven = 0
     if properties.timezone != "UTC":
@@ -142,13 +142,13 @@ def _planned(table: OpenTable, live: tuple[str, ...], wishes: Wishes) -> Adoptio
     return Adoption(table.storage.uri, changes, tuple(dropped), proven, archived, live)
 
 
-def _has(storage: Storage) -> bool:
+def _has_metadata_table(storage: Storage) -> bool:
     """Whether there are files of a metadata table."""
     return next(iter(storage.list(layout.METADATA_TABLE)), None) is not None
 
 
-def _record(storage: Storage) -> None:
-    """What `undo` needs. It is written before anything changes.
+def _record_zone(storage: Storage) -> None:
+    """Record what `undo` needs, before anything changes.
 
     A later run, such as one after another that was killed, finds the table in UTC already: the record of the zone stays.
     """

@@ -148,8 +148,8 @@ def live_users(coordinator: Coordinator, *, held_by_me: bool) -> tuple[str, ...]
 def users_but_the_dead(coordinator: Coordinator) -> tuple[str, ...]:
     """Running transactions; where there are none, the writers that renew their data locks while watched for one lease.
 
-    Data locks of the dead are dropped, as any waiter would do. The lock's own holder is not looked at: who takes the lock
-    waits for it, or replaces it.
+    Data locks of the dead are dropped, as any waiter would do. The lock's own holder is not watched: taking the
+    lock waits for it, or replaces it.
     """
     running = _running(coordinator)
     if running:
@@ -161,7 +161,7 @@ def users_but_the_dead(coordinator: Coordinator) -> tuple[str, ...]:
 
 
 def refuse_live(table: OpenTable, live: tuple[str, ...], so: str = "it is not changed") -> None:
-    """`LockError` that names those who use the table, and what follows: `so`."""
+    """`LockError` if live writers use the table; it names them, and what follows: `so`."""
     if live:
         raise LockError(
             f"{table.storage.uri} is being used, so {so}: {'; '.join(live[:5])}",
@@ -171,7 +171,7 @@ def refuse_live(table: OpenTable, live: tuple[str, ...], so: str = "it is not ch
 
 
 def _dropped_if_dead(drop: Callable[[], None]) -> None:
-    with suppress(LockError):  # who renews is alive, and is found afterwards
+    with suppress(LockError):  # a writer that renews is alive, and is found afterwards
         drop()
 
 

@@ -69,7 +69,7 @@ def common_row(coordinator: Coordinator, owner: str, writer: WriterIdentity | No
 
 
 def touches(resource: Resource, targets: Sequence[Resource]) -> bool:
-    """Whether it is one of the targets, below one or above one."""
+    """Whether the resource is one of the targets, lies in one, or contains one."""
     return any(within(resource.path, [each]) or within(each.path, [resource]) for each in targets)
 
 

@@ -65,7 +65,7 @@ class AttemptCache(EarlierFiles):
         return [(file, mine) for file, mine in held if mine is not None], rest
 
     def matches(self, file: DataFile, read: Read) -> bool:
-        """Whether the call's condition selects rows of a file, into which only the first attempt that meets it looks."""
+        """Whether the call's condition selects rows of a file. Only the first attempt that meets the file reads it."""
         if file.content not in self._matched:
             self._matched[file.content] = read.matches([file]) is not None
         return self._matched[file.content]
@@ -73,7 +73,7 @@ class AttemptCache(EarlierFiles):
 
 @dataclass
 class Place:
-    """Where the rows of a write go: file groups that are there, new ones by partition, and the first of a bucket."""
+    """Where the rows of a write go: existing file groups, new ones by partition, and the first one of each empty bucket."""
 
     known: list[tuple[DataFile, KeyedRows]] = field(default_factory=list)
     new: dict[str, KeyedRows] = field(default_factory=dict)
@@ -148,10 +148,10 @@ class Batch:
     ) -> None:  # fmt: skip
         """Claim what will be rewritten; without early conflict detection only what collided in the attempt before.
 
+        The claims on what collided let redos that want the same file group queue for it before they copy the other files.
+
         `files`: with how many of their rows change, if known. `new_in`: the partitions that get new file groups, which cannot
         be claimed.
-
-        So redos that want the same file group queue for it before they copy the other files, instead of copying in vain.
         """
         again = self.tx.redo.earlier is not None
         collided = [file.group for file in files if again and self._before.made_from(file) is None]
@@ -162,7 +162,7 @@ class Batch:
         self._show("writing")
 
     def _show(self, step: str = "") -> None:
-        """What begins now, or how many of the claimed file groups are written, for the progress of the write."""
+        """Report the step that begins now, or how many of the claimed file groups are written, as the write's progress."""
         progress = current()
         if progress is not None:
             if step:
@@ -237,7 +237,7 @@ class Batch:
     ) -> list[WriteStat]:
         """The next slice of a file group, none if no row changes: a copy, if the attempt before made one from the same file.
 
-        It brought the same rows for it, since these follow from the file and the rows of the call.
+        The attempt before had the same changes for the file, since they follow from the file and the rows of the call.
         """
         before = self._before.made_from(file)
         with self.tx.phases.during(Phase.WRITE):
@@ -251,7 +251,7 @@ class Batch:
         return [stat]
 
     def _copied(self, files: Sequence[WriteStat]) -> list[WriteStat]:
-        """Copies of all these files; none if one of them cannot be had. What was copied in vain, the commit removes."""
+        """Copies of all these files; none if one of them cannot be copied: then the commit removes the others."""
         copies: list[WriteStat] = []
         for earlier in files:
             copy = self.copy(earlier)

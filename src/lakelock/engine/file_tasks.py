@@ -47,7 +47,7 @@ __all__ = ["FileTasks", "TaskToken", "WriteContext", "generated_keys"]
 
 
 SLOW_S = 0.5
-"""After this time a task checks whether it is still wanted: one request, for a file that took longer anyway."""
+"""A task that took longer checks whether its file is still wanted; one more request hardly matters then."""
 
 
 @dataclass(frozen=True)
@@ -428,7 +428,7 @@ class Files:
     rewritten: dict[str, WriteStat] = field(default_factory=dict)
     new: dict[Target, tuple[object, Sequence[WriteStat]]] = field(default_factory=dict)
     adopted: dict[str, str] = field(default_factory=dict)
-    """By partition, the content of the slice from which the file came that has the partition's new rows, too."""
+    """By partition, the content of the slice whose rewritten file also has the partition's new rows."""
     joined: dict[str, object] = field(default_factory=dict)
     """By the content of a slice whose bucket got new rows: what tells these rows."""
 
@@ -445,16 +445,16 @@ class Files:
 
 
 class EarlierFiles:
-    """Belongs to one call, whose rows or condition are the same in each attempt."""
+    """The files that the attempts of one call have written; its rows or condition are the same in each attempt."""
 
     def __init__(self) -> None:
         self._written_by: tuple[TableSchema, TableProperties] | None = None
         self._files: dict[str, Files] = {}
 
     def begin(self, instant: str, earlier: str | None, schema: TableSchema, properties: TableProperties) -> tuple[Files, Files]:
-        """For the attempt of an instant: the files of the earlier attempt that it may copy, and where it notes its own.
+        """The files of the `earlier` attempt that the attempt of an instant may copy, and an empty record for its own files.
 
-        Rows are not the same in another schema, nor keys by other properties: then nothing is remembered.
+        Under another schema rows differ, and under other properties keys do: then the earlier files are forgotten.
         """
         if self._written_by not in (None, (schema, properties)):
             self.forget()

@@ -68,8 +68,8 @@ MOST_IN_VAIN = 3
 _PROFILES = ("strict", "hudi", "delta")
 """The profiles in which inserts never collide with each other, and upserts by their keys only."""
 _PATIENCE_S, _PATIENCE_LOOKS = 1.0, 20
-"""For how long, and for the time of how many looks, a writer waits for a decision before it does the work of the one before it
-in rank."""
+"""A writer waits so many seconds for a decision, or for the time of so many looks if that is longer, before it does the work of
+the one before it in rank."""
 _LOOKS_AT_FILE = 8
 """How often a member looks for the completed file of its commit before it helps to publish it."""
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.25
@@ -79,9 +79,10 @@ _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.002, 0.25
 class SmallWrite:
     """A write of few rows that any writer of the table may carry out, together with others of its kind.
 
-    `columns`: those that its rows have in a table with this schema. `fitted`: its rows in these, one for each key where keys
-    are looked up; whatever it raises, a write of their own tells. `commit` carries out the writes of these members, whose rows
-    are given in the same order, in a transaction; `NotTogether` if what it did for each of them is not known.
+    `columns`: the columns of its rows in a table with this schema. `fitted`: its rows in these columns, one for each key where
+    keys are looked up; if it raises, the rows are written by themselves, and that write reports the error. `commit` carries
+    out the writes of several members in one transaction; their rows are in the same order. It raises `NotTogether` if it
+    cannot tell what it did for each member.
     """
 
     operation: str
@@ -96,16 +97,17 @@ class NotTogether(Exception):
 
 
 class _HurryIsOver(Exception):
-    """The write has waited for the lock, or has lost to others of its kind, with which it could be carried out."""
+    """The write has waited long enough for the lock, or lost often enough to its kind, to be put on offer."""
 
 
 Small = Callable[[Transaction | None], SmallWrite | None]
-"""What others may carry out of a write; None if it is not small. Asked in each attempt and, where others were met, before."""
+"""Gives a write as others may carry it out; None if it is not small. Called in each attempt, and before if others were met."""
 
 
 class _Hurried:
-    """The work of a write that may be put on offer: it waits for the lock but shortly, and loses to others of its kind but
-    twice. `_HurryIsOver` then. A write that is not small, or whose work says that too much of it is done, has no hurry.
+    """Does a small write with little patience: `_HurryIsOver` after a short wait for the lock, or two conflicts with its kind.
+
+    A write that is not small, or whose work says that too much of it is done, has all the patience that is configured.
     """
 
     def __init__(self, coordinator: Coordinator, work: Callable[[Transaction], Committed], small: Small) -> None:
@@ -149,7 +151,7 @@ def alone_or_together(
         return done
     with suppress(_HurryIsOver):
         return with_retries(coordinator, request, _Hurried(coordinator, work, small))
-    # Without others it was the lock service that did not answer: there is as much time for that as for any write.
+    # If no others were met, the lock service did not answer: then the write waits as long as any other.
     return (together() if coordinator.is_crowded else None) or with_retries(coordinator, request, work)
 
 
@@ -201,7 +203,7 @@ class GroupCommit:
         return None if decision is None else self._result_of(offer, decision)
 
     def _fitted(self) -> Offer | None:
-        """The offer; None if the rows have more or less than the table's columns, or are wrong: a write of their own tells."""
+        """The offer; None if the rows are wrong, or lack or add columns: a write without others reports what is wrong."""
         table, write, seen = self._table, self._write, self._coordinator.last_seen
         assert seen is not None, "a process that has met others has begun a transaction"
         schema, properties = seen
@@ -215,7 +217,7 @@ class GroupCommit:
         return Offer(member, since, fingerprint(schema), packed, write.operation)
 
     def _packed(self, schema: TableSchema, properties: TableProperties) -> tuple[Any, bytes]:
-        """The rows, fitted to the table, and what others read of them; `NotTogether` unless they have just its columns."""
+        """The rows, fitted to the table, and their bytes for others; `NotTogether` unless they have exactly its columns."""
         try:
             fitted = self._write.fitted(schema, properties)
             packed = self._kernels.packed(fitted)
@@ -226,7 +228,7 @@ class GroupCommit:
         return fitted, packed
 
     def _wait(self, offer: Offer) -> Decision | None:
-        """The decision that commits the offer, by whomever. None if it was withdrawn, for a reason that another write heals."""
+        """Any writer's decision that commits the offer. None if it was withdrawn, and the write can be done without others."""
         table, runtime, name, operation = self._table, self._table.runtime, offer.member.id, self._write.operation.lower()
         until_s = self._began_s + table.settings.lock.wait_s
         newest, changed_s = offer.since, runtime.monotonic_s()
@@ -251,7 +253,7 @@ class GroupCommit:
                 newest, changed_s = view.head, now_s
             if now_s >= until_s:
                 raise LockTimeout(
-                    f"nobody committed the {operation} {name} within {table.settings.lock.wait_s:g} s",
+                    f"no writer committed the {operation} {name} within {table.settings.lock.wait_s:g} s",
                     hint=f"see who holds the lock: {command('locks', 'ls', table.storage.uri)}",
                 )
             patience_s = max(_PATIENCE_S, _PATIENCE_LOOKS * (now_s - began_s))
@@ -266,7 +268,7 @@ class GroupCommit:
                 runtime.sleep(pause_s * (0.5 + runtime.random()))
 
     def _rank(self, offer: Offer, view: LogView, there: Sequence[Waiting]) -> int | None:
-        """How many offers of its kind, of the living, are older and undecided; None if this one is gone."""
+        """How many undecided offers of live writers, of the same kind, are older than this one; None if this one is gone."""
         mine = next((each for each in there if each.id == offer.member.id), None)
         if mine is None:
             return None
@@ -316,7 +318,7 @@ class GroupCommit:
         table, kernels, first, properties = self._table, self._kernels, tx.baseline.first, tx.baseline.properties
         view, there = table.at_once(partial(table.log.look, after=first, newest=None), partial(waiting, table))
         if not is_undecided(table, offer, view, first):
-            raise RolledBackError("its write is decided by now", instant=tx.instant)
+            raise RolledBackError("its write has been decided meanwhile", instant=tx.instant)
         columns = self._write.columns(tx.schema, properties)
         group, rows, total = [offer], [self._packed(tx.schema, properties)[0]], len(offer.rows)
         names = [each for each in self._alike(there) if each.id != offer.member.id][: MOST_MEMBERS - 1]
@@ -408,7 +410,7 @@ class GroupCommit:
 
 
 def outcome_unknown(coordinator: Coordinator, offer: Offer, cause: Exception, instant: str = "") -> CommitOutcomeUnknown:
-    """The answer that is true in any case: the log will tell."""
+    """The error for an offer of which it is not known whether it is committed; its hint is the command that will tell."""
     table, name = coordinator.table, instant or offer.member.id
     reason = cause.message if isinstance(cause, LakelockError) else f"{type(cause).__name__}: {cause}"
     table.emit(EventKind.OUTCOME_UNKNOWN, instant, offer.operation, cause=reason)

@@ -90,7 +90,7 @@ class SmallWrites:
         return self._small("DELETE", keys, tag, fitted, self._commit_deletes, columns=columns_of_keys)
 
     def keys_of(self, named: Mapping[str, pa.Array]) -> pa.Table | None:
-        """The keys and partitions that a condition names, which says nothing else: then it is a delete by key."""
+        """The keys and partitions that a condition names, if it says nothing else: then it is a delete by key. Else None."""
         properties = self._coordinator.properties
         if not named or named.keys() != {*properties.record_keys, *properties.partition_fields} or properties.transforms:
             return None
@@ -153,8 +153,10 @@ class SmallWrites:
     def _grouped(
         self, tx: Transaction, rows: Sequence[Any], ordering_field: str | None
     ) -> tuple[Batch, Mapping[str, KeyedRows], list[Mapping[str, KeyedRows]]]:
-        """The batch of all members, the rows that it writes, the last one of a key unless another is newer, and for each member
-        those of its rows whose keys no member before it has."""
+        """The batch of all members, the rows that it writes, and each member's rows whose keys no member before it has.
+
+        Of several rows with one key it writes the last, unless another is newer by the ordering column.
+        """
         kernels, properties = self._kernels, tx.baseline.properties
         batch = self._batch_of(tx, tx.schema, kernels.together(rows))
         all_rows = batch.by_partition()
