@@ -140,17 +140,17 @@ def writes_in(storage: Storage, name: str, wanted: Collection[str]) -> list[Comp
 def archived_writes(
     storage: Storage, *, holding: bytes = b"", after: str = "", only: frozenset[str] | None = None
 ) -> Iterator[tuple[str, list[CompletedWrite]]]:
-    """The key of each file of the archive, or of the `only` ones, with the completed writes in it, the latest files first.
+    """The completed writes in each file of the archive, or in the `only` ones, with the file's key; the latest files first.
 
-    With `holding` only those whose bytes contain it, with `after` those that completed after that time. One write may be in
-    several files while files are merged. A file that goes meanwhile was merged into another: then the whole is listed again,
-    so a file may come twice.
+    `holding`: only writes whose bytes contain it. `after`: only writes that completed after that time. While Java merges files,
+    one write may be in several. A file that vanishes was merged into another: then the archive is listed again, so a file may
+    come twice.
     """
     for look in range(LOOKS):
         keys = [key for key, _, _ in sorted(_ranges(storage), key=lambda each: each[2], reverse=True)]
         try:
             for key in keys:
-                # What was merged since into a file of another name comes with that one.
+                # From the second listing on every file is read: `only` does not know the names of merged files.
                 if only is not None and key not in only and not look:
                     continue
                 try:

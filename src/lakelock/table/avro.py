@@ -69,7 +69,7 @@ def decode(data: bytes, source: str, *expected: AvroSchema) -> tuple[AvroSchema,
     schema = next((known for known in expected if known.name == written.name), None)
     if schema is None:
         _refuse(source, f"holds a {written.name[:80]} where {' or '.join(known.name for known in expected)} belongs")
-    # fastavro takes what is left when a length promises more: behind the guard, the position gives that away.
+    # If a length is too large, fastavro takes the bytes that are left, without an error. It then ends inside the guard.
     stream = io.BytesIO(body + _GUARD)
     # fastavro raises whatever the bytes make it stumble over, so this is the one place that catches everything.
     try:

@@ -49,9 +49,10 @@ _FIRST_ODD_CHARACTER = 0xD800  # halves of surrogate pairs, which only a damaged
 
 @dataclass(frozen=True)
 class KeyRange:
-    """Least and greatest key. Java compares UTF-16 units, UTF-8 bytes differ from it above U+E000 only.
+    """The least and the greatest key of a file, in the order of Java's strings: by UTF-16 code units.
 
-    Hudi's row writer compares bytes all the same, so files exist in both orders; `may_hold` is right for either.
+    Hudi's row writer compares UTF-8 bytes, so files exist in both orders; `may_hold` is right for either. The orders differ
+    only for characters from U+E000 on.
     """
 
     least: str
@@ -298,8 +299,10 @@ class BaseFileWriter:
         return self._parquet
 
     def _chunks(self, group: pa.Table) -> dict[str, Chunk]:
-        """The chunks of the columns that are encoded apart: constants once for all row groups of as many rows, and record keys
-        once for the column that has the same values."""
+        """The chunks of the columns that are encoded separately.
+
+        Constants are encoded once for all row groups with as many rows, and record keys once for all columns equal to them.
+        """
         times = group.column(COMMIT_TIME)
         all_new = not times.null_count and times.chunk(0).dictionary.to_pylist() == [self.stamp.instant]
         constants = [PARTITION_PATH, FILE_NAME, *([COMMIT_TIME] if all_new else ())]
@@ -377,15 +380,18 @@ def repeating_columns(table: pa.Table, names: Iterable[str]) -> list[str]:
 
 
 def _repeats(sample: pa.ChunkedArray, rows: int) -> bool:
-    """Whether half of a sample are repetitions, or so many values are in it twice that all `rows` have few for their number,
-    and a dictionary of them is small. A single value that is frequent says nothing of the others."""
+    """Whether a column should have a dictionary, judged by a sample of its values.
+
+    It should if half of the sample are repetitions, or if so many values are in it twice that all `rows` can have only few
+    different ones, in a small dictionary. A single frequent value says nothing of the others.
+    """
     if pa.types.is_nested(sample.type) or pa.types.is_boolean(sample.type):
         return False
     counts, count = np.asarray(sample.value_counts().field("counts")), len(sample)
     twice = int((counts > 1).sum())
     if len(counts) * 2 <= count or not twice:
         return len(counts) * 2 <= count
-    distinct = count * count // (2 * twice)  # of so many, as many meet twice in a sample
+    distinct = count * count // (2 * twice)  # an estimate: of so many values, `twice` occur twice in a sample of `count`
     return distinct * 8 <= rows and distinct * sample.nbytes <= _DICTIONARY_BYTES * count
 
 
@@ -546,8 +552,10 @@ class BaseFile:
         yield from self._batches(schema.names, batch_rows, lambda batch: read_as(batch, schema.arrow, self.name), groups)
 
     def loads(self, columns: pa.Schema, batch_rows: int, group: int) -> Iterator[tuple[int, Callable[[Any], pa.Table]]]:
-        """The rows of a row group in the table's types, by batches: how many, and what gives all of them or those of some
-        flags."""
+        """The rows of a row group by batches: their number, and a function that loads them in the table's types.
+
+        The function takes flags, one for each row, or None for all rows.
+        """
 
         def load(batch: pa.Table, flags: Any) -> pa.Table:
             return read_as(batch if flags is None else batch.filter(pa.array(flags)), columns, self.name)
@@ -596,9 +604,9 @@ class BaseFile:
 
 
 def with_dictionaries(source: Any, **options: Any) -> pq.ParquetFile:
-    """A Parquet file of which columns of text come as the dictionaries that it has of them, until `read_as` makes texts.
+    """A Parquet file that is read with its columns of text dictionary-encoded, as stored; `read_as` makes texts of them.
 
-    Those whose values are mostly numbers in dictionaries, by the first row group: others would be hashed.
+    Only columns that are mostly dictionary indices in the first row group: Arrow would have to hash the values of others.
     """
     found, coded = pq.ParquetFile(source, **options), []
     metadata, texts = found.metadata, {field.name for field in found.schema_arrow if pa.types.is_string(field.type)}

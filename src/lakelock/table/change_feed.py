@@ -54,8 +54,9 @@ class Commit(NamedTuple):
 
 
 class Unit(NamedTuple):
-    """A file group as it was `before` and as it is `after` the commits up to `position`; None where it did not, or does not,
-    exist. Both are not None, or the rows of the one that is are all inserted or all deleted.
+    """A file group `before` and `after` the commits up to `position`; None where it does not exist.
+
+    If there is no `before`, all rows of the group were inserted; if there is no `after`, all were deleted.
     """
 
     before: DataFile | None
@@ -193,8 +194,9 @@ _FORMAT = 1
 
 @dataclass(frozen=True)
 class StreamOffset:
-    """The commits that were read, and of the first state, with which a stream may begin, how many files; None: all of it.
+    """How far a stream has read: `covered` are the commits that it has read.
 
+    A stream may begin with the first state of the table: `first_files` is how many of its files were read, None for all.
     `position` is that of the last commit; it tells people how far the stream is.
     """
 
@@ -215,8 +217,9 @@ class StreamOffset:
         return cls(Coverage(low, kept, restores=restores_of(timeline)), position)
 
     def and_(self, commits: Iterable[Instant], timeline: Timeline, unread: Iterable[Instant]) -> StreamOffset:
-        """The offset after some more commits; `unread` are those that are left. What it forgets by name lies below
-        everything that is open.
+        """The offset after some more commits; `unread` are those that are left.
+
+        It stops naming commits that are older than every instant that may still appear.
         """
         added = tuple(commits)
         names = {instant.requested for instant in added}
@@ -238,7 +241,7 @@ class StreamOffset:
 
     @classmethod
     def from_json(cls, found: Mapping[str, object]) -> StreamOffset:
-        """`InputError` for an offset of another source, or of a newer release."""
+        """The offset that `to_json` wrote; `InputError` for one of another source, or of a newer release."""
         if found.get("format") != _FORMAT:
             raise InputError(
                 f"the checkpoint has an offset that this release does not know: {dict(found)}",

@@ -137,7 +137,7 @@ class CommitMetadata:
     def from_bytes(cls, data: bytes, source: str = "a commit's metadata") -> CommitMetadata:
         """The metadata in a timeline file; `source` names it in the `CorruptTableError` for torn or hostile content."""
         if len(data) <= _SMALL_BYTES:
-            with suppress(CorruptTableError):  # which does not know the source: once more, below
+            with suppress(CorruptTableError):  # decoded once more below, for an error that names the source
                 return _small(data)
         return _decoded(data, source)
 

@@ -1,9 +1,9 @@
 """HFiles of version 3, in which Hudi's metadata table keeps its records: keys in ascending order, each with a value.
 
 All numbers are big-endian. A file is blocks of entries, an index of the blocks, an index of other blocks, the file info
-(names and values), and a trailer of 4096 bytes that says where these are. Each block has a header of 33 bytes; behind its
-payload are four bytes for each started 16384, where a writer with checksums has them. hudi-rs counts on these bytes, Java
-does not. A file of Hudi 1.0 is HBase's own: its blocks have checksums, which are not looked at, as GZIP has one itself.
+(names and values), and a trailer of 4096 bytes that says where these are. Each block has a header of 33 bytes. Its
+payload is followed by room for checksums: four bytes for each 16384 bytes begun. hudi-rs counts on this room, Java does not.
+In a file of Hudi 1.0, which HBase writes, the checksums are there; they are not checked, as GZIP has one itself.
 
 Keys are in the order of their bytes, but Java puts them in the order of its strings: above U+E000 the two differ, and Java does
 not find such keys itself. Files of either order are read.

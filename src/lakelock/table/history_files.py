@@ -115,8 +115,8 @@ class History:
 def read_history(storage: Storage) -> History:
     """The newest version. Two reads; one listing where `_version_` is missing, as happens briefly while Java replaces it.
 
-    A version that is superseded before its manifest is read is not damaged: the look is taken again, `_LOOKS` times at most.
-    Raises `SnapshotTooOld` if that did not help, which a retry does, and `CorruptTableError` if the newest manifest is missing.
+    A version that is superseded before its manifest is read is not damaged: the history is read again, `_LOOKS` times at most.
+    Then `SnapshotTooOld`: a retry helps. `CorruptTableError` if the newest manifest is missing.
     """
     before = None
     for _ in range(_LOOKS):

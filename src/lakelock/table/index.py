@@ -81,7 +81,7 @@ class BucketIndex:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> BucketIndex:
-        """`ValueError` for bytes that are no record of an index, or that of a later lakelock version."""
+        """The recorded index; `ValueError` for bytes that are not a record of an index, or are of a later lakelock version."""
         found = JsonObject.parse(data)
         if found.integer("format") != FORMAT or found.text("kind") != "bucket":
             raise ValueError("a later version wrote it")
@@ -179,7 +179,7 @@ def parsed_index(text: str) -> TableIndex:
 
 
 def index_from_bytes(data: bytes) -> TableIndex:
-    """`ValueError` for bytes that are no record of an index, or that of a later lakelock version."""
+    """The recorded index; `ValueError` for bytes that are not a record of an index, or are of a later lakelock version."""
     found = JsonObject.parse(data)
     if found.text("kind") != "global":
         return BucketIndex.from_bytes(data)

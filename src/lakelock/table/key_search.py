@@ -40,8 +40,9 @@ SMALL_ROWS = 16_384
 
 @dataclass(frozen=True)
 class Holding:
-    """The positions, in ascending order, of the looked-up keys that one file of `rows` rows holds. `at`: the places in the
-    file of the rows with these keys, ascending, and `nth` for each of them the number of its key among the positions.
+    """The looked-up keys that one file of `rows` rows holds: their `positions` among all looked-up keys, ascending.
+
+    `at`: the places of their rows in the file, ascending. `nth`: for each of these rows, which of the `positions` is its key's.
     """
 
     file: DataFile
@@ -52,8 +53,10 @@ class Holding:
 
     @property
     def places(self) -> npt.NDArray[np.int64]:
-        """For each position the place of the row with its key, or `STORED_TWICE`: also where the order of rows may be another,
-        as it is with log files when other columns are read."""
+        """For each position, the place of the only row with its key; `STORED_TWICE` if the file has several, or log files.
+
+        With log files, the order of rows depends on the columns that are read.
+        """
         places = np.full(len(self.positions), STORED_TWICE)
         if not self.file.logs:
             once = np.bincount(self.nth, minlength=len(places))[self.nth] == 1
@@ -186,11 +189,11 @@ class _Probe:
             self._compare()
 
     def taken(self, file: int) -> Any:
-        """For each looked-up key whether it is among those of the file, which is then forgotten."""
+        """For each looked-up key, whether the file holds it. To be called once: what was found is then forgotten."""
         return self._flags(self._taken(file)[1])[self._codes]
 
     def holding(self, number: int, file: DataFile, rows: int) -> Holding:
-        """What the file with this number holds, which is then forgotten."""
+        """What the file with this number holds. To be called once: what was found in the file is then forgotten."""
         at, codes = self._taken(number)
         positions = np.flatnonzero(self._flags(codes)[self._codes])
         place = np.zeros(len(self._distinct), np.int64)
@@ -366,8 +369,10 @@ NOT_STORED, STORED_TWICE = -1, -2
 
 @dataclass(frozen=True)
 class LocatedKeys:
-    """Keys of one partition and, for each, the number of a file that holds it and its row's place there. A key may be there
-    for several files."""
+    """Keys of one partition and, for each, the number of a file that holds it and the place of its row there.
+
+    A key that several files hold is listed once for each of them.
+    """
 
     keys: pa.Array
     files: npt.NDArray[np.int32]
@@ -398,7 +403,10 @@ class LocatedKeys:
 
 
 class LocatedRows(NamedTuple):
-    """Positions of keys, each as often as files hold it, these files and its places there; and those that no file holds."""
+    """For each file that holds one of the keys: the key's position, the file's number, and the place of the key's row in it.
+
+    `missing`: the positions of the keys that no file holds.
+    """
 
     positions: npt.NDArray[np.int64]
     files: npt.NDArray[np.int32]

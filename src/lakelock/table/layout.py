@@ -45,7 +45,7 @@ CHECKPOINT_DIGITS = 20
 
 
 class FileGroupId(NamedTuple):
-    """One file group: all versions of one slice of one partition."""
+    """One file group: the successive versions of one set of rows of a partition."""
 
     partition: str
     file_id: str
@@ -131,7 +131,7 @@ def reservation(name: str) -> str:
 
 
 def offer(since: int, name: str, operation: str) -> str:
-    """The key of rows that wait to be committed by any writer; `since` is a decision number that is older than they are."""
+    """The key of an offer: rows that any writer may commit. `since` is the number of a decision made before the offer."""
     kind = "" if operation == "INSERT" else f".{operation.lower()}"
     return f"{OFFERS}/{since:0{DECISION_DIGITS}}-{name}{kind}"
 

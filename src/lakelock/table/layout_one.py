@@ -1,12 +1,12 @@
 """Tables of layout 1 (table version 6, as Hudi 0.14 and 0.15 write it), shown as if they had layout 2. Read only.
 
-There the timeline is in `.hoodie` itself, a completed instant has no completion time, and commits are JSON. What is
-shown: the same instants in `.hoodie/timeline`, completed when they were requested, with their metadata in Avro, and their
+In layout 1 the timeline is in `.hoodie` itself, a completed instant has no completion time, and commits are JSON. Readers
+see the same instants in `.hoodie/timeline`, completed when they were requested, with their metadata in Avro, and their
 archive in `.hoodie/timeline/history`.
 
 The archive is `.hoodie/<folder>/.commits_.archive.<n>_<write token>`: log files with blocks of Avro rows
 (`HoodieArchivedMetaEntry`), one for each state of each instant. With `hoodie.archive.merge.enable` Java joins old files
-in a new one and removes them, so numbers have gaps. What is shown: one file of layout 2 for each, with the commits in it.
+in a new one and removes them, so numbers have gaps. Readers see one file of layout 2 for each of these files, with its commits.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def commits_in(data: bytes, source: str) -> Iterator[dict[str, Any]]:
 _OLD_DONE = re.compile(r"([0-9]{17}|[0-9]{14})\.([a-z]+)", re.ASCII).fullmatch
 _ARCHIVE_FOLDER = "archived"
 _ARCHIVED = f"{layout.HISTORY}/archived"
-"""Not a file of a history: its name alone says that there may be older instants than those of the timeline. To say which takes
-reading the archive, so a listing of the timeline does not."""
+"""A name that each listing of the timeline has, and no file: it says that there may be instants older than the timeline. To
+say which ones, the archive would have to be read."""
 
 
 def shown_as_layout_two(storage: Storage, properties: TableProperties) -> Storage:

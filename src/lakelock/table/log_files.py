@@ -109,8 +109,8 @@ class Block:
 def blocks_of(file: IO[bytes], size_bytes: int, name: str) -> Iterator[Block]:
     """The blocks of a log file of this size, one at a time, in their order.
 
-    `CorruptTableError` for a torn block. Java skips such a block as the rest of a failed write; here only files of commits are
-    read, and those are whole, so rows would be missing without a word.
+    `CorruptTableError` for a torn block. Java skips it as the remains of a failed write. Here only files of commits are read,
+    which are whole, so to skip a block would lose rows silently.
     """
     at = 0
     while at < size_bytes:
@@ -215,8 +215,8 @@ def _container(values: npt.NDArray[Any]) -> tuple[int, bool, bytes]:
 def positions_in(block: Block, most: int) -> npt.NDArray[np.int64] | None:
     """The positions that a block names of its rows, ascending and distinct; None if it names none, or more than `most`.
 
-    They are of the base file of the instant `BASE_INSTANT`. A block that names keys as well is read without positions that make
-    no sense.
+    They refer to the base file of the instant `BASE_INSTANT`. Damaged positions count as none: a block that also names keys can
+    be read without them.
     """
     try:
         return _positions(base64.b64decode(block.header.get(BlockHeader.RECORD_POSITIONS, ""), validate=True), most)
@@ -367,7 +367,7 @@ def deletes_in(block: Block) -> Iterator[tuple[str, Any]]:
 
 
 def deletes_bytes(keys: Iterable[str], partition: str) -> bytes:
-    """The content of a block that deletes these keys of a partition whatever there is, as `deletes_in` reads it."""
+    """The content of a block that deletes these keys of a partition unconditionally, as `deletes_in` reads it."""
     order = ("IntWrapper", {"value": 0})
     items = [{"recordKey": key, "partitionPath": partition, "orderingVal": order} for key in keys]
     stream = io.BytesIO()

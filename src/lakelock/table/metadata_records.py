@@ -66,7 +66,7 @@ class RecordSchema:
 
         `CorruptTableError` for anything but one record.
         """
-        # What is left is taken when a length promises more: behind the guard, the position gives that away.
+        # If a length is too large, fastavro takes the bytes that are left, without an error. It then ends inside the guard.
         stream = io.BytesIO(data + _GUARD)
         # fastavro raises whatever the bytes make it stumble over.
         try:
@@ -133,7 +133,7 @@ def files_in(record: Record, source: str) -> dict[str, int]:
 
 
 def joined(partition: str, earlier: Record | None, later: Record) -> Record:
-    """What counts of two records with the same key in a partition of the metadata table, by Java's `HoodieMetadataPayload`.
+    """The record that two with the same key make in a partition of the metadata table, by Java's `HoodieMetadataPayload`.
 
     In `files` names are added and taken out. In `partition_stats` bounds that are not tight widen the earlier ones.
     Elsewhere the later record counts.
@@ -142,7 +142,7 @@ def joined(partition: str, earlier: Record | None, later: Record) -> Record:
 
 
 def settles(partition: str, later: Record) -> bool:
-    """Whether nothing that is earlier counts next to a record."""
+    """Whether a record stands alone, so that earlier records of its key do not matter."""
     stats = later["ColumnStatsMetadata"] if partition == PARTITION_STATS else None
     return partition != FILES and (stats is None or bool(stats[1]["isTightBound"] or stats[1]["isDeleted"]))
 
@@ -152,7 +152,7 @@ def _later(_: Record, later: Record) -> Record:
 
 
 def _files(earlier: Record, later: Record) -> Record:
-    """A removal of what is not there stays as a mark; of two sizes the larger counts."""
+    """Two lists of files, joined. To remove a file that is not listed leaves a mark; of two sizes the larger counts."""
     files = dict(earlier["filesystemMetadata"] or {})
     for name, info in (later["filesystemMetadata"] or {}).items():
         known = files.get(name)

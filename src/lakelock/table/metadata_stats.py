@@ -98,12 +98,12 @@ class StatsIndex:
     def of(self, schema: pa.Schema) -> tuple[str, ...]:
         """The columns of a table that are indexed, Hudi's own first.
 
-        Java indexes the first columns unless a writer names some. Then a column that was added is indexed from Java's next
-        write on, so it is here. Of named columns no others are.
+        Java indexes the first columns unless a writer names some. Without names, Java's next write also indexes a column that
+        was added, so it is indexed here. With names, no other columns are.
         """
         able = [field for field in schema if self._is_indexed(field.type)]
         named = [field.name for field in able if field.name in self.columns]
-        # Java 1.0 leaves some types out, or not, by a setting of the writer.
+        # Whether Java 1.0 leaves binary columns out depends on a setting of the writer, so the default may be either list.
         without = [field.name for field in able if self.version > 1 or not _is_bytes(field.type)]
         first = [field.name for field in able]
         by_default = named in (first[: len(named)], without[: len(named)])
@@ -159,7 +159,7 @@ class ColumnStats:
     plain_bytes: int = 0
 
     def joined(self, other: ColumnStats) -> ColumnStats:
-        """Of both together. Of types that do not grow into each other `other` has the bounds: the column was made anew."""
+        """The statistics of both. If neither type grows into the other, `other` has the bounds: the column was made anew."""
         common = _common(self.type, other.type)
         mine, others = (
             (each._grown(common) for each in (self, other)) if common else (replace(other, low=None, high=None), other)
@@ -172,7 +172,7 @@ class ColumnStats:
         )  # fmt: skip
 
     def covers(self, found: ColumnStats) -> bool:
-        """Whether readers that go by this miss nothing of what has the stats `found`."""
+        """Whether readers that skip files by these statistics miss no row of a file with the statistics `found`."""
         both = self.joined(found)
         return (both.low, both.high) == (self.low, self.high) and (found.nulls == 0 or self.nulls > 0)
 
@@ -444,9 +444,9 @@ def _unwrapped(wrapped: tuple[str, Record] | None, kind: ValueType) -> Any:
 def null_records(
     kind: str, columns: Iterable[str], records: Mapping[str, Record], schema: pa.Schema, version: int
 ) -> dict[str, Record]:
-    """The records of these columns that files or partitions lack, given all that there are, by key: null in all their rows.
+    """The records of these columns that are missing among all `records` of files or partitions, by key: all rows are null.
 
-    Where a file or partition has records of other columns only, readers that look for nulls in this one skip it.
+    Readers that look for nulls in a column skip a file or partition that has records of other columns only.
     """
     made = {}
     kinds = {column: value_type(schema.field(column).type) for column in columns}
@@ -466,10 +466,10 @@ def null_records(
 def missed(
     partition: str, name: str, found: FileStats, by_file: Mapping[str, Record], by_partition: Mapping[str, Record]
 ) -> str:
-    """What readers that go by these records would miss of a file with the stats `found`; empty if they miss nothing.
+    """What readers that skip by these records would miss of a file with the stats `found`; empty if they miss nothing.
 
-    A file without records is read, and a column without one is taken for null. `by_partition` is empty where there is no
-    `partition_stats`. No reader goes by the bounds of bytes, which Java itself joins wrongly.
+    Readers read a file without records; if it has some, they take a column without one for null. `by_partition` is empty where
+    there is no `partition_stats`. No reader goes by the bounds of bytes, which Java itself joins wrongly.
     """
     found = {column: stats for column, stats in found.items() if stats.type.ordinal not in (_BYTES, _FIXED)}
     own = {column: by_file.get(column_stats_key(column, partition, name)) for column in found}

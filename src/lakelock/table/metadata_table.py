@@ -40,7 +40,7 @@ from lakelock.table.metadata_records import (
 from lakelock.table.timeline import Timeline
 
 BOOTSTRAP = "00000000000000"
-"""How the instants begin by which Java makes the metadata table from a listing."""
+"""The prefix of the instants at which Java builds the metadata table from a listing."""
 BASE_FILE = ".hfile"
 _TOKEN = "0-0-0"
 NEVER = "9" * 17
@@ -48,7 +48,7 @@ NEVER = "9" * 17
 MOST_LOGS, WORTH = 50, 20
 """A file group is compacted when it has so many log files, or when its base file has at most so many times their bytes."""
 READ_BACK = 4
-"""On the way back to what counts so many times as many log files are read at once with each step, from one on."""
+"""Log files are read from the newest back, until older ones do not count: first one, then each time so many times as many."""
 
 
 class _Log(NamedTuple):
@@ -118,7 +118,7 @@ class MetadataTable:
         return sum((i.completion or "") > newest for i in self.counting)
 
     def without_later(self) -> MetadataTable:
-        """This without what `data` does not show; `CorruptTableError` if a compaction has taken such a delta commit in."""
+        """The metadata table without the delta commits that `data` lacks; `CorruptTableError` if one of them was compacted."""
         shown = {instant.requested for instant in self.data.instants if instant.is_completed}
         later = {
             instant
@@ -232,7 +232,7 @@ class MetadataTable:
         return len(entries), hfile_bytes(entries, info, created_ms=0, gzipped=True)
 
     def outdated(self, listed: Sequence[Listed]) -> dict[str, str]:
-        """The files of a partition below the last base file but one of their file groups, each with that base file's key."""
+        """The files of a partition older than the last but one base file of their group, each with that base file's key."""
         bases: dict[str, list[tuple[str, str]]] = {}
         completions = {instant.requested: instant.completion or "" for instant in self.timeline.commits}
         first = min(completions, default="")
@@ -245,7 +245,7 @@ class MetadataTable:
             parts, log = _base_parts(item.key), LogFile.parse(item.key)
             group, since = (log.file_id, "") if log is not None else (parts[0], parts[2]) if parts is not None else ("", NEVER)
             if log is not None:
-                # What is older than the timeline was archived; what else is not completed, or is still written, may yet be.
+                # A commit older than the timeline was archived, so it completed. Others may still complete.
                 archived = log.instant < first and not is_pending(self.data, log.instant)
                 since = completions.get(log.instant, log.instant if archived else NEVER)
             if group in kept and (since < kept[group][0] or (log is not None and since == kept[group][0])):
@@ -365,7 +365,7 @@ def group_logs(instant: str, records: Mapping[str, Records], groups: Mapping[str
     """
     schema, logs = RecordSchema.of(text, "the metadata table"), []
     header = {BlockHeader.SCHEMA.value: text, BlockHeader.INSTANT.value: instant}
-    # Of the keys of one file all have the same record.
+    # All keys of one data file share one record, which is encoded once.
     encoded: dict[int, bytes] = {}
 
     def value_of(record: Record) -> bytes:
@@ -392,7 +392,7 @@ def group_logs(instant: str, records: Mapping[str, Records], groups: Mapping[str
 def lacking(metadata: Timeline, data: Timeline) -> list[Instant]:
     """The completed commits of a table that its metadata table lacks, oldest first."""
     known = {i.requested for i in metadata.commits if i.action == Action.DELTA_COMMIT}
-    # What was completed before the metadata table was made is in the listing that it was made of.
+    # Commits that completed before the metadata table was built are in the listing that it was built from.
     made = min((i.completion or "" for i in metadata.commits if i.requested.startswith(BOOTSTRAP)), default="")
     return [
         i
@@ -402,10 +402,11 @@ def lacking(metadata: Timeline, data: Timeline) -> list[Instant]:
 
 
 def overtaken(metadata: Timeline, data: Timeline) -> list[Instant]:
-    """The commits of a table that its metadata table has, though below one of a later instant that came before, oldest first.
+    """The commits of a table that came into its metadata table after one with a later instant, oldest first.
 
-    What both say of one thing is what the later instant says. None of those that a delta commit under a time of its own has
-    followed: its writer had looked for them. What is not on the table's timeline and older than that was archived.
+    Where both say something of the same file, readers believe the later instant. Commits are left out if a delta commit that
+    belongs to no commit of the table (`own_time`) has followed: its writer had looked for them. A delta commit older than the
+    table's timeline is not one of these: its commit was archived.
     """
     done = sorted((i for i in metadata.commits if i.action == Action.DELTA_COMMIT), key=lambda each: each.completion or "")
     known, commits = {i.requested for i in data.instants}, {i.requested: i for i in data.commits}
@@ -420,10 +421,10 @@ def overtaken(metadata: Timeline, data: Timeline) -> list[Instant]:
 
 
 def own_time(metadata: Timeline, data: Timeline) -> str:
-    """The time of a delta commit that is about no instant: readers take what it says for the last word. `""` if there is none.
+    """The time for a delta commit that belongs to no commit of the table and has the last word; `""` if none is free.
 
-    It is the first after that of the newest delta commit which is none of an instant, and in the past. There no transaction
-    takes it later on: readers would pass over it as long as that is pending, and its rollback would take it out.
+    It is the first unused time after the newest delta commit, and it is in the past. So no transaction can take it as its
+    instant later: readers would ignore the delta commit while that is pending, and its rollback would remove it.
     """
     used = {i.requested for timeline in (metadata, data) for i in timeline.instants}
     own = max(i.requested for i in metadata.instants if i.action == Action.DELTA_COMMIT)
@@ -435,7 +436,7 @@ def own_time(metadata: Timeline, data: Timeline) -> str:
 def listed_files(io: TableIO, data: Timeline) -> list[Listed] | None:
     """The data files of a table as its metadata table lists them, for a timeline that was listed before.
 
-    None if it is not whole: it lacks a commit of the timeline, or cannot be read. `data` is that of the table.
+    None if the metadata table is incomplete: it lacks a commit of `data`, the table's own timeline, or cannot be read.
     """
     try:
         table = MetadataTable.look(io, data)

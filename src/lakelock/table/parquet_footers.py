@@ -13,8 +13,8 @@ leave out the bounds of a single chunk, so they are taken out of the footer.
 A bloom filter states its own sizes, so Java's BLOOM index reads filters of any size. Ours have one row that is exactly large
 enough for the keys of the file. The default false-positive rate is 0.01 where Java's is 1e-9 (30 hashes, 43 bits a key): at
 a million keys that is 0.1 against 0.4 s of CPU and 1.6 against 7 MB of footer, which every reader of the file has to load;
-Java itself stops honouring its rate at 100,000 keys. Most of that time goes by the number of hashes, of which Java takes as
-many as need the fewest bits: 7 with 9.6 bits a key. A tenth more bits do with 4.
+Java itself stops honouring its rate at 100,000 keys. That time depends mostly on the number of hashes. Java takes the number
+that needs the fewest bits: 7 hashes with 9.6 bits a key. With a tenth more bits, 4 hashes are enough.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ _TAIL = struct.Struct("<i4s")
 
 @dataclass(frozen=True)
 class Chunk:
-    """A column chunk that was encoded by itself, and what a footer says of it, with positions from its first byte on."""
+    """A column chunk that was encoded separately, and its footer entry, with offsets counted from the chunk's first byte."""
 
     data: memoryview
     said: Struct
@@ -274,8 +274,10 @@ def range_of_chunk(chunk: Struct) -> tuple[int, int]:
 
 
 class SplicedOutput:
-    """An output for Parquet's writer, a file-like object: column chunks are put into it that this writer does not have, and its
-    footer is held back until these and whatever else the writer cannot know are in it."""
+    """A file-like output for Parquet's writer, into which others can put column chunks that the writer does not have.
+
+    The footer is held back until these chunks, and whatever else the writer cannot know, are in it.
+    """
 
     closed = False
 
@@ -420,8 +422,9 @@ class BloomFilter:
         return replace(self, keys=self.keys + sum(map(len, keys)))
 
     def serves(self, more: int, rows: int, *, entries: int, fpp: float, most_entries: int = 2**31 - 1) -> bool:
-        """Whether it may get so many keys `more` and be the filter of so many `rows`, in place of a `quick` one made anew: it
-        is as large, but for a tenth, and most of its keys are those of the rows.
+        """Whether the filter, with so many keys `more`, can be that of a file of so many `rows`, in place of a new `quick` one.
+
+        It can if it is large enough, but for a tenth, and most of its keys are those of the rows.
         """
         wanted = max(entries, min(self.keys + more, most_entries), 1)
         quick = len(self.rows) == 1 and (self.hashes, self.size_bits) == quick_dimensions(self.capacity, fpp)

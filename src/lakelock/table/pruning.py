@@ -354,7 +354,7 @@ def files_of_expression(
     """The files that may hold a row which satisfies a condition of Arrow, in the same order.
 
     Arrow compares it with what is certain of all rows of a file; nothing is opened. All files for a condition that does not
-    fit the columns: who evaluates it tells what is wrong with it.
+    fit the columns: its evaluation reports what is wrong with it.
     """
     import pyarrow.dataset as ds  # which imports pandas, for a second, where that is installed
     from pyarrow.fs import LocalFileSystem

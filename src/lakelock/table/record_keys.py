@@ -120,10 +120,11 @@ def _refuse_empty(column: pa.ChunkedArray, name: str) -> None:
 
 
 def _refuse_ambiguous(column: pa.ChunkedArray, number: int, names: Sequence[str]) -> None:
-    """Hudi escapes nothing in `a:1,b:2`: `1,b:2` as a value of a, or the text that stands for null, reads as another key.
+    """`SchemaError` for a value that would make a key of several columns read as another key.
 
-    No value may hold the name of any key column in that form, the last one neither: what others have stored may. A name begins
-    with a comma and holds none, so no two of them overlap, and a text without a second `,b:` can be read in one way only.
+    Hudi escapes nothing in `a:1,b:2`, so `1,b:2` as a value of a, or the text that stands for null, would. No value may hold
+    `,b:` for any key column b but the first. That goes for the last column, too, as rows of other engines may hold it. Such a
+    mark begins with a comma and has no other, so no two overlap, and a text with one `,b:` can be read in one way only.
     """
     texts = [_bytes_of(chunk) for chunk in column.chunks]
     for mark in (NULL, EMPTY):

@@ -4,8 +4,8 @@ Nothing but the dictionaries of `_hoodie_commit_time` and `_hoodie_file_name` is
 reading and writing its bytes. Memory is bounded by the footer, a chunk of one of these columns and a buffer. Format:
 `parquet.thrift` of Apache Parquet; numbers below are its field ids.
 
-The order of the chunks stays. parquet-java assigns a row group to a split by the offset of its first column, so a first column
-that were moved to the end of the file would lose rows without an error.
+The order of the chunks stays. parquet-java assigns a row group to a split by the offset of its first column, so to move
+a first column to the end of the file would lose rows without an error.
 """
 
 from __future__ import annotations
@@ -54,15 +54,15 @@ class _Values:
         return b"".join(found)
 
     def in_plain_page(self, page: bytes) -> bytes:
-        """The zero bytes of the length, which no value holds, keep this from matching across two values."""
+        """A plain page with the value replaced. No value holds the zero bytes of a length, so no match spans two."""
         if len(self.old) != len(self.new):
             raise CannotRestamp("values of another length in pages without a dictionary")
         return page.replace(_with_length(self.old), _with_length(self.new))
 
     def in_bounds(self, statistics: Struct) -> None:
-        """The new instant is later than all others in the file, as the old one was, so that the order stays.
+        """Replace the value in the bounds; the new instant is later than all others in the file, as the old one was.
 
-        Where no other value occurs, a bound that is not the value is cut off, and all bounds go.
+        In a column without other values, a bound that is not the value was truncated: then all bounds are removed.
         """
         for number in BOUNDS:
             if number not in statistics:

@@ -1,8 +1,7 @@
 """Rewriting base files: new, changed and deleted rows, by batches, and the kernels that do all this to rows.
 
-Kernels know nothing of transactions, and transactions know nothing else of rows. That makes rows a seam: markers, claims,
-reads and commits are the same whatever rows are made of, so the simulator can run them on rows that cost next to nothing
-to encode.
+Kernels know nothing of transactions, and transactions touch rows only through kernels. So markers, claims, reads and commits
+are the same whatever rows are made of, and the simulator can run them on rows that cost next to nothing to encode.
 
 A rewrite goes by batches, so that memory holds a batch, the changes and a row group.
 """
@@ -77,8 +76,10 @@ class Placed:
 
 @dataclass(frozen=True)
 class Located(Keyed):
-    """Rows with keys, and where a file has them: the places of its rows with these keys, ascending and distinct, and for each
-    the number of the row here that has its key. No other row of the file has one of the keys."""
+    """Rows with keys, and where a file stores these keys: `at`, ascending and distinct, and `nth`, the row here for each place.
+
+    No other row of the file has one of the keys.
+    """
 
     at: npt.NDArray[np.int64]
     nth: npt.NDArray[np.int64]
@@ -159,8 +160,10 @@ class _Changes:
         self.updated = 0
 
     def applied(self, batch: pa.Table, count: int, keep: Any) -> pa.Table:
-        """`batch` (three stamp columns first) with the new version of each row that has one: those of the next `count` rows of
-        the file that are kept; `keep` says which these are, None: all."""
+        """`batch` (three stamp columns first) with the new version of each row that has one.
+
+        It has the rows that are kept of the file's next `count`; `keep` says which these are, None for all.
+        """
         if self._places is not None and self._nth is not None:
             at, taken = self._places.among_next(count, keep)
             source = self._nth[taken]
@@ -204,9 +207,9 @@ class _Places:
         self._places, self._read = places, 0
 
     def among_next(self, count: int, keep: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-        """Which of those of the next `count` rows that are kept are at these places, and the numbers of these places.
+        """Which rows are at these places, counting only those that are kept of the next `count`; and the numbers of the places.
 
-        `keep` says which rows are kept, None: all.
+        `keep` says which rows are kept, None for all.
         """
         start, self._read = self._read, self._read + count
         first, last = np.searchsorted(self._places, [start, self._read])
@@ -282,10 +285,10 @@ def _retimed(times: pa.DictionaryArray, selected: pa.Array, instant: str) -> pa.
     return pa.DictionaryArray.from_arrays(pc.if_else(selected, code, times.indices), pa.array(values, pa.string()))
 
 
-def _named(
+def _keys_that_change(
     schema: TableSchema, upserts: Keyed | Placed | None, delete_mask: DeleteMask | None, ordering_field: str | None
 ) -> pa.Array | None:  # fmt: skip
-    """The keys of the rows that change, where nothing else of the stored rows is needed to know what becomes of them."""
+    """The keys of the rows that change, if the keys alone tell what becomes of the stored rows; else None."""
     if upserts is None and isinstance(delete_mask, keys_among):
         return delete_mask.keys.unique()
     if delete_mask is not None or not isinstance(upserts, Keyed) or ordering_field is not None:
@@ -293,18 +296,18 @@ def _named(
     return None if any(lacking(schema.arrow, upserts.rows.schema)) else upserts.keys.combine_chunks()
 
 
-def _most(share: float, rows: int) -> int:
+def _rows_in_share(share: float, rows: int) -> int:
     """This share of the rows, which may be infinite."""
     return sys.maxsize if share == inf else int(share * rows)
 
 
-def _named_in(source: DataFile, storage: Storage, share: float, named: pa.Array, upserts: Keyed | None) -> Found:
+def _changes_by_keys(source: DataFile, storage: Storage, share: float, named: pa.Array, upserts: Keyed | None) -> Found:
     """What an upsert of whole rows, or else a delete, of these keys changes in a file slice, of which only keys are read.
 
     `DoesNotFit` as `Collector` raises it.
     """
     with BaseFile(storage.open_input(source.key, size_bytes=source.size_bytes), source.key) as base:
-        most_rows = _most(share, base.rows)
+        most_rows = _rows_in_share(share, base.rows)
         if isinstance(upserts, Located) and not source.logs:
             at = np.full(len(named), -1, np.int64)
             at[upserts.nth] = upserts.at
@@ -379,7 +382,7 @@ class Kernels:
     def fitted_upserts(
         self, rows: pa.Table, schema: TableSchema, properties: TableProperties, *, merge: bool, missing: MissingColumns
     ) -> tuple[TableSchema, pa.Table]:
-        """The same for rows of which some replace stored ones; with "keep" they lack afterwards what they lack now."""
+        """As `fitted`, for rows of which some replace stored ones; with "keep", columns that the rows lack are not added."""
         require_columns(rows.column_names, properties.needed_columns)
         wanted = check_write(schema, rows.schema, merge, missing)
         return wanted, conform(rows, columns_of_upserts(wanted, rows.schema, missing).arrow)
@@ -490,7 +493,7 @@ class Kernels:
         try:
             condition = as_in_spark(condition, schema.arrow)
         except (pa.ArrowException, KeyError):
-            return files  # who evaluates it tells what is wrong with it
+            return files  # the evaluation reports what is wrong with the condition
         return files_of_expression(condition, files, schema.arrow, values, statistics)
 
     def example(self, file: DataFile, schema: TableSchema, condition: pc.Expression | None, storage: Storage) -> str | None:
@@ -542,14 +545,14 @@ class Kernels:
         upserts: Keyed | Placed | None, delete_mask: DeleteMask | None, ordering_field: str | None,
     ) -> Found | None:  # fmt: skip
         """What a rewrite of a file slice would change; None if that is more than a share of its rows, or not for a log file."""
-        named = _named(schema, upserts, delete_mask, ordering_field) if source.token else None
+        named = _keys_that_change(schema, upserts, delete_mask, ordering_field) if source.token else None
         if named is not None:
             try:
-                return _named_in(source, storage, share, named, upserts if isinstance(upserts, Keyed) else None)
+                return _changes_by_keys(source, storage, share, named, upserts if isinstance(upserts, Keyed) else None)
             except DoesNotFit:
                 return None
         with BaseFile(open_slice(source, storage, schema), source.key) as stored:
-            collector = Collector(schema, stamp, settings, _most(share, stored.rows))
+            collector = Collector(schema, stamp, settings, _rows_in_share(share, stored.rows))
             mask = None if delete_mask is None else collector.noting(delete_mask)
             try:
                 rewrite(stored, collector, schema, upserts=upserts, delete_mask=mask, ordering_field=ordering_field)

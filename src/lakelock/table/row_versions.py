@@ -48,9 +48,9 @@ class WrittenRows:
 
 
 class RowVersions(Protocol):
-    """The versions of one file slice's rows. What log files say is added in their order, then the base file is merged.
+    """Merges the versions of one file slice's rows. What log files say is added in their order, then the base file is merged.
 
-    `columns` are those of all rows that come and go.
+    `columns` are the columns of all rows that are added and returned.
     """
 
     columns: pa.Schema
@@ -64,26 +64,26 @@ class RowVersions(Protocol):
         ...
 
     def passes(self, count: int) -> bool:
-        """Whether none of the base file's next so many rows is shown as it is there, nor in part; then they are passed over."""
+        """Skip the base file's next `count` rows if no value of them is shown any more; whether it did."""
         ...
 
     def merged(self, count: int, load: Load) -> pa.Table:
-        """Of the base file's next so many rows, those that are shown, and perhaps new versions of others."""
+        """The rows that are shown of the base file's next `count`, and perhaps new versions of others."""
         ...
 
     def rest(self) -> Iterator[pa.Table]:
-        """The rows that are shown and that no batch had: at the end."""
+        """The rows that are shown and that `merged` did not return; to be called last."""
         ...
 
 
 _BASE, _GONE = -2, -1
-"""In place of the number of a row: the value is that of the base file, or there is none."""
+"""Stand for the number of a row: the value is that of the base file; the row is deleted."""
 _HASHED_BYTES = 64 << 20
 """How many bytes of the base file's keys are looked up at a time: for each time, the keys of the log files are hashed."""
 
 
 class _Step(NamedTuple):
-    """What one block says: for each of its rows the number of the row, or `_GONE`. `written`: the columns, None for all."""
+    """One block: the number of each of its rows among those of all blocks, or `_GONE`. `written`: its columns, None for all."""
 
     places: Places
     written: frozenset[str] | None
@@ -94,7 +94,7 @@ class ByCommitTime:
 
     A row is known by its position in the base file, where all blocks name positions; else the keys of all blocks are looked up
     in the base file once, and a key that it lacks gets a number behind its rows. Of a block whose rows have all been written
-    again, nothing else is read. `stored_rows` and `stored_keys` are the base file's.
+    again, only keys or positions are read. `stored_rows` and `stored_keys` are the base file's.
     """
 
     def __init__(self, columns: pa.Schema, stored_rows: int = 0, stored_keys: Iterable[pa.ChunkedArray] = ()) -> None:
@@ -127,7 +127,7 @@ class ByCommitTime:
 
     def passes(self, count: int) -> bool:
         start = self._read_rows
-        whole = self._are_named[start : start + count] & ~self._are_partial[start : start + count]
+        whole = self._are_in_logs[start : start + count] & ~self._are_partial[start : start + count]
         if not whole.all():
             return False
         self._read_rows += count
@@ -137,14 +137,14 @@ class ByCommitTime:
         """Without the rows that were written again, which `rest` has, unless values of theirs are in the base file."""
         start = self._read_rows
         self._read_rows = end = start + count
-        named, partly = self._are_named[start:end], np.flatnonzero(self._are_partial[start:end])
+        named, partly = self._are_in_logs[start:end], np.flatnonzero(self._are_partial[start:end])
         if not len(partly):
             return load(~named if named.any() else None)
         stored = load(None)
         return pa.concat_tables([stored.filter(pa.array(~named)), self._newest(start + partly, stored, partly)])
 
     def rest(self) -> Iterator[pa.Table]:
-        left = self._are_named & ~self._are_gone
+        left = self._are_in_logs & ~self._are_gone
         left[: self._stored_rows] &= ~self._are_partial[: self._stored_rows]
         numbers = np.flatnonzero(left)
         if self._has_partial:
@@ -234,7 +234,7 @@ class ByCommitTime:
         return found
 
     @cached_property
-    def _are_named(self) -> Flags:
+    def _are_in_logs(self) -> Flags:
         """Of which rows log files say anything."""
         end = max((int(numbers.max()) + 1 for numbers in self._numbers if len(numbers)), default=0)
         found = np.zeros(max(self._stored_rows, end), np.bool_)
@@ -250,13 +250,13 @@ class ByCommitTime:
 
     @cached_property
     def _are_partial(self) -> Flags:
-        """Which rows have values in the base file, of those of which log files say anything."""
-        found = np.zeros(len(self._are_named), np.bool_)
+        """Which of the rows that log files change still have values in the base file."""
+        found = np.zeros(len(self._are_in_logs), np.bool_)
         if not self._has_partial:
             return found
         for _, places in self._places:
             found |= places == _BASE
-        return found & self._are_named & ~self._are_gone
+        return found & self._are_in_logs & ~self._are_gone
 
     @property
     def _has_partial(self) -> bool:
@@ -273,8 +273,8 @@ class ByCommitTime:
         return [(names, self._last(names[0])) for names in together.values()]
 
     def _last(self, column: str | None) -> Places:
-        """The place of each row's last value, as far as blocks with this column tell; with None all do."""
-        found = np.full(len(self._are_named), _BASE, np.int32)
+        """The place of each row's last value in this column; with None, in any block."""
+        found = np.full(len(self._are_in_logs), _BASE, np.int32)
         for step, numbers in zip(self._steps, self._numbers, strict=True):
             if column is None or step.written is None or column in step.written:
                 found[numbers] = step.places  # of several values for one place, NumPy assigns the last

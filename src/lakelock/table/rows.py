@@ -378,9 +378,9 @@ KnownSchemas = Callable[[], Iterable[pa.Schema]]
 
 
 def missing_since(table: pa.Schema, given: pa.Schema, missing: MissingColumns, known: KnownSchemas) -> MissingColumns:
-    """`missing`; "keep" instead of "error" where all that the rows lack came after a schema that their writer has `known`.
+    """`missing`, or "keep" instead of "error" if the rows have all columns of an older schema that their writer has `known`.
 
-    Such a writer cannot have the new columns in its rows, and must not write over them either.
+    Such a writer cannot know the columns that were added later, and must not write over them.
     """
     if missing != "error" or next(lacking(table, given), None) is None:
         return missing

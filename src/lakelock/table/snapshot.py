@@ -262,10 +262,10 @@ def read_snapshot(
     only: frozenset[str] | None = None,
     files: Iterable[Listed] | None = None,
 ) -> Snapshot:
-    """The snapshot of a timeline, or of its past as of an instant time. One listing, unless `files` are those that there are,
-    and one read per replacecommit.
+    """The snapshot of a timeline, or of its past as of an instant time.
 
-    `only` names the files that count, all of them visible then; other files, and replacements, do not.
+    One read per replacecommit, and one listing unless `files` is a listing already. `only` names the files that count, all of
+    them visible then; other files, and replacements, do not.
 
     Groups whose replacecommit was archived count as cleaned: Java archives a replacecommit only after the files of its groups
     are gone.

@@ -66,9 +66,8 @@ class Timeline:
                 del best[service.requested, service.action]
         ordered = tuple(best[key] for key in sorted(best))
         saved = _saved(ordered)
-        # Nothing after the end of the archive is archived. The instant of a writer with a slow clock, which is older than that,
-        # says nothing about where the rest starts. If the end is not known, neither does a saved commit: it stays while later
-        # ones are archived.
+        # The active timeline begins after the end of the archive. An older instant, of a writer with a slow clock, does not
+        # tell where. Nor does a commit with a savepoint if the end is not known: it stays while later ones are archived.
         telling = [i for i in ordered if i.is_write and (archived_to or i.requested not in saved)]
         first = next((i.requested for i in telling if i.requested > archived_to), "")
         # An archive always leaves completed commits. Where nothing was archived, a file older than all instants is that of a
@@ -110,8 +109,9 @@ class Timeline:
         return _shown(tuple([file.key for file in listed]), frozenset([file.key for file in listed if not file.size_bytes]))
 
     def up_to(self, earlier: Timeline) -> Timeline:
-        """The timeline as it was at an earlier listing, which may lack something: what completed after that listing's newest
-        commit was still pending, and cleans that it does not show had not begun.
+        """The timeline as it was at an earlier listing.
+
+        What completed after that listing's newest commit is pending again, and cleans that the listing lacks are left out.
         """
         newest, known = earlier.newest_completion, {clean.requested for clean in earlier.cleanings}
 
@@ -339,7 +339,7 @@ def read_timeline(storage: Storage) -> Timeline:
 
 
 FEW = 60
-"""Where the storage tells what has changed, so many files are enough after the border."""
+"""How many files are enough after the border if the storage reports what has changed."""
 MOST_AT_ONCE = 900
 """So many known names are asked for in one request: an object store answers with a thousand, and some may be new."""
 _FROM = len(layout.TIMELINE) + 1
@@ -347,8 +347,10 @@ _FROM = len(layout.TIMELINE) + 1
 
 @dataclass(frozen=True)
 class _Known:
-    """One state: the files before the border and the `older` part that they show; all that has been listed of the rest, by
-    key; and the whole. `mark`: see `Watching`. `is_of_one_moment`: whether the whole is a state that there was.
+    """What one look has found: the files before the border (`settled`) and the `older` timeline that they show; the files after
+    it by key (`names`); and the whole `timeline`.
+
+    `mark`: see `Watching`. `is_of_one_moment`: whether the whole timeline has ever been in exactly this state.
     """
 
     mark: int
@@ -371,7 +373,7 @@ class FollowedTimeline:
         self._has_pages = io.storage.listing_seeks
 
     def begin_listing(self) -> int:
-        """Before the whole is listed: a mark for `listed`."""
+        """The mark that `listed` needs; to be called before the whole timeline is listed."""
         return changed(self._io.storage, layout.TIMELINE)[0] if self._is_watched else 0
 
     def listed(self, mark: int, files: Sequence[Listed], timeline: Timeline) -> None:
@@ -404,14 +406,14 @@ class FollowedTimeline:
         timeline = known.timeline
         if names is not known.names:
             timeline = known.older.followed_by(names[key] for key in sorted(names))
-        # On a disk, names come in no order. After the border of a store, they come in one answer if they are few.
+        # A listing is of one moment if it is one answer: a store gives few names in one, a disk lists in no order.
         of_one_moment = mark > 0 or (self._has_pages and len(names) <= self._few)
         now = _Known(mark, known.border, known.settled, known.older, names, timeline, of_one_moment)
         self._known = now = self._cut(now) if len(names) > 2 * self._kept(now) else now
         return now.timeline
 
     def is_of_one_moment(self, timeline: Timeline) -> bool:
-        """Whether the last look gave this timeline, and it is a state that there was: each commit with those before it."""
+        """Whether the last look gave this timeline, and the table once had just this one: no commit lacks those before it."""
         known = self._known
         return known is not None and known.timeline is timeline and known.is_of_one_moment
 
@@ -431,7 +433,7 @@ class FollowedTimeline:
         return {key: item for key, item in names.items() if item is not None}
 
     def _names_now(self, known: _Known) -> Mapping[str, Listed] | None:
-        """What is listed after the border; None if others than the known names are listed before it."""
+        """The files after the border; None if the names before it are not exactly the known ones."""
         starts = [""]
         if self._has_pages:
             starts += map(_key, known.settled[self._stretch - 1 :: self._stretch])
@@ -467,7 +469,7 @@ class FollowedTimeline:
         return min(FEW, self._few) if known.mark else self._few
 
     def _border(self, known: _Known, keys: Sequence[str]) -> str:
-        """The latest border: a key with which those of the first instant after it begin."""
+        """The latest possible border: the beginning of the keys of the first instant after it."""
         times = [time for time in (key[_FROM : _FROM + 17] for key in keys) if time.isdigit()]
         if not times:
             return ""
