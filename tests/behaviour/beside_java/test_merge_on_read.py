@@ -123,7 +123,10 @@ def test_what_would_be_but_the_base_files_is_refused() -> None:
     with opened(golden_table("java12_mor_events")) as engine:
         with pytest.raises(TableError, match="a change feed is not available for java12_mor_events"):
             engine.changes()
-        with pytest.raises(TableError, match="a snapshot of several tables is not available"), over_engines.snapshot(engine) as now:
+        with (
+            pytest.raises(TableError, match="a snapshot of several tables is not available"),
+            over_engines.snapshot(engine) as now,
+        ):
             now[engine].read()
 
 
