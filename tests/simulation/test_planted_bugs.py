@@ -8,10 +8,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pytest
-from tests.api import CommitMetadata, FileGroupId, MemoryStorage, WriteStat
-from tests.behaviour.beside_java import test_foreign_peers, test_metadata_upkeep
+from tests.api import ArrowEngine, CommitMetadata, FileGroupId, MemoryStorage, WriteStat
+from tests.behaviour.beside_java import test_foreign_peers, test_foreign_writers, test_metadata_upkeep
 from tests.behaviour.beside_java import test_undone_commits as undone_commits
+from tests.behaviour.beside_java import test_writes_merge_on_read as written_beside_java
 from tests.behaviour.conflicts import test_profiles
+from tests.behaviour.conflicts import test_rows_of_one_file_group as of_one_group
 from tests.behaviour.foreign import Peer
 from tests.behaviour.multi_table import test_settling, test_writes_in_turn
 from tests.behaviour.redo import test_nothing_to_change
@@ -20,7 +22,7 @@ from tests.behaviour.simulated_time import test_found_by_simulation as simulated
 from tests.behaviour.simulated_time import test_found_in_the_log as in_the_log
 from tests.behaviour.simulated_time import test_second_owners as second_owners
 from tests.behaviour.simulated_time import test_void_commits as void_commits
-from tests.behaviour.tables import new_table
+from tests.behaviour.tables import new_table, writer
 from tests.behaviour.upkeep import test_archive, test_optimize
 from tests.behaviour.upkeep import test_earlier_instants as earlier_instants
 from tests.golden_tables import unpack
@@ -29,8 +31,11 @@ from tests.simulation.planted import careless, timelines
 from tests.simulation.planted.bugs import (
     BEGUN_ANEW,
     BEHIND_A_SAVEPOINT,
+    BESIDE_A_RESTORE,
     CLEANED_AFTER_A_RESTORE,
     COLLECTED,
+    EARLIER_VERSIONS,
+    PLANNED_TO_BE_COMPACTED,
     PLANTED,
     RESTORED_FROM_HALF_A_CLEAN,
     SECOND_OWNERS,
@@ -109,7 +114,7 @@ def _beside(test: Callable[..., None], *arguments: str) -> Callable[[], None]:
     return _failing(found)
 
 
-def _failing(test: Callable[..., None], *arguments: str) -> Callable[[], None]:
+def _failing(test: Callable[..., None], *arguments: object) -> Callable[[], None]:
     """A test of behaviour; an error is a failure of it."""
 
     def found() -> None:
@@ -134,6 +139,21 @@ def _saved(how: str) -> Callable[[], None]:
             at_each_step(lambda step: None)
 
     return found
+
+
+def _restored() -> None:
+    storage = MemoryStorage()
+    new_table(storage, table_type=MERGE_ON_READ)
+    ArrowEngine(writer(storage)).insert(of_one_group.rows(**of_one_group.FIRST))
+    collides = of_one_group.test_a_writer_collides_with_a_restore_that_brings_an_earlier_version_of_its_row_back
+    collides(storage, of_one_group.update(of_one_group.V == 1003))
+
+
+def _planned() -> None:
+    storage = MemoryStorage()
+    new_table(storage, table_type=MERGE_ON_READ)
+    appends = written_beside_java.test_a_group_whose_compaction_is_planned_is_appended_to_however_many_rows_change
+    _failing(appends, ArrowEngine(writer(storage)), storage)()
 
 
 def _slow_clock(when: str) -> None:
@@ -170,6 +190,9 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
                 "before the plan"
             ),
         ),
+        (BESIDE_A_RESTORE, test_foreign_writers.test_no_transaction_begins_or_commits_while_another_engine_restores_the_table),
+        (EARLIER_VERSIONS, _restored),
+        (PLANNED_TO_BE_COMPACTED, _planned),
         (WITHOUT_OUTCOME, test_settling.test_the_outcome_of_a_dead_writer_can_be_asked_for_in_each_of_its_tables),
         (TAKEN_OVER, _taken_over),
         (

@@ -415,12 +415,35 @@ CLEANED_AFTER_A_RESTORE = Planted(
     "if plan.newest and not timeline.is_visible(plan.newest):",
     "if False:",
 )
+BESIDE_A_RESTORE = Planted(
+    "a commit beside a restore of another engine",
+    "a transaction commits while another engine takes commits out, and stays on top of them",
+    "occ.commit:Commit._validate",
+    "ensure_not_restored(table, timeline)",
+    "pass",
+)
+EARLIER_VERSIONS = Planted(
+    "earlier versions of rows",
+    "a restore that brings an earlier version of a row back counts as no change of it",
+    "table.merged_slices:Change.keys",
+    "group_by(_STATED.names)",
+    "group_by([RECORD_KEY])",
+)
+PLANNED_TO_BE_COMPACTED = Planted(
+    "a new base file under a planned compaction",
+    "a great change rewrites a file group whose compaction another engine has planned",
+    "occ.transaction:Work.claim_changed",
+    "inf if file.group in self._planned else settings.append_below",
+    "settings.append_below",
+)
+"""They need another engine, or a restore between two requests, which no history has."""
 SECOND_OWNERS = (
     LISTED_BEFORE_THE_CLOCK, TAKEN_TWICE, LEFT_BY_ANOTHER, VOID_AT_FIRST_SIGHT, A_NEWER_DECISION,
 )  # fmt: skip
 """Not among the others: two have to stand still at the right requests."""
 
 __all__ = [
-    "BEGUN_ANEW", "BEHIND_A_SAVEPOINT", "CLEANED_AFTER_A_RESTORE", "COLLECTED", "PLANTED", "RESTORED_FROM_HALF_A_CLEAN",
-    "SECOND_OWNERS", "TAKEN_LATE", "Edit", "Planted", "first_seed",
+    "BEGUN_ANEW", "BEHIND_A_SAVEPOINT", "BESIDE_A_RESTORE", "CLEANED_AFTER_A_RESTORE", "COLLECTED", "EARLIER_VERSIONS",
+    "PLANNED_TO_BE_COMPACTED", "PLANTED", "RESTORED_FROM_HALF_A_CLEAN", "SECOND_OWNERS", "TAKEN_LATE",
+    "Edit", "Planted", "first_seed",
 ]  # fmt: skip
