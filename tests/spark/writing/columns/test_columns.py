@@ -185,7 +185,7 @@ def test_fields_inside_columns_are_renamed_and_dropped_and_what_is_null_stays_nu
         (lambda table: table.columns.rename({"n": "M"}), "M.*m|m.*M"),
         (lambda table: table.columns.rename({"place.street": "Floor"}), "place.Floor.*place.floor"),
         (lambda table: table.columns.rename({"place.street": "place.road"}), "name the field alone"),
-        (lambda table: table.columns.rename({"stops.element": "stop"}), "stops.element is what stops holds"),
+        (lambda table: table.columns.rename({"stops.element": "stop"}), "stops.element stands for what stops holds"),
         (lambda table: table.columns.rename({"n": "a", "N": "b"}), "n is named twice"),
         (lambda table: table.columns.drop("nn"), "no column 'nn'"),
         (lambda table: table.columns.drop("place.flor"), "place has no column 'flor'.*did you mean 'floor'"),
