@@ -12,7 +12,7 @@ from tests.api import ConflictRule
 from tests.interop.shared import CHANGED_COLUMNS, SCHEMA, Layout, Row, Shared, as_rows, rows
 from tests.interop.witness import JavaError
 
-from lakelock.errors import ConflictError
+from lakelock.errors import ConflictError, TableError
 from lakelock.table.schema import Alteration
 
 Share = Callable[..., Shared]
@@ -33,14 +33,14 @@ def java_adds(table: Shared, *values: Row, **options: str) -> None:
     table.java.write(table.path, rows(*values, schema=NOTED), table.java_options("upsert", **options))
 
 
-def altered(table: Shared, **options: str) -> None:
+def altered(table: Shared, change: str = "add columns (note string)", **options: str) -> None:
     """Spark SQL's ALTER TABLE, under these options of the session."""
     name, told = table.name, {"hoodie.metadata.enable": "false", **{k.replace("__", "."): v for k, v in options.items()}}
     table.java.sql(f"create table {name} using hudi location '{table.path}'")
     for key, value in told.items():
         table.java.sql(f"set {key}={value}")
     try:
-        table.java.sql(f"alter table {name} add columns (note string)")
+        table.java.sql(f"alter table {name} {change}")
     finally:
         for key in told:
             table.java.sql(f"reset {key}")
@@ -182,3 +182,18 @@ def test_java_reads_fields_that_became_wider_without_its_vectorized_reader(share
         table.java.sql("reset spark.sql.parquet.enableVectorizedReader")
     engine.upsert(rows(("a", 1, 1, 0.5, None, "eu", {"x": 2**40}), schema=wide))
     assert seen(table, wide) == [("a", 1, 1, 0.5, None, "eu", {"x": 2**40})]
+
+
+@pytest.mark.in_ci
+@pytest.mark.sampled(promise=CHANGED_COLUMNS, one_in=2)
+def test_a_table_with_a_column_that_java_has_renamed_without_writing_its_files_is_refused(table: Shared) -> None:
+    by_ids = {"hoodie__schema__on__read__enable": "true"}
+    altered(table, **by_ids)
+    assert table.engine().read().num_rows == 2
+    dropped = {"hoodie__datasource__write__schema__allow__auto__evolution__column__drop": "true"}
+    table.java.sql(f"drop table {table.name}")
+    altered(table, "rename column v to w", **by_ids, **dropped)
+    with pytest.raises(TableError, match="columns of it were renamed.*: v, w"):
+        table.engine().read()
+    with pytest.raises(TableError, match="columns of it were renamed.*: v, w"):
+        table.engine().upsert(table.rows(("a", 10, "eu")))
