@@ -379,11 +379,19 @@ class GroupCommit:
         return done
 
     def _ensure_not_undone(self, decision: Decision, newest_foreign: str) -> None:
-        """`CommitUndone` if another engine has undone the commit; the writer that published it looks by itself."""
+        """`CommitUndone` if another engine has undone the commit; the writer that published it looks by itself.
+
+        It raises no other error: the commit stands.
+        """
         table = self._table
         if newest_foreign:
             table.observed.met_foreign(newest_foreign)
-        undone = own_commit_undone(table, decision, table.timeline()) if table.observed.foreign_writers else None
+        try:
+            undone = own_commit_undone(table, decision, table.timeline()) if table.observed.foreign_writers else None
+        except LakelockError as error:
+            problem = f"committed, but whether another engine has undone it could not be checked: {error.message}"
+            table.emit(EventKind.ALERT, decision.instant, self._write.operation, problem=problem)
+            return
         if undone is not None and undone.gone:
             raise undone_error(table, undone)
 

@@ -68,6 +68,29 @@ def test_a_commit_that_others_have_published_and_cleaned_is_not_told_as_rolled_b
     assert told is ("b" in [file.file_id for file in writer(storage, runtime).snapshot().files])
 
 
+def test_a_member_is_told_of_its_commit_although_no_look_for_another_engine_is_answered(storage, monkeypatch):
+    """Another takes its rows along; once it knows that they are committed, storage falls silent."""
+    member_storage = FaultyStorage(storage)
+    member, leader = crowded(member_storage, "member"), crowded(storage, "leader")
+    known = member.coordinator.outcome
+
+    def outcome(instant):
+        found = known(instant)
+        member_storage.plan = [Rule(op="list", key=f"{layout.TIMELINE}*", nth=None)]
+        return found
+
+    def meanwhile():
+        assert len(leader.insert(rows("1")).instant) == 17
+        member.coordinator.table.observed.met_foreign()
+        monkeypatch.setattr(member.coordinator, "outcome", outcome)
+
+    member_storage.plan = [Rule(op="list", key=f"{layout.OFFERS}*", fault=None, meanwhile=meanwhile)]
+    mine = rows("1", 2)
+    assert member.insert(mine).rows_inserted == 2
+    assert member_storage.plan[0].op == "list"
+    assert set(mine["id"].to_pylist()) <= set(ArrowEngine(writer_of(storage)).read()["id"].to_pylist())
+
+
 def test_a_member_is_not_told_of_a_commit_that_java_has_rolled_back_before_it_was_visible(storage):
     """Its leader died between decision and publication; Java, by its rules, rolled that back; another has committed since."""
     leader_storage, member_storage = FaultyStorage(storage), FaultyStorage(storage)
