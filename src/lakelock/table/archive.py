@@ -9,9 +9,10 @@ timeline, and readers pass over it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,8 @@ from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.history_files import read_history
 from lakelock.table.instants import WRITES, Action, Instant
 from lakelock.table.timeline import Timeline
+
+T = TypeVar("T")
 
 LOOKS = 3
 """How often the archive is listed if its files vanish while they are read: Java merges them now and then."""
@@ -93,21 +96,24 @@ def archived_write(storage: Storage, requested: str) -> CompletedWrite | None:
 def _look(storage: Storage, requested: str) -> CompletedWrite | None:
     covering = [key for key, first, last in _ranges(storage) if first <= requested <= last]
     for key in covering:
-        try:
-            found = _find(storage, key, requested)
-        except CorruptTableError:
-            if _counts(storage, key):
-                raise
-            continue
+        found = _unless_unlisted(storage, key, partial(_find, storage, key, requested))
         if found is not None:
             return found
     return None
 
 
-def _counts(storage: Storage, key: str) -> bool:
-    """Whether a file that cannot be read belongs to the archive; also where nothing says which files do. Two reads."""
-    history = read_history(storage)
-    return not history.version or any(file.key == key for file in history.files)
+def _unless_unlisted(storage: Storage, key: str, read: Callable[[], T]) -> T | None:
+    """What `read` finds in a file of the archive; None if the file cannot be read and the newest manifest does not list it.
+
+    Two more reads for a file that cannot be read. Where there is no manifest, every file belongs to the archive.
+    """
+    try:
+        return read()
+    except CorruptTableError:
+        history = read_history(storage)
+        if not history.version or any(file.key == key for file in history.files):
+            raise
+        return None
 
 
 def archive_names(storage: Storage) -> list[str]:
@@ -121,11 +127,8 @@ def instants_in(storage: Storage, name: str) -> frozenset[str] | None:
     `StorageError` if it is not there any more, `CorruptTableError` if it cannot be read.
     """
     key = f"{layout.HISTORY}/{name}"
-    try:
-        table = _rows(storage, key, ["instantTime", "action"])
-    except CorruptTableError:
-        if _counts(storage, key):
-            raise
+    table = _unless_unlisted(storage, key, partial(_rows, storage, key, ["instantTime", "action"]))
+    if table is None:
         return None
     times, actions = (table.column(column).to_pylist() for column in table.column_names)
     return frozenset(str(time) for time, action in zip(times, actions, strict=True) if action in WRITES)
@@ -153,13 +156,9 @@ def archived_writes(
                 # From the second listing on every file is read: `only` does not know the names of merged files.
                 if only is not None and key not in only and not look:
                     continue
-                try:
-                    found = _writes_in(storage, key, holding, after)
-                except CorruptTableError:
-                    if _counts(storage, key):
-                        raise
-                    continue
-                yield key, found
+                found = _unless_unlisted(storage, key, partial(_writes_in, storage, key, holding, after))
+                if found is not None:
+                    yield key, found
             return
         except StorageUnavailable:
             raise
@@ -172,25 +171,20 @@ def archived_cleans(storage: Storage) -> list[tuple[str, bytes]]:
     """Requested time and bytes of each clean in the archive. One listing, and each file is read."""
     for look in range(LOOKS):
         try:
-            tables = [_cleans_in(storage, key) for key, _, _ in _ranges(storage)]
+            keys = [key for key, _, _ in _ranges(storage)]
+            tables = [_unless_unlisted(storage, key, partial(_cleans_in, storage, key)) for key in keys]
             break
         except StorageUnavailable:
             raise
         except StorageError:
             if look + 1 == LOOKS:
                 raise
-    rows = (row for table in tables for row in table.to_pylist())
+    rows = (row for table in tables if table is not None for row in table.to_pylist())
     return [(row["instantTime"], bytes(row["metadata"])) for row in rows if row["metadata"]]
 
 
 def _cleans_in(storage: Storage, key: str) -> pa.Table:
-    columns, filters = ["instantTime", "metadata"], [("action", "==", Action.CLEAN.value)]
-    try:
-        return _rows(storage, key, columns, filters)
-    except CorruptTableError:
-        if _counts(storage, key):
-            raise
-        return pa.table({name: pa.array([], pa.string()) for name in columns})
+    return _rows(storage, key, ["instantTime", "metadata"], [("action", "==", Action.CLEAN.value)])
 
 
 def archive_keys(storage: Storage) -> frozenset[str]:
