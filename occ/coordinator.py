@@ -262,7 +262,7 @@ class Coordinator(TableServices):
                 # An append looks at no file, and would put its rows outside the buckets.
                 check_files(baseline.properties, self.table.index.snapshot_at(baseline.timeline))
             if self.table.provider is None or self.table.observed.same_lock:
-                self._sweep(baseline)
+                self._sweep(baseline, heartbeat)
             self._look_back.look(baseline.timeline, mine)
             if self.table.provider is None:
                 refuse_second_writer(self.table, baseline.timeline, baseline.instant)
@@ -313,12 +313,12 @@ class Coordinator(TableServices):
         kept = (detached.schema, detached.application, detached.tag)
         return Transaction(self.table, detached.baseline, heartbeat, *kept, OwnDecision(adopted=True))
 
-    def _sweep(self, baseline: Baseline) -> None:
+    def _sweep(self, baseline: Baseline, heartbeat: Heartbeat) -> None:
         """Reap when the baseline shows that others are pending, and once in the life of this object; collect when due."""
         others = [i for i in baseline.timeline.pending if i.requested != baseline.instant]
         unfinished = any(not r.is_completed for r in baseline.timeline.rollbacks)
         if others or unfinished or not self._swept:
-            reap(self.table, baseline.timeline, baseline.instant)
+            reap(self.table, baseline.timeline, heartbeat)
             self._swept = True
         if baseline.first - self.table.log.known_boundary > self.table.settings.decisions.collect_above:
             collect(self.table)

@@ -12,7 +12,7 @@ from lakelock.errors import CorruptTableError, LakelockError, LockTimeout, Provi
 from lakelock.events import EventKind, Step, reached
 from lakelock.identity import name_of
 from lakelock.markers.claims import all_claims
-from lakelock.markers.heartbeat import HeartbeatRecord
+from lakelock.markers.heartbeat import Heartbeat, HeartbeatRecord
 from lakelock.markers.leftovers import find_leftovers
 from lakelock.markers.liveness import Liveness, LivenessState, StorageClock, judge_all
 from lakelock.occ.begin import inflight_key, requested_key
@@ -76,20 +76,24 @@ def find_dead(
 
 
 def reap(
-    table: OpenTable, timeline: Timeline | None = None, own: str = "", *, patient: bool = True, note: Notify | None = None
-) -> list[Reaped]:
+    table: OpenTable, timeline: Timeline | None = None, own: Heartbeat | None = None, *,
+    patient: bool = True, note: Notify | None = None,
+) -> list[Reaped]:  # fmt: skip
     """Roll back, or publish if decided, every pending instant of a dead writer, and tidy up after finished ones.
 
     Rollbacks that dead writers did not complete are completed.
 
     A writer that cannot be reaped (its files cannot be deleted, say) does not hold up the others: `note` takes the problem,
     which is an alert by default, and the next reaper tries again. But if the lock cannot be acquired, this returns: every
-    other instant would wait for it as long, and so would the caller, who came for something else.
+    other instant would wait for it as long, and so would the caller, who came for something else. A caller whose `own`
+    heartbeat is lost has to begin again, so it leaves the rest, too.
     """
     reaped: list[Reaped] = []
     note = note or _alert(table)
     timeline = timeline or table.timeline()
-    for instant, action, liveness in find_dead(table, timeline, own, patient=patient):
+    for instant, action, liveness in find_dead(table, timeline, own.record.instant if own else "", patient=patient):
+        if own is not None and not own.alive():
+            return reaped
         record = liveness.record
         operation = record.operation if record else "write"
         who = name_of(record.writer if record else None)

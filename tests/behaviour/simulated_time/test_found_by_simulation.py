@@ -124,6 +124,29 @@ def test_a_lock_that_cannot_be_had_is_waited_for_once_however_many_writers_died(
     assert len(reaper.reap()) == 3
 
 
+def test_a_writer_that_loses_its_heartbeat_while_it_reaps_leaves_the_rest_of_the_dead(storage, runtime, monkeypatch):
+    """Its attempt is lost, and it would reap for minutes before it finds that out."""
+    for _ in range(3):
+        writer(storage, runtime).begin("INSERT")
+    runtime.stop_repeating()
+    runtime.advance(30)
+    late = writer(storage, runtime)
+    acquire = late.table.provider.acquire
+
+    def slow(*, wait_s):
+        runtime.stop_repeating()
+        runtime.advance(30)
+        return acquire(wait_s=wait_s)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(late.table.provider, "acquire", slow)
+        tx = late.begin("INSERT")
+    assert len(read_timeline(storage).rollbacks) == 1
+    with pytest.raises(RolledBackError, match="no heartbeat"):
+        tx.commit([])
+    assert len(writer(storage, runtime).reap()) == 2
+
+
 def test_a_batch_that_a_twin_committed_before_the_baseline_is_not_applied_again(storage, runtime):
     batch = AppTransaction("query", 1)
     one, other = writer(storage, runtime), writer(storage, runtime)

@@ -80,7 +80,7 @@ class Checker:
         self.published: list[Published] = []
         self.ledger = Ledger(self.fail, is_visible=lambda instant: instant in self._completed, is_over=self._is_over)
         self.foreign_rollbacks: set[str] = set()
-        self._careless = careless
+        self.careless = careless
         self._rolled_back_s: dict[str, float] = {}
         self._decided_s: dict[str, float] = {}
         self._foreign_since_s = inf
@@ -227,7 +227,7 @@ class Checker:
         if "lakelock.decision" in metadata.extra:
             self.ledger.published(requested, key, data)
             if requested in self.foreign_rollbacks and self.ledger.is_decided(requested):
-                if not self._careless or self._is_seen_before_publication(requested):
+                if not self.careless or self._is_seen_before_publication(requested):
                     self.fail("what was rolled back stays so", f"{key} becomes visible after a foreign rollback")
                 self.undone[requested] = True
         else:
@@ -280,7 +280,7 @@ class Checker:
 
     def _foreign_rollback(self, target: str) -> None:
         if target in self._completed:
-            if not self._careless:
+            if not self.careless:
                 self.fail("a commit is there for ever", f"a foreign writer rolls {target} back, which is visible")
             self.undone.setdefault(target, False)
         self.foreign_rollbacks.add(target)
@@ -310,7 +310,7 @@ class Checker:
         for stat in metadata.stats:
             key = stat.path or ""
             file = DataFile.parse(key)
-            if file is not None and self._careless and requested in self.undone:
+            if file is not None and self.careless and requested in self.undone:
                 continue
             is_log = LogFile.parse(key) is not None
             if (file is None and not is_log) or key not in self._server.objects:
@@ -383,7 +383,7 @@ class Checker:
         file = DataFile.parse(key)
         if file is None:
             return
-        if self._careless and process.foreign:
+        if self.careless and process.foreign:
             self.table.clean(file)
             return
         self._twins.get((file.group, file.instant), set()).discard(key)

@@ -118,6 +118,11 @@ class VisibleTable:
             )
         )
 
+    def completed_by(self, completion: str, commits: int) -> State:
+        """What those of the first so many commits made that had completed by a time, if none of them rewrote a file."""
+        known = [metadata for requested, metadata in self.commits[:commits] if self._completions[requested] <= completion]
+        return state_of(row for metadata in known for file in files_of(metadata) for row in self._rows(file.key))
+
     def _merged(self, file: DataFile, logs: Iterable[LogFile]) -> tuple[Row, ...]:
         return merged(self._rows(file.key), [self._changes[log.key] for log in sorted(logs)])
 
