@@ -62,8 +62,7 @@ CALLS_OF_WRITERS = (
     (
         '`.saveAsTable("t")`, `df.writeTo("t").using("lakelock")`, `df.writeStream.toTable("t")`',
         "an error that says what to type, before Spark's catalog gets the name",
-        "the first two fail in their first task, before they write, and Spark takes the name back; `toTable` with an option "
-        "`path` writes, and leaves a name that cannot be read",
+        "fails in its first task, before it writes; Spark takes the name back, but not that of `toTable` (`DROP TABLE t`)",
     ),
     (
         "a temporary view `USING lakelock OPTIONS (path …)`: SELECT, `INSERT INTO`, `INSERT OVERWRITE`",

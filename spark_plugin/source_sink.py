@@ -54,22 +54,32 @@ from lakelock.table.properties import TableProperties
 from lakelock.table.rows import spelled
 from lakelock.table.schema import TableSchema, check_write, replacing_schema
 
-_EXECUTION, _OUTERMOST = "spark.sql.execution.id", "spark.sql.execution.root.id"
+_EXECUTION, _OUTERMOST, _CALL = "spark.sql.execution.id", "spark.sql.execution.root.id", "callSite.short"
 
 
 def refuse_name() -> None:
-    """In a task of a write: `InputError` if the write has given the table a name, which Spark takes back when the write fails.
+    """In a task of a write: `InputError` if the call has given the table a name, by which it could not be read.
 
-    `saveAsTable` and `writeTo(...).create()` call the source with exactly what `save` calls it with. But they make the name
-    first, and write in an execution inside that one. Batches of a stream are inside one of the stream's.
+    `saveAsTable`, `writeTo(...).create()` and `toTable` call the source with exactly what `save` and `start` call it with. But
+    they make the name first. The former write in an execution inside that one, and Spark takes the name back when the write
+    fails; batches of a stream are inside one of the stream's. Of a stream, a task is told which call has started it.
     """
     task = TaskContext.get()
-    if task is None or task.getLocalProperty(QUERY_ID):
+    if task is None:
+        return
+    problem = 'Spark\'s catalog keeps no path for a table of format("lakelock"), so it could not be read by its name'
+    if task.getLocalProperty(QUERY_ID):
+        if (task.getLocalProperty(_CALL) or "").startswith("toTable "):
+            raise InputError(
+                problem,
+                hint='write by the path, df.writeStream.format("lakelock").start(path); DROP TABLE removes the name that Spark '
+                "has made, and nothing else",
+            )
         return
     outermost = task.getLocalProperty(_OUTERMOST)
     if outermost and outermost != task.getLocalProperty(_EXECUTION):
         raise InputError(
-            'Spark\'s catalog keeps no path for a table of format("lakelock"), so it could not be read by its name',
+            problem,
             hint='write by the path, df.write.format("lakelock").mode("append").save(path); for SQL name it in the session, '
             'spark.read.format("lakelock").load(path).createOrReplaceTempView("t")',
         )
@@ -363,6 +373,11 @@ class StreamSink(Sink, DataSourceStreamWriter, DataSourceArrowWriter):
         if self.begun is None and not self.applied:
             self.begin()
         return self.__dict__
+
+    @plainly
+    def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskDone:
+        refuse_name()
+        return super().write(iterator)
 
     def _done(self, stats: tuple[WriteStat, ...], begun: Begun) -> TaskDone:
         task = TaskContext.get()

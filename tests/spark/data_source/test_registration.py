@@ -357,22 +357,29 @@ def test_without_register_a_write_that_would_leave_such_a_name_fails_in_its_firs
 
 
 @pytest.mark.in_ci
-def test_without_register_two_calls_leave_a_name_that_cannot_be_read(
+def test_without_register_two_calls_leave_a_name_and_write_nothing(
     spark: SparkSession, table: LakeTable, tmp_path: Path
 ) -> None:
     """Spark asks the source for nothing when it makes them: `docs/reference-catalogs.md` says so."""
     unregister(spark)
-    calls: list[Callable[[], object]] = [
-        lambda: spark.sql(f"CREATE TABLE goods (id long, day string, v long) USING lakelock LOCATION '{table.path}'"),
-        lambda: streamed(spark, tmp_path).format("lakelock").option("path", table.path).toTable("goods").awaitTermination(120),
-    ]
-    for call in calls:
+    before = table.history().count()
+
+    def create() -> None:
+        spark.sql(f"CREATE TABLE goods (id long, day string, v long) USING lakelock LOCATION '{table.path}'")
+
+    def stream() -> None:
+        query = streamed(spark, tmp_path).format("lakelock").option("path", table.path).toTable("goods")
+        with pytest.raises(PySparkException, match=r"it could not be read by its name(?s:.*)\.start\(path\); DROP TABLE"):
+            query.awaitTermination(120)
+
+    for call in (create, stream):
         call()
         assert [found.name for found in spark.catalog.listTables() if not found.isTemporary] == ["goods"]
         with pytest.raises(Exception, match=r"needs a path(?s:.*)DROP TABLE"):
             spark.table("goods").collect()
         spark.sql("DROP TABLE goods")
-    assert table.read().count() == 2, "the stream has written, and dropping its name deletes nothing"
+    assert table.history().count() == before, "dropping a name deletes nothing, either"
+    assert table.read().count() == 0
 
 
 def test_an_error_begins_with_the_sentence_that_helps(
