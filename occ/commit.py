@@ -19,6 +19,7 @@ from lakelock.conflict import Conflict
 from lakelock.errors import (
     CommitOutcomeUnknown,
     ConflictError,
+    CorruptTableError,
     LakelockError,
     LeaseLost,
     RolledBackError,
@@ -520,6 +521,18 @@ class Commit:
     def _under_lock(
         self, lease: Lease | None, look: LockedState, *, may_look: bool, may_wait: bool = True
     ) -> Decision | Reservation | list[FileCheck | LateStarter]:
+        """Validate and decide, or what has to be waited for or looked at first."""
+        try:
+            return self._judged_under_lock(lease, look, may_look=may_look, may_wait=may_wait)
+        except CorruptTableError:
+            # A writer that stood still may miss what others have cleaned since: that is no damage.
+            if not self._deciding.may_be_in_log:
+                self._ensure_holding(lease)
+            raise
+
+    def _judged_under_lock(
+        self, lease: Lease | None, look: LockedState, *, may_look: bool, may_wait: bool
+    ) -> Decision | Reservation | list[FileCheck | LateStarter]:
         table, baseline = self._table, self._baseline
         seen: LockedState | None = look
         for _ in range(table.settings.decisions.slot_attempts):
@@ -555,9 +568,7 @@ class Commit:
             if metadata is not None:
                 metadata.ensure_free(baseline.instant)
                 metadata = metadata.mended(timeline)
-            self._ensure_alive()
-            if lease is not None:
-                lease.ensure_active()
+            self._ensure_holding(lease)
             reached(Step.VALIDATED)
             decided = self._deciding.decide(view, timeline, schema.to_avro_json(baseline.properties.name), self._cost_so_far())
             if decided is not None:
@@ -568,6 +579,12 @@ class Commit:
             hint="run again; if this persists, check that the lock provider really excludes: "
             + command("doctor", table.storage.uri),
         )
+
+    def _ensure_holding(self, lease: Lease | None) -> None:
+        """Raise unless the heartbeat lives and the lock is still this writer's."""
+        self._ensure_alive()
+        if lease is not None:
+            lease.ensure_active()
 
     def _validate(self, timeline: Timeline, others: Sequence[CommitSummary]) -> list[FileCheck]:
         """Raise the first conflict; return the file checks that are still open."""

@@ -23,11 +23,19 @@ from tests.behaviour.simulated_time.writers import AnswersInAnyOrder, commit, wr
 from tests.behaviour.tables import QUICK, Recorder, put_file
 from tests.faulty_storage import FaultyStorage, Rule, Wrapped
 
-from lakelock.errors import CommitOutcomeUnknown, InputError, ProviderUnavailable, RolledBackError, StorageUnavailable
+from lakelock.errors import (
+    CommitOutcomeUnknown,
+    CorruptTableError,
+    InputError,
+    ProviderUnavailable,
+    RolledBackError,
+    StorageUnavailable,
+)
 from lakelock.markers.claims import Claim
 from lakelock.markers.heartbeat import HeartbeatRecord
 from lakelock.occ import retry
 from lakelock.occ.begin import requested_key
+from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.recovery import STALE_PROBE_S, reap
 from lakelock.occ.request import resources_of
 from lakelock.occ.transaction import TransactionState
@@ -145,6 +153,21 @@ def test_a_writer_that_loses_its_heartbeat_while_it_reaps_leaves_the_rest_of_the
     with pytest.raises(RolledBackError, match="no heartbeat"):
         tx.commit([])
     assert len(writer(storage, runtime).reap()) == 2
+
+
+def test_a_writer_that_stood_still_does_not_take_for_damage_what_others_have_cleaned_since(storage, runtime, monkeypatch):
+    """Hudi's metadata table may have been compacted and cleaned meanwhile: its attempt is lost, and the table is healthy."""
+    tx = writer(storage, runtime).begin("INSERT")
+    files = [put_file(tx, storage, "month=1", "a")]
+
+    def stood_still(*_):
+        runtime.stop_repeating()
+        runtime.advance(30)
+        raise CorruptTableError("the metadata table names a file, which is not there", file="a")
+
+    monkeypatch.setattr(KeptMetadata, "look", stood_still)
+    with pytest.raises(RolledBackError, match="no heartbeat"):
+        tx.commit(files)
 
 
 def test_a_batch_that_a_twin_committed_before_the_baseline_is_not_applied_again(storage, runtime):
