@@ -38,6 +38,7 @@ from lakelock.table.eligibility import check_writable
 from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.layout import FileGroupId
 from lakelock.table.log_files import LogFile
+from lakelock.table.metadata_table import GoneMeanwhile
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.snapshot import DataFile, Snapshot
@@ -102,7 +103,7 @@ def begin(
         unpublished = head is not None and shown_fate(timeline, head.instant) is InstantFate.PENDING
         if head is not None and unpublished and head.instant not in table.observed.void:
             give_up(table, heartbeat, instant, action, new_group)
-            with table.locked(operation=operation):
+            with suppress(GoneMeanwhile), table.locked(operation=operation):
                 finish_head(table, table.log.look(), table.timeline())
             continue
         # A log file lies on the newest base file that is not younger than its completion. So a base file into which log files

@@ -75,6 +75,7 @@ from lakelock.storage import Created, has_file
 from lakelock.table.archive import completed_write
 from lakelock.table.commit_metadata import STATISTICS, CommitMetadata, WriteStat, statistics_of_commit
 from lakelock.table.instants import later_than
+from lakelock.table.metadata_table import GoneMeanwhile
 from lakelock.table.properties import TableProperties
 from lakelock.table.schema import TableSchema
 from lakelock.table.timeline import Timeline
@@ -524,11 +525,15 @@ class Commit:
         """Validate and decide, or what has to be waited for or looked at first."""
         try:
             return self._judged_under_lock(lease, look, may_look=may_look, may_wait=may_wait)
-        except CorruptTableError:
-            # A writer that stood still may miss what others have cleaned since: that is no damage.
-            if not self._deciding.may_be_in_log:
-                self._ensure_holding(lease)
-            raise
+        except CorruptTableError as error:
+            if self._deciding.may_be_in_log:
+                raise
+            # A writer that stood still, or whose lock excludes no one, may miss what others have removed: that is no damage.
+            self._ensure_holding(lease)
+            if not isinstance(error, GoneMeanwhile):
+                raise
+            instant = self._baseline.instant
+            raise RolledBackError(f"{instant}: {error.message}", hint="run the operation again", instant=instant) from error
 
     def _judged_under_lock(
         self, lease: Lease | None, look: LockedState, *, may_look: bool, may_wait: bool

@@ -25,7 +25,7 @@ from functools import partial
 
 import pyarrow as pa
 
-from lakelock.errors import CorruptTableError, RolledBackError, StorageError, TableError
+from lakelock.errors import CorruptTableError, RolledBackError, StorageError, StorageUnavailable, TableError
 from lakelock.events import EventKind, Step, reached
 from lakelock.occ import commit_keys as keys
 from lakelock.occ.live_logs import slices_at, with_committed_logs
@@ -87,6 +87,10 @@ from lakelock.texts import command
 
 _FILES_GROUP = "files-0000-0"
 _OPERATION = "UPSERT_PREPPED"
+
+
+OWN_TIMES = 20
+"""How many times in a row others may take the time that bounds are to be written once more under."""
 
 
 @dataclass(frozen=True)
@@ -190,8 +194,7 @@ class KeptMetadata:
         others = [i for i in self.timeline.instants if i.requested != instant]
         if any(i.action == Action.DELTA_COMMIT and ((i.completion or "") > at or i.requested > instant) for i in others):
             # A process was killed after listing this, and others have written partition statistics without these files since.
-            before = replace(self, timeline=Timeline.of(others, archived=self.timeline.has_archive))
-            self.append_anew(before.statistics(metadata).get(PARTITION_STATS, {}), data)
+            self.append_anew(metadata)
 
     def clean(self, instant: str, files: Mapping[str, Sequence[str]], data: Timeline) -> None:
         """Take the files out, by partition, that a clean has deleted; before it is completed. Hold the table's lock."""
@@ -243,8 +246,7 @@ class KeptMetadata:
             read = [read_commit(self.table.storage, each) for each in hidden]
             partitions = {partition for metadata in read for partition in metadata.write_stats}
             written = {each: tuple(s for metadata in read for s in metadata.write_stats.get(each, ())) for each in partitions}
-            bounds = self.statistics(replace(read[-1], write_stats=written)).get(PARTITION_STATS, {})
-            now = self.append_anew(bounds, data)
+            now = self.append_anew(replace(read[-1], write_stats=written))
         for number, commit in enumerate(late):
             before = replace(data, instants=tuple(each for each in data.instants if each not in late[number:]))
             if any((each.completion or each.requested) > (commit.completion or commit.requested) for each in before.commits):
@@ -279,18 +281,31 @@ class KeptMetadata:
                 records[RECORD_INDEX] = places
             except _KeysUnknown as unknown:
                 kept = self._without_record_index(str(unknown))
-        kept, bounds = kept._append(instant, records), records.get(PARTITION_STATS, {})
-        logs = (LogFile.parse(item.key) for item in self.listed.get(PARTITION_STATS, ()))
-        return kept.append_anew(bounds, data) if any(log and log.instant > instant for log in logs) else kept
+        kept, logs = kept._append(instant, records), (LogFile.parse(item.key) for item in self.listed.get(PARTITION_STATS, ()))
+        hidden = records.get(PARTITION_STATS) and any(log and log.instant > instant for log in logs)
+        return kept.append_anew(metadata) if hidden else kept
 
-    def append_anew(self, bounds: Records, data: Timeline) -> KeptMetadata:
-        """Write statistics of partitions under a time of their own, so that they count. `data`: the table's timeline."""
-        if not bounds:
-            return self
-        table, newest = self.table, max(self.timeline.newest_time, data.newest_time)
-        # If a clock is ahead, no instant may be free by `data`; the timeline as it is now may have one.
-        own = own_time(self.timeline, data) or own_time(self.timeline, table.timeline())
-        return self._append(own or later_than(table.runtime.now_ms(), newest), {PARTITION_STATS: bounds})
+    def append_anew(self, metadata: CommitMetadata) -> KeptMetadata:
+        """Write statistics of the partitions with a commit's files under a time of their own, so that they count.
+
+        The time is taken first, and then all that others have written is read, whether it counts yet or not: so whoever has the
+        last word knows what the others have, even if the lock excludes no one.
+        """
+        timeline, storage = self.timeline, self.table.storage
+        for _ in range(OWN_TIMES):
+            own = own_time(timeline)
+            requested = _key(layout.timeline(_delta_commit(own, State.REQUESTED).file_name))
+            if storage.put_if_absent(requested, b"") is not None:
+                now = replace(
+                    self, timeline=timeline, listed={**self.listed, PARTITION_STATS: list_partition(storage, PARTITION_STATS)}
+                )
+                bounds = now.statistics(metadata, counting=False).get(PARTITION_STATS, {})
+                return now._append(own, {PARTITION_STATS: bounds})
+            timeline = read_metadata_timeline(storage)
+        raise StorageUnavailable(
+            f"others took each of {OWN_TIMES} times in the metadata table of {storage.uri}",
+            hint="run it again; if it persists, check that the lock excludes: " + command("doctor", storage.uri),
+        )
 
     def _without_record_index(self, why: str) -> KeptMetadata:
         """Remove the record index, if it is there: first its name, by which readers and writers know of it, then its files."""
@@ -304,8 +319,11 @@ class KeptMetadata:
         table.emit(EventKind.ALERT, "", problem=f"the record index of Hudi's metadata table was removed: {why}. {again}")
         return replace(self, listed={name: files for name, files in self.listed.items() if name != RECORD_INDEX})
 
-    def statistics(self, metadata: CommitMetadata) -> dict[str, Records]:
-        """The records of the statistics that are kept, from the footers of a commit's new files."""
+    def statistics(self, metadata: CommitMetadata, *, counting: bool = True) -> dict[str, Records]:
+        """The records of the statistics that are kept, from the footers of a commit's new files.
+
+        Bounds of partitions are joined with those that readers see, or with all that there are if not only the `counting`.
+        """
         if self.index is None:
             return {}
         schema = _schema_of(metadata)
@@ -331,7 +349,11 @@ class KeptMetadata:
             records[COLUMN_STATS] |= by_file
         if PARTITION_STATS in records:
             keys = [partition_stats_key(column, partition) for partition in by_partition for column in columns]
-            known = metadata_table.newest(PARTITION_STATS, keys, self.listed[PARTITION_STATS])
+            listed = self.listed[PARTITION_STATS]
+            if counting:
+                known = {key: [found] for key, found in metadata_table.newest(PARTITION_STATS, keys, listed).items()}
+            else:
+                known = metadata_table.all_said(PARTITION_STATS, keys, listed)
             for partition, each in by_partition.items():
                 records[PARTITION_STATS] |= partition_stats_records(partition, each, known, version)
         return dict(records)

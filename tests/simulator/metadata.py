@@ -183,11 +183,11 @@ class AsJava(KeptMetadata):
 
     shows: tuple[str, ...] = ()
 
-    def append_anew(self, bounds: Records, data: Timeline) -> AsJava:
+    def append_anew(self, metadata: CommitMetadata) -> AsJava:
         """Java does not look at later instants."""
         return self
 
-    def statistics(self, metadata: CommitMetadata) -> dict[str, Records]:
+    def statistics(self, metadata: CommitMetadata, *, counting: bool = True) -> dict[str, Records]:
         """The records of new files, and those of their partitions by the records of all files there."""
         found = dict(super().statistics(metadata))
         if PARTITION_STATS not in found:

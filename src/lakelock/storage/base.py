@@ -258,7 +258,7 @@ TABLE_MARKERS = (f"{METADATA_FOLDER}/hoodie.properties", f"{METADATA_FOLDER}/hoo
 """Where one of these is, there is a table."""
 OLD_ARCHIVE = ".commits_.archive."
 """How the names of files in the archive of old tables begin; `lakelock.table.layout_one` reads them."""
-_LOG_FILE = re.compile(r"\.[^_/.][^_/]*_[0-9]{14,17}\.log\.[0-9]+(?:_[^_/.]+)?(?:\.marker\.[A-Z]+)?", re.ASCII).fullmatch
+_LOG_FILE = re.compile(r"\.[^_/.][^_/]*_[0-9]{14,23}\.log\.[0-9]+(?:_[^_/.]+)?(?:\.marker\.[A-Z]+)?", re.ASCII).fullmatch
 """Log files of merge-on-read tables, and the markers that announce them."""
 
 

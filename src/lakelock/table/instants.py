@@ -51,8 +51,10 @@ def completes_as(action: str) -> str:
 
 
 _ACTIONS = {action.value: action for action in Action}
+MILLIS_DIGITS, BETWEEN_DIGITS = 17, 6
+"""An instant time, and how many digits more one between two of them has: see `metadata_table.own_time`."""
 _FILE_NAME = re.compile(
-    r"([0-9]{17}|[0-9]{14})(?:_([0-9]{17}|[0-9]{14}))?\.([a-z]+)(?:\.(requested|inflight))?", re.ASCII
+    r"([0-9]{17}(?:[0-9]{6})?|[0-9]{14})(?:_([0-9]{17}|[0-9]{14}))?\.([a-z]+)(?:\.(requested|inflight))?", re.ASCII
 ).fullmatch
 
 
@@ -141,7 +143,11 @@ def format_instant(ms: int) -> str:
 
 
 def parse_instant(text: str) -> int:
-    """Milliseconds since 1970 UTC of an instant time; one without milliseconds counts as the last of its second."""
+    """Milliseconds since 1970 UTC of an instant time.
+
+    One without milliseconds counts as the last of its second, one between two milliseconds as the first of them.
+    """
+    text = text[:MILLIS_DIGITS] if len(text) == MILLIS_DIGITS + BETWEEN_DIGITS else text
     try:
         if not is_instant_time(text):
             raise ValueError

@@ -25,7 +25,7 @@ from lakelock.errors import RESTORE_OR_ROLL_BACK, CorruptTableError, TableError
 from lakelock.table.avro import checked_schema
 from lakelock.table.layout import FileGroupId, in_partition
 
-_NAME = re.compile(r"\.([^_/]+)_([0-9]{17}|[0-9]{14})\.log\.([0-9]{1,9})(?:_([^_/]+))?", re.ASCII).fullmatch
+_NAME = re.compile(r"\.([^_/]+)_([0-9]{17}(?:[0-9]{6})?|[0-9]{14})\.log\.([0-9]{1,9})(?:_([^_/]+))?", re.ASCII).fullmatch
 
 
 class LogFile(NamedTuple):

@@ -349,15 +349,14 @@ def column_stats_records(partition: str, name: str, stats: FileStats, version: i
 
 
 def partition_stats_records(
-    partition: str, added: Sequence[FileStats], known: Mapping[str, Record], version: int
+    partition: str, added: Sequence[FileStats], known: Mapping[str, Sequence[Record]], version: int
 ) -> dict[str, Record]:
-    """The records of a partition with these new files, by key, joined with those of `known`, which are by key, too."""
+    """The records of a partition with these new files, by key, joined with all those of `known`, which are by key, too."""
     before = {}
     for column in {column for stats in added for column in stats}:
-        record = known.get(partition_stats_key(column, partition))
-        found = None if record is None else stats_in(record)
-        if found is not None:
-            before[column] = found
+        found = [each for each in map(stats_in, known.get(partition_stats_key(column, partition), ())) if each is not None]
+        if found:
+            before[column] = reduce(ColumnStats.joined, found)
     earlier_rows = max((found.values for found in before.values()), default=0)
     whole: dict[str, ColumnStats] = {}
     for stats in added:

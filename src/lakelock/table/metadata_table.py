@@ -21,7 +21,7 @@ from lakelock.storage.location import TableIO
 from lakelock.table import layout
 from lakelock.table.commit_metadata import CommitMetadata
 from lakelock.table.hfile import MAX_KEY_INFO, MIN_KEY_INFO, SCHEMA_INFO, find_in_hfile, hfile_bytes, read_hfile
-from lakelock.table.instants import Action, Instant, later_than, parse_instant
+from lakelock.table.instants import BETWEEN_DIGITS, MILLIS_DIGITS, Action, Instant, parse_instant
 from lakelock.table.layout import checked_file_name, checked_partition, in_partition
 from lakelock.table.log_files import BlockHeader, BlockKind, LogFile, block_bytes, blocks_of, deletes_bytes, deletes_in
 from lakelock.table.metadata_records import (
@@ -90,6 +90,10 @@ class Piece(NamedTuple):
     def name_at(self, instant: str) -> str:
         """The name of the base file that a compaction at this instant makes."""
         return f"{self.file_id}_{_TOKEN}_{instant}{BASE_FILE}"
+
+
+class GoneMeanwhile(CorruptTableError):
+    """A file of the metadata table that a listing has shown is not there: others have removed it since, so look again."""
 
 
 @dataclass(frozen=True)
@@ -185,6 +189,34 @@ class MetadataTable:
                 for key, record in base.items():
                     later[key].append(record)
         return {key: reduce(partial(joined, name), reversed(records)) for key, records in later.items() if records}
+
+    def all_said(self, name: str, keys: Collection[str], listed: Sequence[Listed]) -> dict[str, list[Record]]:
+        """All records of these keys in a partition that was `listed`, in order, also of log files that do not count yet."""
+        slices, groups = self._slices(listed), file_groups(name, listed)
+        concerned = {groups[number] for number in file_groups_of(keys, len(groups))}
+        found = {key: list[Record]() for key in keys}
+        bases = [key for group, (_, key) in slices.bases.items() if group in concerned]
+        for base in self.io.gather([partial(_found_in_base, self.io.storage, key, found) for key in bases]):
+            for key, record in base.items():
+                found[key].append(record)
+        counting = {log.file.key for log in slices.logs}
+        completed = {instant.requested for instant in self.timeline.commits}
+        logs = [log for item in listed if (log := LogFile.parse(item.key)) is not None and log.file_id in concerned]
+        logs = [log for log in logs if log.key in counting or log.instant not in completed]
+
+        def said(log: LogFile) -> list[tuple[str, Record | None]]:
+            try:
+                return _log_records(self.io.storage, log.key, found)
+            except CorruptTableError:
+                if log.key in counting:
+                    raise
+                return []  # its writer has died, or takes it back
+
+        for file in self.io.gather([partial(said, log) for log in sorted(logs, key=lambda log: (log.instant, log.version))]):
+            for key, change in file:
+                if key in found and change is not None:
+                    found[key].append(change)
+        return found
 
     def said_later(self, listed: Sequence[Listed], instant: str, named: dict[str, list[str]]) -> set[str]:
         """The keys of which log files of a later instant say something, in a partition that was `listed`.
@@ -420,17 +452,16 @@ def overtaken(metadata: Timeline, data: Timeline) -> list[Instant]:
     return found
 
 
-def own_time(metadata: Timeline, data: Timeline) -> str:
-    """The time for a delta commit that belongs to no commit of the table and has the last word; `""` if none is free.
+def own_time(metadata: Timeline) -> str:
+    """The time for a delta commit that belongs to no commit of the table and has the last word.
 
-    It is the first unused time after the newest delta commit, and it is in the past. So no transaction can take it as its
-    instant later: readers would ignore the delta commit while that is pending, and its rollback would remove it.
+    It is between the time of the newest delta commit and the next millisecond, so no transaction has it, or takes it later:
+    readers would ignore the delta commit while that is pending, and its rollback would remove it. Java cuts such a time to 17
+    digits where it needs a moment, as services of metadata tables had them in Hudi 0.
     """
-    used = {i.requested for timeline in (metadata, data) for i in timeline.instants}
-    own = max(i.requested for i in metadata.instants if i.action == Action.DELTA_COMMIT)
-    while (own := later_than(0, own)) in used:
-        pass
-    return own if own <= data.newest_time else ""
+    newest = max(i.requested for i in metadata.instants if i.action == Action.DELTA_COMMIT)
+    moment, number = newest[:MILLIS_DIGITS], newest[MILLIS_DIGITS:]
+    return f"{moment}{int(number or 0) + 1:0{BETWEEN_DIGITS}}"
 
 
 def listed_files(io: TableIO, data: Timeline) -> list[Listed] | None:
@@ -538,8 +569,8 @@ def _read(storage: Storage, key: str) -> bytes:
     return stored.data
 
 
-def _missing(key: str) -> CorruptTableError:
-    return CorruptTableError(f"the metadata table names {key}, which is not there", hint=DROP_METADATA_TABLE, file=key)
+def _missing(key: str) -> GoneMeanwhile:
+    return GoneMeanwhile(f"others have removed {key} since it was listed, or write it anew", hint="run it again", file=key)
 
 
 def _text(data: bytes, source: str) -> str:

@@ -25,7 +25,6 @@ from tests.faulty_storage import FaultyStorage, Rule, Wrapped
 
 from lakelock.errors import (
     CommitOutcomeUnknown,
-    CorruptTableError,
     InputError,
     ProviderUnavailable,
     RolledBackError,
@@ -39,6 +38,7 @@ from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.recovery import STALE_PROBE_S, reap
 from lakelock.occ.request import resources_of
 from lakelock.occ.transaction import TransactionState
+from lakelock.table.metadata_table import GoneMeanwhile
 from lakelock.table.properties import read_properties
 from lakelock.testing import ManualRuntime
 
@@ -155,18 +155,21 @@ def test_a_writer_that_loses_its_heartbeat_while_it_reaps_leaves_the_rest_of_the
     assert len(writer(storage, runtime).reap()) == 2
 
 
-def test_a_writer_that_stood_still_does_not_take_for_damage_what_others_have_cleaned_since(storage, runtime, monkeypatch):
-    """Hudi's metadata table may have been compacted and cleaned meanwhile: its attempt is lost, and the table is healthy."""
+@pytest.mark.parametrize("stood_still_s", [0, 30])
+def test_a_file_that_others_have_removed_from_the_metadata_table_since_it_was_listed_is_no_damage(
+    storage, runtime, monkeypatch, stood_still_s
+):
+    """The writer stood still, or its lock excludes no one: the attempt is lost, and the table is healthy."""
     tx = writer(storage, runtime).begin("INSERT")
     files = [put_file(tx, storage, "month=1", "a")]
 
-    def stood_still(*_):
+    def overtaken(*_):
         runtime.stop_repeating()
-        runtime.advance(30)
-        raise CorruptTableError("the metadata table names a file, which is not there", file="a")
+        runtime.advance(stood_still_s)
+        raise GoneMeanwhile("others have removed a file since it was listed", file="a")
 
-    monkeypatch.setattr(KeptMetadata, "look", stood_still)
-    with pytest.raises(RolledBackError, match="no heartbeat"):
+    monkeypatch.setattr(KeptMetadata, "look", overtaken)
+    with pytest.raises(RolledBackError, match="no heartbeat" if stood_still_s else "removed a file since"):
         tx.commit(files)
 
 

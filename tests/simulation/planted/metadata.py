@@ -160,9 +160,9 @@ BUGS_OF_METADATA = (
     Planted(
         "bounds under the time of a transaction",
         "bounds are written once more under a time that a transaction takes, so that readers pass over them",
-        "occ.metadata_table:KeptMetadata.append_anew",
-        "own or later_than(",
-        "later_than(",
+        "table.metadata_table:own_time",
+        'return f"{moment}{int(number or 0) + 1:0{BETWEEN_DIGITS}}"',
+        "from lakelock.table.instants import later_than\n    return later_than(0, newest)",
         among=STATISTICS,
         within=100,
         seed=2316,

@@ -204,7 +204,7 @@ def joined(*stats: ColumnStats, version: int = 2) -> ColumnStats:
     """What the record of a partition says after commits with a file each."""
     known: dict[str, Record] = {}
     for found in stats:
-        known |= partition_stats_records("p=1", [{"c": found}], known, version)
+        known |= partition_stats_records("p=1", [{"c": found}], {key: [each] for key, each in known.items()}, version)
     again = stats_in(known[partition_stats_key("c", "p=1")])
     assert again is not None
     return again
@@ -245,7 +245,9 @@ def test_decimals_of_a_partition_keep_their_values_where_they_got_more_digits() 
 def test_rows_that_lack_an_added_column_count_as_null_in_it() -> None:
     known = partition_stats_records("p", [{"c": ColumnStats(INT, 1, 2, 5)}], {}, 2)
     new = {"c": ColumnStats(INT, 3, 4, 2), "added": ColumnStats(INT, 7, 8, 2)}
-    found = stats_in(partition_stats_records("p", [new], known, 2)[partition_stats_key("added", "p")])
+    found = stats_in(
+        partition_stats_records("p", [new], {key: [each] for key, each in known.items()}, 2)[partition_stats_key("added", "p")]
+    )
     assert found == ColumnStats(INT, 7, 8, 7, 5)
 
 
@@ -265,7 +267,7 @@ def test_a_column_that_was_added_is_null_in_files_and_partitions_from_before() -
 def test_a_partition_whose_record_marks_a_removal_begins_anew() -> None:
     ((key, record),) = partition_stats_records("p", [{"c": ColumnStats(INT, 1, 2, 5)}], {}, 2).items()
     name, stats = record["ColumnStatsMetadata"]
-    removed = {key: {**record, "ColumnStatsMetadata": (name, {**stats, "isDeleted": True})}}
+    removed = {key: [{**record, "ColumnStatsMetadata": (name, {**stats, "isDeleted": True})}]}
     again = partition_stats_records("p", [{"c": ColumnStats(INT, 7, 8, 1)}], removed, 2)
     assert stats_in(again[key]) == ColumnStats(INT, 7, 8, 1)
 
