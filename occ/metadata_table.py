@@ -291,6 +291,8 @@ class KeptMetadata:
         The time is taken first, and then all that others have written is read, whether it counts yet or not: so whoever has the
         last word knows what the others have, even if the lock excludes no one.
         """
+        if PARTITION_STATS not in self.listed:
+            return self
         timeline, storage = self.timeline, self.table.storage
         for _ in range(OWN_TIMES):
             own = own_time(timeline)

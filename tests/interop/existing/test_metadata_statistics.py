@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
@@ -36,6 +37,10 @@ SCHEMA = pa.schema(
 TYPES = Layout("types", schema=SCHEMA, hudi_rs=False)
 FLAT = replace(TYPES, name="flat", partitions=())
 AT = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+OFTEN = {
+    "hoodie__metadata__compact__max__delta__commits": "2", "hoodie__clean__commits__retained": "1",
+    "hoodie__keep__min__commits": "2", "hoodie__keep__max__commits": "3",
+}  # fmt: skip
 KEPT = {"files", "column_stats", "partition_stats"}
 
 
@@ -151,6 +156,31 @@ def test_java_finds_what_was_committed_in_another_order_than_it_began(share: Sha
     assert table.java.matches(table.path, "id", asked[2:], skipping=True) == {asked[2]: []}
     other.insert(table.rows(row(30, "eu")))
     assert list(agrees(table, ["v"], asked).values())[-3:] == [["k020"], ["k040"], ["k060"]]
+
+
+@pytest.mark.in_ci
+@pytest.mark.sampled(promise=FOUND_BY_STATISTICS, one_in=2)
+def test_java_compacts_and_archives_what_was_written_once_more_at_a_time_between_two_milliseconds(share: Share) -> None:
+    table = with_statistics(share, TYPES)
+    table.java_write("bulk_insert", *(row(n, ("eu", "us")[n % 2]) for n in range(8)), **UTC)
+    early, other = table.engine(), table.engine()
+    with early.coordinator.begin("INSERT") as tx:
+        other.insert(table.rows(row(20, "zz")))
+        early.insert_in(tx, table.rows(row(40, "zz")))
+    asked = [f"v = {n}{12 * '0'}" for n in (20, 40)]
+    timeline = Path(table.path, ".hoodie/metadata/.hoodie/timeline")
+
+    def between() -> list[str]:
+        return [path.name for path in timeline.iterdir() if re.match("[0-9]{23}[._]", path.name)]
+
+    assert len(between()) == 3, "the states of a delta commit"
+    assert list(agrees(table, ["v"], asked).values())[-2:] == [["k020"], ["k040"]]
+    for n in range(8):
+        table.java_write("upsert", row(50 + n, "eu"), **OFTEN)
+    assert between() == [], "archived, and so compacted"
+    assert list(agrees(table, ["v"], asked).values())[-2:] == [["k020"], ["k040"]]
+    other.insert(table.rows(row(30, "zz")))
+    assert list(agrees(table, ["v"], asked).values())[-2:] == [["k020"], ["k040"]]
 
 
 @pytest.mark.in_ci
