@@ -405,7 +405,7 @@ class Commit:
                 with self.lock.holding(instant, self._baseline.operation, concurrent, self._lock_wait_s) as held:
                     reached(Step.LOCKED)
                     look = self._look_meanwhile(held) if concurrent else self._look(ahead)
-                    result = self._under_lock(held.lease, look, may_look=round_number == LOOK_ROUNDS)
+                    result = self._judged(held.lease, look, may_look=round_number == LOOK_ROUNDS)
                     if isinstance(result, Decision):
                         held.once_released.append(partial(reached, Step.UNLOCKED))
                         held.at_release.append(tidy_up)
@@ -469,7 +469,7 @@ class Commit:
         reached(Step.LOCKED)
         with counting(self.lock.tally):
             look = self._look(self._ahead if puts else None)
-            result = self._under_lock(lease, look, may_look=True, may_wait=False)
+            result = self._judged(lease, look, may_look=True, may_wait=False)
         assert isinstance(result, Decision), "whatever had to be looked at was looked at"
         return result
 
@@ -519,12 +519,12 @@ class Commit:
         known = {decision.instant for decision in map(self._table.log.read, ahead) if decision is not None}.union(self._others)
         return all(i.requested in known for i in timeline.commits_since(self._baseline.timeline))
 
-    def _under_lock(
+    def _judged(
         self, lease: Lease | None, look: LockedState, *, may_look: bool, may_wait: bool = True
     ) -> Decision | Reservation | list[FileCheck | LateStarter]:
         """Validate and decide, or what has to be waited for or looked at first."""
         try:
-            return self._judged_under_lock(lease, look, may_look=may_look, may_wait=may_wait)
+            return self._under_lock(lease, look, may_look=may_look, may_wait=may_wait)
         except CorruptTableError as error:
             if self._deciding.may_be_in_log:
                 raise
@@ -535,7 +535,7 @@ class Commit:
             instant = self._baseline.instant
             raise RolledBackError(f"{instant}: {error.message}", hint="run the operation again", instant=instant) from error
 
-    def _judged_under_lock(
+    def _under_lock(
         self, lease: Lease | None, look: LockedState, *, may_look: bool, may_wait: bool
     ) -> Decision | Reservation | list[FileCheck | LateStarter]:
         table, baseline = self._table, self._baseline

@@ -37,7 +37,7 @@ from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.history_files import is_superseded, read_history
 from lakelock.table.instants import Action, Instant, State, later_than, parse_instant
 from lakelock.table.metadata_records import unkept
-from lakelock.table.metadata_table import BASE_FILE, MetadataTable, Piece, is_pending, list_partition, schemas_of
+from lakelock.table.metadata_table import BASE_FILE, MetadataTable, Piece, is_own_time, is_pending, list_partition, schemas_of
 from lakelock.table.timeline import Timeline
 
 COMPACT_EVERY = 10
@@ -245,7 +245,19 @@ def _clean(table: OpenTable, look: _Look) -> int:
         if written_ms[kept] <= since_ms
     ]
     table.storage.delete(old)
+    _remove_abandoned(table, look.table.timeline)
     return len(old)
+
+
+def _remove_abandoned(table: OpenTable, timeline: Timeline) -> None:
+    """Remove what writers left that died before they had written bounds once more: it would end the archivable instants.
+
+    These bounds are those of commits that others have finished, so nothing is lost if the writer has only stood still.
+    """
+    compacted = max((i.requested for i in timeline.commits if i.action == Action.COMMIT), default="")
+    left = [i for i in timeline.instants if is_own_time(i.requested) and not i.is_completed and i.requested < compacted]
+    for state in (State.INFLIGHT, State.REQUESTED):
+        table.storage.delete([_timeline(replace(each, state=state)) for each in left])
 
 
 def _archive(table: OpenTable, look: _Look, budget: Budget, least: int) -> int:

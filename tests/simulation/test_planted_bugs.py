@@ -9,7 +9,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from tests.api import ArrowEngine, CommitMetadata, FileGroupId, MemoryStorage, WriteStat
-from tests.behaviour.beside_java import test_foreign_peers, test_foreign_writers, test_metadata_upkeep
+from tests.behaviour.beside_java import test_foreign_peers, test_foreign_writers, test_metadata_table, test_metadata_upkeep
 from tests.behaviour.beside_java import test_undone_commits as undone_commits
 from tests.behaviour.beside_java import test_writes_merge_on_read as written_beside_java
 from tests.behaviour.conflicts import test_profiles
@@ -44,7 +44,7 @@ from tests.simulation.planted.bugs import (
     Planted,
     first_seed,
 )  # fmt: skip
-from tests.simulation.planted.metadata import TAKEN_BACK
+from tests.simulation.planted.metadata import TAKEN_BACK, TIME_OF_A_CLEAN
 from tests.simulation.planted.profiles import ON_THE_BASELINE, ROWS_OF_NOBODY, UNREAD_BUCKETS
 from tests.simulation.planted.reservations import ADDITIONS, ON_THEIR_WAY, OVERRULED
 from tests.simulation.planted.seeds_table import table, with_seeds
@@ -200,6 +200,18 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
             _with_metadata(
                 test_metadata_upkeep.test_nothing_is_compacted_while_a_commit_is_listed_that_may_still_be_rolled_back
             ),
+        ),
+        *(
+            (
+                TIME_OF_A_CLEAN,
+                _with_metadata(
+                    partial(
+                        test_metadata_table.test_who_rolls_back_a_writer_that_took_the_time_of_a_clean_leaves_what_that_has_listed,
+                        left=left,
+                    )
+                ),
+            )
+            for left in ("heartbeat", "heartbeat and request")
         ),
         (UNREAD_BUCKETS, test_nothing_to_change.test_a_newer_row_of_a_bucket_has_been_read),
         (

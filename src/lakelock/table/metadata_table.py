@@ -464,6 +464,11 @@ def own_time(metadata: Timeline) -> str:
     return f"{moment}{int(number or 0) + 1:0{BETWEEN_DIGITS}}"
 
 
+def is_own_time(instant: str) -> bool:
+    """Whether no transaction has this time."""
+    return len(instant) > MILLIS_DIGITS
+
+
 def listed_files(io: TableIO, data: Timeline) -> list[Listed] | None:
     """The data files of a table as its metadata table lists them, for a timeline that was listed before.
 

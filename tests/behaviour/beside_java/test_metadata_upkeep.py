@@ -24,7 +24,7 @@ from lakelock.occ.retention import Budget
 from lakelock.storage.base import Folder
 from lakelock.table import layout
 from lakelock.table.instants import Action
-from lakelock.table.metadata_table import MetadataTable
+from lakelock.table.metadata_table import MetadataTable, own_time
 
 READY = {"clean.readers_s": "0", "archive.min_age_s": "0", "archive.min_commits": "5", "archive.max_commits": "6"}
 BY_ITSELF = {**SEVERAL, **READY, "upkeep.auto": "true"}
@@ -113,6 +113,20 @@ def test_an_archiver_that_was_killed_loses_nothing(table: Path, step: Step) -> N
     upkeep(table)
     assert len(read_timeline(folder).archive) == 1 and len(read_timeline(folder).instants) < 10
     commit(table, 1)
+    is_true(table)
+
+
+def test_what_a_killed_writer_left_of_bounds_that_it_wrote_once_more_does_not_end_the_archive(table: Path) -> None:
+    commit(table, 3)
+    own = own_time(metadata(table).timeline)
+    left = table / ".hoodie/metadata/.hoodie/timeline" / f"{own}.deltacommit.requested"
+    left.touch()
+    commit(table, 25)
+    assert left.exists() and engine(table, options={**SEVERAL, **READY}).coordinator.archive().instants
+    for _ in range(2):
+        upkeep(table)
+        commit(table, 12)
+    assert not left.exists() and own < metadata(table).timeline.instants[0].requested
     is_true(table)
 
 

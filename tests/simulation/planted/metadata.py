@@ -165,16 +165,7 @@ BUGS_OF_METADATA = (
         "from lakelock.table.instants import later_than\n    return later_than(0, newest)",
         among=STATISTICS,
         within=100,
-        seed=2316,
-    ),
-    Planted(
-        "the list of a clean taken back",
-        "whoever rolls back a writer that took the time of a clean takes back what the clean has listed",
-        "occ.rollback:roll_back",
-        "if metadata is not None and not (unseen or _is_also_a_service(table, target.instant)):",
-        "if metadata is not None:",
-        among=METADATA,
-        seed=7103796,
+        seed=18001381,
     ),
 )
 
@@ -186,3 +177,12 @@ TAKEN_BACK = Planted(
     "if False",
 )
 """Not among the others: it needs a death within two requests, and a compaction before anybody else looks at the table."""
+
+TIME_OF_A_CLEAN = Planted(
+    "the list of a clean taken back",
+    "whoever rolls back a writer that took the time of a clean takes back what the clean has listed",
+    "occ.rollback:roll_back",
+    "if metadata is not None and not (unseen or _is_also_a_service(table, target.instant)):",
+    "if metadata is not None:",
+)
+"""Not among the others: of seven million seeds one found it, and no longer does."""
