@@ -3,7 +3,8 @@
 A test with the markers `in_ci` and `sampled` shows on one more service, store or step what another test shows in each run, or
 in another way what others show that name the same promise: `sampled(promise="...")`. A build runs one in `ONE_IN` of them,
 which its commit chooses, and in any case one of each promise that no other test of the run shows, and one in each place.
-`FULL=1` runs all of them. `LAKELOCK_SAMPLE` in place of the commit repeats a build's choice.
+Of the other tests `in_ci`, which take long, it runs every second, and one in each module. `FULL=1` runs all of them.
+`LAKELOCK_SAMPLE` in place of the commit repeats a build's choice.
 
 Whether a test belongs to a sample depends on its own name alone, so a part of the tests, or one that runs again, is chosen
 from as the whole is.
@@ -21,7 +22,8 @@ from pathlib import Path
 import pytest
 
 VARIABLE = "LAKELOCK_SAMPLE"
-ONE_IN = 8
+ONE_IN = 10
+LONG_ONE_IN = 2
 PLACES = ("azure", "dynamodb", "express", "gcs", "hdfs", "metastore", "redis", "s3", "zookeeper")
 """Services and stores as the names of tests have them."""
 _NO_COMMIT = "no commit"
@@ -73,12 +75,13 @@ def left_out(items: Iterable[pytest.Item], seed: str) -> list[pytest.Item]:
 
 def _case(item: pytest.Item) -> Case:
     """The function that a suite's classes share is one promise, wherever they are."""
-    function = getattr(item, "function", None)
+    function, marker = getattr(item, "function", None), item.get_closest_marker("sampled")
     promise = f"{function.__module__}:{function.__qualname__}" if function else item.nodeid
-    marker = item.get_closest_marker("sampled")
-    told = marker.kwargs if marker else {}
-    one_in = told.get("one_in", ONE_IN) if marker and item.get_closest_marker("in_ci") else 1
-    return Case(item.nodeid, told.get("promise", promise), one_in)
+    if not item.get_closest_marker("in_ci"):
+        return Case(item.nodeid, promise)
+    if marker is None:
+        return Case(item.nodeid, item.nodeid.partition("::")[0], LONG_ONE_IN)
+    return Case(item.nodeid, marker.kwargs.get("promise", promise), marker.kwargs.get("one_in", ONE_IN))
 
 
 def _commit() -> str:

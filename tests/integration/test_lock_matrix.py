@@ -23,7 +23,10 @@ def cell(request: pytest.FixtureRequest) -> None:
 
 @pytest.fixture(
     scope="module",
-    params=[pytest.param(row, marks=pytest.mark.in_ci) if row == "storage on S3" else row for row in SERVICES_OF_ROWS],
+    params=[
+        pytest.param(row, marks=[pytest.mark.in_ci, pytest.mark.sampled(one_in=1)]) if row == "storage on S3" else row
+        for row in SERVICES_OF_ROWS
+    ],
 )
 def service(request: pytest.FixtureRequest, services: Services) -> Service:
     return services(request.param)

@@ -42,7 +42,7 @@ def test_all_are_met_over_a_number_of_commits_and_few_with_each() -> None:
     some = len(ELSEWHERE) + len(NOWHERE_ELSE)
     for chosen in samples:
         seeds = sum("test_seed" in node for node in chosen)
-        assert some / ONE_IN / 2 < len(chosen) - len(EACH_RUN) - seeds < some / ONE_IN * 2
+        assert some / ONE_IN / 2 < len(chosen) - len(EACH_RUN) - seeds < some / ONE_IN * 2 + len(PLACES)
         assert 0 < seeds <= len(RARE) / 10 * 2.5
 
 
