@@ -288,8 +288,8 @@ class KeptMetadata:
     def append_anew(self, metadata: CommitMetadata) -> KeptMetadata:
         """Write statistics of the partitions with a commit's files under a time of their own, so that they count.
 
-        The time is taken first, and then all that others have written is read, whether it counts yet or not: so whoever has the
-        last word knows what the others have, even if the lock excludes no one.
+        The time is taken first, and then all that others have written is read, whatever the last of them says. Others take a
+        time after they have listed their commit: so the last word knows all commits, even if the lock excludes no one.
         """
         if PARTITION_STATS not in self.listed:
             return self
@@ -298,9 +298,8 @@ class KeptMetadata:
             own = own_time(timeline)
             requested = _key(layout.timeline(_delta_commit(own, State.REQUESTED).file_name))
             if storage.put_if_absent(requested, b"") is not None:
-                now = replace(
-                    self, timeline=timeline, listed={**self.listed, PARTITION_STATS: list_partition(storage, PARTITION_STATS)}
-                )
+                listed = {**self.listed, PARTITION_STATS: list_partition(storage, PARTITION_STATS)}
+                now = replace(self, timeline=timeline, listed=listed)
                 bounds = now.statistics(metadata, counting=False).get(PARTITION_STATS, {})
                 return now._append(own, {PARTITION_STATS: bounds})
             timeline = read_metadata_timeline(storage)
@@ -324,7 +323,7 @@ class KeptMetadata:
     def statistics(self, metadata: CommitMetadata, *, counting: bool = True) -> dict[str, Records]:
         """The records of the statistics that are kept, from the footers of a commit's new files.
 
-        Bounds of partitions are joined with those that readers see, or with all that there are if not only the `counting`.
+        Bounds of partitions are joined with those that readers see, or, if not only the `counting`, with all in the log files.
         """
         if self.index is None:
             return {}

@@ -9,7 +9,13 @@ from tempfile import TemporaryDirectory
 
 import pytest
 from tests.api import ArrowEngine, CommitMetadata, FileGroupId, MemoryStorage, WriteStat
-from tests.behaviour.beside_java import test_foreign_peers, test_foreign_writers, test_metadata_table, test_metadata_upkeep
+from tests.behaviour.beside_java import (
+    test_foreign_peers,
+    test_foreign_writers,
+    test_metadata_statistics,
+    test_metadata_table,
+    test_metadata_upkeep,
+)
 from tests.behaviour.beside_java import test_undone_commits as undone_commits
 from tests.behaviour.beside_java import test_writes_merge_on_read as written_beside_java
 from tests.behaviour.conflicts import test_profiles
@@ -44,7 +50,7 @@ from tests.simulation.planted.bugs import (
     Planted,
     first_seed,
 )  # fmt: skip
-from tests.simulation.planted.metadata import TAKEN_BACK, TIME_OF_A_CLEAN
+from tests.simulation.planted.metadata import TAKEN_BACK, TIME_OF_A_CLEAN, TIME_OF_A_TRANSACTION
 from tests.simulation.planted.profiles import ON_THE_BASELINE, ROWS_OF_NOBODY, UNREAD_BUCKETS
 from tests.simulation.planted.reservations import ADDITIONS, ON_THEIR_WAY, OVERRULED
 from tests.simulation.planted.seeds_table import table, with_seeds
@@ -201,6 +207,7 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
                 test_metadata_upkeep.test_nothing_is_compacted_while_a_commit_is_listed_that_may_still_be_rolled_back
             ),
         ),
+        (TIME_OF_A_TRANSACTION, test_metadata_statistics.test_a_time_for_bounds_alone_is_between_two_times_of_transactions),
         *(
             (
                 TIME_OF_A_CLEAN,

@@ -191,7 +191,7 @@ class MetadataTable:
         return {key: reduce(partial(joined, name), reversed(records)) for key, records in later.items() if records}
 
     def all_said(self, name: str, keys: Collection[str], listed: Sequence[Listed]) -> dict[str, list[Record]]:
-        """All records of these keys in a partition that was `listed`, in order, also of log files that do not count yet."""
+        """All records of these keys in a partition that was `listed`, in order, whatever later ones say."""
         slices, groups = self._slices(listed), file_groups(name, listed)
         concerned = {groups[number] for number in file_groups_of(keys, len(groups))}
         found = {key: list[Record]() for key in keys}
@@ -199,20 +199,8 @@ class MetadataTable:
         for base in self.io.gather([partial(_found_in_base, self.io.storage, key, found) for key in bases]):
             for key, record in base.items():
                 found[key].append(record)
-        counting = {log.file.key for log in slices.logs}
-        completed = {instant.requested for instant in self.timeline.commits}
-        logs = [log for item in listed if (log := LogFile.parse(item.key)) is not None and log.file_id in concerned]
-        logs = [log for log in logs if log.key in counting or log.instant not in completed]
-
-        def said(log: LogFile) -> list[tuple[str, Record | None]]:
-            try:
-                return _log_records(self.io.storage, log.key, found)
-            except CorruptTableError:
-                if log.key in counting:
-                    raise
-                return []  # its writer has died, or takes it back
-
-        for file in self.io.gather([partial(said, log) for log in sorted(logs, key=lambda log: (log.instant, log.version))]):
+        logs = [log.file.key for log in slices.logs if log.file.file_id in concerned]
+        for file in self.io.gather([partial(_log_records, self.io.storage, key, found) for key in logs]):
             for key, change in file:
                 if key in found and change is not None:
                     found[key].append(change)

@@ -37,6 +37,7 @@ from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.table import metadata_stats
 from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.metadata_records import COLUMN_STATS, PARTITION_STATS, Record
 from lakelock.table.metadata_stats import partition_stats_records
 from lakelock.table.metadata_table import (
@@ -44,6 +45,7 @@ from lakelock.table.metadata_table import (
     file_groups,
     group_logs,
     list_partition,
+    own_time,
     read_metadata_timeline,
     schemas_of,
 )
@@ -304,3 +306,11 @@ def test_each_planted_mistake_about_statistics_is_found(
         engine(table).insert(with_values(rows, region="new"))
     found = [check for check in run("doctor", str(table), "--json", *ALONE).json["checks"] if check["name"] == "metadata"]
     assert {check["status"] for check in found} == {"failed"} and any(what in check["found"] for check in found), found
+
+
+def test_a_time_for_bounds_alone_is_between_two_times_of_transactions() -> None:
+    newest = "20261130120000123"
+    done = Instant(newest, Action.DELTA_COMMIT.value, State.COMPLETED, "20261130120000200")
+    own = own_time(Timeline.of([done]))
+    again = own_time(Timeline.of([done, Instant(own, Action.DELTA_COMMIT.value, State.REQUESTED)]))
+    assert newest < own < again < later_than(0, newest)

@@ -25,7 +25,7 @@ BUGS_BESIDE_THE_CARELESS = (
         "undone = None",
         within=4000,
         among=CARELESS,
-        seed=17,
+        seed=2644,
     ),
     Planted(
         "nobody looks back",

@@ -72,7 +72,7 @@ BUGS_OF_COMMITS = (
         "if properties.is_merge_on_read and timeline.newest_completion >= instant:",
         "if False:",
         among=APPENDING,
-        seed=1525,
+        seed=505,
     ),
     Planted(
         "log files that touch nothing",
@@ -99,7 +99,7 @@ BUGS_OF_COMMITS = (
         'return group in mine.appended or (group in other.appended and (other.party.completion or "") >= mine.party.instant)',
         "return True",
         among=ROWWISE,
-        seed=440,
+        seed=12139,
     ),
     Planted(
         "one row in two log files",
@@ -135,7 +135,7 @@ BUGS_OF_COMMITS = (
         "if group in mine.replaced | other.replaced:",
         "if False:",
         among=ROWWISE,
-        seed=1027,
+        seed=12139,
     ),
     Planted(
         "one instant, two actions",
@@ -144,7 +144,7 @@ BUGS_OF_COMMITS = (
         "if shared or any(i.action == Action.ROLLBACK or (i.is_write and i.is_completed) for i in others):",
         "if any(i.is_write and i.is_completed and i.requested > instant for i in others):",
         among=family("same_moment"),
-        seed=1871,
+        seed=1007,
     ),
     Planted(
         "no new look under the lock",
@@ -186,7 +186,7 @@ BUGS_OF_COMMITS = (
         "occ.commit:Deciding.decide",
         "made = self._make_definite(decision)",
         "raise RolledBackError('no reply', hint='')",
-        seed=10,
+        seed=196,
     ),
     Planted(
         "no reply taken for success",
@@ -214,7 +214,7 @@ BUGS_OF_COMMITS = (
                 "if False:",
             ),
         ),
-        seed=6,
+        seed=32,
     ),
     Planted(
         "boundary before the listing",
@@ -243,7 +243,7 @@ BUGS_OF_COMMITS = (
         "occ.commit:Deciding.decide",
         "if self._boundary_after(decision) >= decision.number:",
         "if False:",
-        seed=207,
+        seed=32,
     ),
     Planted(
         "window with a hole",

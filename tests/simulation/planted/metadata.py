@@ -45,7 +45,7 @@ BUGS_OF_METADATA = (
         among=METADATA & FOREIGN,
         within=100,
         also=(Edit("occ.metadata_table:KeptMetadata.ensure_free", "if any(", "if False and any("),),
-        seed=115,
+        seed=3773,
     ),
     Planted(
         "a clean that the metadata table lacks",
@@ -115,7 +115,7 @@ BUGS_OF_METADATA = (
         "for file in ()]\n    try",
         among=INDEXED,
         within=20,
-        seed=611,
+        seed=1262,
     ),
     Planted(
         "a row that moves and is taken out",
@@ -157,16 +157,6 @@ BUGS_OF_METADATA = (
         within=100,
         seed=2533,
     ),
-    Planted(
-        "bounds under the time of a transaction",
-        "bounds are written once more under a time that a transaction takes, so that readers pass over them",
-        "table.metadata_table:own_time",
-        'return f"{moment}{int(number or 0) + 1:0{BETWEEN_DIGITS}}"',
-        "from lakelock.table.instants import later_than\n    return later_than(0, newest)",
-        among=STATISTICS,
-        within=100,
-        seed=18001381,
-    ),
 )
 
 TAKEN_BACK = Planted(
@@ -186,3 +176,12 @@ TIME_OF_A_CLEAN = Planted(
     "if metadata is not None:",
 )
 """Not among the others: of seven million seeds one found it, and no longer does."""
+
+TIME_OF_A_TRANSACTION = Planted(
+    "bounds under the time of a transaction",
+    "bounds are written once more under a time that a transaction takes, so that readers pass over them",
+    "table.metadata_table:own_time",
+    'return f"{moment}{int(number or 0) + 1:0{BETWEEN_DIGITS}}"',
+    "from lakelock.table.instants import later_than\n    return later_than(0, newest)",
+)
+"""Not among the others: a transaction has to begin at this very time."""

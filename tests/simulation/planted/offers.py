@@ -24,7 +24,7 @@ BUGS_OF_OFFERS = (
         "return True",
         within=300,
         among=GATHERING,
-        seed=34,
+        seed=2,
     ),
     Planted(
         "a withdrawal is not decided",
@@ -44,7 +44,7 @@ BUGS_OF_OFFERS = (
         "return None",
         within=100,
         among=GATHERING,
-        seed=34,
+        seed=2,
     ),
     Planted(
         "members answer at once",
@@ -54,7 +54,7 @@ BUGS_OF_OFFERS = (
         "if True:\n        return True\n    if False:",
         within=100,
         among=GATHERING,
-        seed=2,
+        seed=34,
     ),
     Planted(
         "collected is withdrawn",

@@ -22,7 +22,7 @@ BUGS_OF_UPKEEP = (
         "if mine is not None:",
         "if False:",
         among=OPTIMIZED,
-        seed=155,
+        seed=43,
     ),
     Planted(
         "log files that a compaction forgets",
@@ -67,7 +67,7 @@ BUGS_OF_UPKEEP = (
         "tx.reads(WholeTable())",
         "pass",
         among=RESTORED,
-        seed=13,
+        seed=100,
     ),
     Planted(
         "a cleaner that forgets running transactions",
