@@ -23,7 +23,7 @@ def test_kazoos_own_lock_tests_pass_and_each_that_is_left_out_has_a_reason(zooke
     for name in ("__init__.py", "util.py", "test_lock.py"):
         (theirs / name).write_text(source_file("kazoo", f"kazoo/tests/{name}", tmp_path))
     server = zookeeper.url("kazoos-own-tests").partition("://")[2]
-    env = {**os.environ, ENVIRONMENT: server, "KAZOO_SOURCES": str(theirs.parent)}
+    env = {**os.environ, "FULL": "1", ENVIRONMENT: server, "KAZOO_SOURCES": str(theirs.parent)}
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--junitxml={tmp_path}/results.xml"]
     # One that stands still fails before the whole of it is given up, and shows where each thread is.
     command += ["--timeout=100", str(_ADAPTER)]
