@@ -189,7 +189,7 @@ class KeptMetadata:
         """
         at = max((i.completion or "" for i in self.timeline.commits if i.requested == instant), default="")
         if not at:
-            self._list(instant, metadata, data, partial(slices_at, self.table, data))
+            self._list(instant, metadata, partial(slices_at, self.table, data))
             return
         others = [i for i in self.timeline.instants if i.requested != instant]
         if any(i.action == Action.DELTA_COMMIT and ((i.completion or "") > at or i.requested > instant) for i in others):
@@ -255,17 +255,17 @@ class KeptMetadata:
             metadata = read_commit(self.table.storage, commit)
             counted = keys.WRITE_ID in metadata.extra  # by lakelock
             slices = partial(_slices_of, self.table, before)
-            now = now._list(commit.requested, metadata, data, slices, counted=counted)
+            now = now._list(commit.requested, metadata, slices, counted=counted)
             problem = f"the metadata table lacked {commit.requested}, so its readers missed rows; it has it now"
             self.table.emit(EventKind.ALERT, commit.requested, problem=problem)
         return now
 
     def _list(
-        self, instant: str, metadata: CommitMetadata, data: Timeline, before: Callable[[], Snapshot], *, counted: bool = True
+        self, instant: str, metadata: CommitMetadata, before: Callable[[], Snapshot], *, counted: bool = True
     ) -> KeptMetadata:
         """Write the delta commit of a commit: what it says of its files, and of their keys as far as that can be known.
 
-        `data`: the table's timeline; `before`: the table as the commit found it; `counted`: as for `changed_keys`.
+        `before`: the table as the commit found it; `counted`: as for `changed_keys`.
         """
         added = {
             partition: {stat.path.rpartition("/")[2]: stat.file_size_bytes or 0 for stat in stats if stat.path}
