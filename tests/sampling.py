@@ -3,7 +3,7 @@
 A test with the markers `in_ci` and `sampled` shows on one more service, store or step what another test shows in each run, or
 in another way what others show that name the same promise: `sampled(promise="...")`. A build runs one in `ONE_IN` of them,
 which its commit chooses, and in any case one of each promise that no other test of the run shows, and one in each place.
-Of the other tests `in_ci`, which take long, it runs every second, and one in each module. `FULL=1` runs all of them.
+Of the other tests `in_ci`, which take long, it runs one in `LONG_ONE_IN`, and one in each module. `FULL=1` runs all of them.
 `LAKELOCK_SAMPLE` in place of the commit repeats a build's choice.
 
 Whether a test belongs to a sample depends on its own name alone, so a part of the tests, or one that runs again, is chosen
@@ -23,7 +23,7 @@ import pytest
 
 VARIABLE = "LAKELOCK_SAMPLE"
 ONE_IN = 10
-LONG_ONE_IN = 2
+LONG_ONE_IN = 3
 PLACES = ("azure", "dynamodb", "express", "gcs", "hdfs", "metastore", "redis", "s3", "zookeeper")
 """Services and stores as the names of tests have them."""
 _NO_COMMIT = "no commit"

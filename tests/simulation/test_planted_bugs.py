@@ -41,6 +41,7 @@ from tests.simulation.planted.bugs import (
     CLEANED_AFTER_A_RESTORE,
     COLLECTED,
     EARLIER_VERSIONS,
+    PENDING_MARK_THE_ARCHIVE,
     PLANNED_TO_BE_COMPACTED,
     PLANTED,
     RESTORED_FROM_HALF_A_CLEAN,
@@ -50,13 +51,14 @@ from tests.simulation.planted.bugs import (
     Planted,
     first_seed,
 )  # fmt: skip
-from tests.simulation.planted.metadata import TAKEN_BACK, TIME_OF_A_CLEAN, TIME_OF_A_TRANSACTION
+from tests.simulation.planted.metadata import TAKEN_BACK, TIME_OF_A_CLEAN, TIME_OF_A_TRANSACTION, WITHOUT_A_NUMBER
 from tests.simulation.planted.profiles import ON_THE_BASELINE, ROWS_OF_NOBODY, UNREAD_BUCKETS
 from tests.simulation.planted.reservations import ADDITIONS, ON_THEIR_WAY, OVERRULED
 from tests.simulation.planted.seeds_table import table, with_seeds
 from tests.simulation.planted.several_tables import WITHOUT_OUTCOME
 from tests.simulation.planted.upkeep import OVER_LEFTOVERS, OVER_SAVED, TAKEN_OVER
 from tests.sizes import but_in_ci
+from tests.unit.table_formats import test_timeline
 
 from lakelock.conflict import Party
 from lakelock.errors import LakelockError
@@ -187,6 +189,7 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
         (TAKEN_LATE, partial(_on_a_table, _TAKEN_LATE)),
         (BEGUN_ANEW, partial(_on_a_table, _BEGUN_ANEW)),
         *((planted, partial(_on_a_table, found)) for planted, found in zip(SECOND_OWNERS, _OF_SECOND_OWNERS, strict=True)),
+        (PENDING_MARK_THE_ARCHIVE, test_timeline.test_where_nothing_is_completed_nothing_was_archived),
         (COLLECTED, partial(_on_a_table, _COLLECTED)),
         (BEHIND_A_SAVEPOINT, _saved("read")),
         (RESTORED_FROM_HALF_A_CLEAN, _saved("restore")),
@@ -206,6 +209,10 @@ def test_a_planted_bug_is_found(planted: Planted) -> None:
             _with_metadata(
                 test_metadata_upkeep.test_nothing_is_compacted_while_a_commit_is_listed_that_may_still_be_rolled_back
             ),
+        ),
+        (
+            WITHOUT_A_NUMBER,
+            _with_metadata(test_metadata_upkeep.test_a_plan_to_compact_is_taken_back_if_a_commit_was_decided_meanwhile),
         ),
         (TIME_OF_A_TRANSACTION, test_metadata_statistics.test_a_time_for_bounds_alone_is_between_two_times_of_transactions),
         *(

@@ -14,6 +14,7 @@ from tests.api import CommitMetadata, SystemRuntime, read_timeline
 from tests.behaviour.beside_java.test_metadata_table import SEVERAL, changed, engine, is_true, killed_at, values
 from tests.behaviour.cli.command_line import run
 from tests.behaviour.foreign import Peer
+from tests.faulty_storage import FaultyStorage, Rule
 from tests.golden_tables import unpack
 from tests.sizes import in_ci
 
@@ -158,6 +159,21 @@ def test_nothing_is_compacted_while_a_commit_is_listed_that_may_still_be_rolled_
     found.commit(instant, said, coordinator.table.timeline())
     done = keep_metadata(coordinator.table, Budget.of(coordinator.table.runtime, 10))
     assert done.held_by == f"{instant}, which is not visible yet" and compactions(table) == before
+
+
+@pytest.mark.parametrize("table", ["java12_metadata"], indirect=True)
+def test_a_plan_to_compact_is_taken_back_if_a_commit_was_decided_meanwhile(table: Path) -> None:
+    """A writer that wrongly believes that it has the lock has not seen the plan, and lists its commit as if it were older."""
+    commit(table, 12)
+    before, rows, without_lock = compactions(table), changed(table, "k2", v=700), engine(table)
+    at = engine(table, options={**SEVERAL, **READY}).coordinator.table
+    decides = Rule("put_if_absent", "*.compaction.requested", fault=None, meanwhile=lambda: without_lock.upsert(rows))
+    keep_metadata(replace(at, storage=FaultyStorage(at.storage, [decides])), Budget.of(at.runtime, 10))
+    assert values(table)["k2"] == 700
+    assert compactions(table) == before and not metadata(table).timeline.pending_services
+    upkeep(table)
+    assert len(compactions(table)) == len(before) + 1
+    is_true(table)
 
 
 def test_what_a_killed_writer_has_decided_is_finished_before_a_compaction(table: Path) -> None:

@@ -68,16 +68,6 @@ BUGS_OF_METADATA = (
         seed=394,
     ),
     Planted(
-        "a compaction that takes no number",
-        "a writer that wrongly believes to have the lock lists a commit as older than a compaction that lacks it",
-        "occ.metadata_upkeep:_planned",
-        "if made is not Created.OURS:",
-        "if False:",
-        among=METADATA,
-        within=1_000,
-        seed=2874,
-    ),
-    Planted(
         "new keys that the record index lacks",
         "another engine that looks a key up there inserts it a second time",
         "occ.metadata_table:_places",
@@ -167,6 +157,15 @@ TAKEN_BACK = Planted(
     "if False",
 )
 """Not among the others: it needs a death within two requests, and a compaction before anybody else looks at the table."""
+
+WITHOUT_A_NUMBER = Planted(
+    "a compaction that takes no number",
+    "a writer that wrongly believes to have the lock lists a commit as older than a compaction that lacks it",
+    "occ.metadata_upkeep:_planned",
+    "if made is not Created.OURS:",
+    "if False:",
+)
+"""Not among the others: it needs such a writer, and its decision within one request of the plan."""
 
 TIME_OF_A_CLEAN = Planted(
     "the list of a clean taken back",

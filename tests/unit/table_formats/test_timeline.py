@@ -186,6 +186,15 @@ def test_where_nothing_was_archived_only_what_is_completed_counts() -> None:
     assert timeline.is_visible(at(3)) and not timeline.is_visible(at(2))
 
 
+def test_where_nothing_is_completed_nothing_was_archived() -> None:
+    # An archive always leaves completed commits. An older file is that of a writer with a slow clock, or of one rolled back.
+    timeline = Timeline.of(
+        [Instant(at(4), Action.COMMIT, State.INFLIGHT), Instant(at(5), Action.DELTA_COMMIT, State.REQUESTED)]
+    )
+    assert timeline.first_active == ""
+    assert not timeline.is_visible(at(2)) and not timeline.is_visible(at(4))
+
+
 def test_a_pending_instant_is_where_the_active_timeline_starts() -> None:
     # Nothing that was requested after a pending instant is ever archived, so what is missing there was never committed.
     timeline = timeline_of(f"{at(2)}.inflight", completed(5))
