@@ -120,6 +120,16 @@ def test_it_can_be_undone_until_the_first_commit(table: Path) -> None:
     assert read_properties(LocalStorage(str(table))).timezone == "UTC"
 
 
+@pytest.mark.parametrize(
+    "option", ["--dry-run", "--drop-metadata-table", "--remove-indexes", "--assume-utc", "--java-properties=x"]
+)
+def test_undo_is_refused_beside_an_option_that_it_would_not_heed(table: Path, option: str) -> None:
+    assert run("adopt", str(table), "--yes").code == 0
+    told = run("adopt", str(table), "--undo", option)
+    assert told.code == 2 and "--undo takes no other wish" in told.err
+    assert read_properties(LocalStorage(str(table))).timezone == "UTC"
+
+
 def copied(table: Path) -> Path:
     """The table with neither metadata table nor zone."""
     properties = table / ".hoodie/hoodie.properties"

@@ -55,13 +55,17 @@ def adopt_table(
     it. Its metadata table is kept. Stop all writers first. Rows and instants stay as they are. From then on each Java writer
     needs the properties that it prints, the lock among them; --java-properties writes them to a file.
     """
+    wishes = Wishes(assume_utc, drop_metadata_table, remove_indexes)
+    if undoing and (dry_run or java_properties is not None or wishes != Wishes()):
+        raise SettingsError(
+            "--undo takes no other wish, and has no --dry-run", hint="leave out --undo, or what is given with it"
+        )
     with call.opened(lock=True) as coordinator:
         lock, java = commit_lock(coordinator).identity, java_options(coordinator.properties, coordinator.table.settings)
         if undoing:
             changed = undo(coordinator, reason=reason)
             call.out.show({"table": coordinator.table.storage.uri, "changes": changed}, lambda o: o.line(_UNDONE))
             return
-        wishes = Wishes(assume_utc, drop_metadata_table, remove_indexes)
         plan = plan_adoption(coordinator, wishes)
         if plan.needed and not dry_run and not yes:
             call.ask(f"Change {plan.table}?", lambda o: _print_plan(o, plan))
