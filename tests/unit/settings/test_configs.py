@@ -24,9 +24,12 @@ def test_the_default_file_lists_every_setting_with_its_default_meaning_and_bound
     assert resolved.settings == Settings()
     for row in settings_reference():
         assert resolved.origins[row.key].origin == f"file {path}", f"{row.key} is not in {path.name}"
-        assert f"# {row.doc}" in text, f"{path.name} explains {row.key} in other words"
+        section, _, name = row.key.partition(".")
+        of_section = text.partition(f"\n[{section}]\n")[2]
+        above = of_section.partition(f"\n{name} = ")[0].rpartition(" = ")[2]
+        assert f"# {row.doc}" in above, f"{path.name} explains {row.key} in other words"
         limits = row.type_name if row.choices else row.bounds
-        assert not limits or f"({limits})" in text, f"{path.name} gives other limits for {row.key}"
+        assert not limits or f"({limits})" in above, f"{path.name} gives other limits for {row.key}"
 
 
 def test_every_provider_has_an_example() -> None:
