@@ -120,6 +120,14 @@ def test_it_can_be_undone_until_the_first_commit(table: Path) -> None:
     assert read_properties(LocalStorage(str(table))).timezone == "UTC"
 
 
+def test_a_file_for_java_that_cannot_be_written_is_refused_before_the_table_changes(table: Path) -> None:
+    before = (table / ".hoodie/hoodie.properties").read_bytes()
+    told = run("adopt", str(table), "--yes", "--java-properties", str(table / "no folder" / "java.properties"))
+    assert told.code == 2 and "cannot write" in told.err
+    assert (table / ".hoodie/hoodie.properties").read_bytes() == before
+    assert read_audit(LocalStorage(str(table))) == []
+
+
 @pytest.mark.parametrize(
     "option", ["--dry-run", "--drop-metadata-table", "--remove-indexes", "--assume-utc", "--java-properties=x"]
 )

@@ -20,7 +20,7 @@ from lakelock.admin.shown_locks import COMMIT, DATA, DEAD, RESERVATION, Explaine
 from lakelock.cli.arguments import Call, DryRunOption, PartitionOption, on_table, resolved
 from lakelock.cli.output import Output, iso
 from lakelock.data_locks.base import FIRST_TOKEN
-from lakelock.errors import CorruptTableError, InputError, LockError, SettingsError
+from lakelock.errors import CorruptTableError, InputError, LockError, SettingsError, StorageError
 from lakelock.occ.coordinator import Coordinator
 from lakelock.occ.recorded_lock import compare_locks, recorded_provider
 from lakelock.occ.request import resources_of
@@ -180,15 +180,16 @@ def migrate_lock(
         table = coordinator.table
         options = _options_of(to, to_set, table.settings)
         changed = replace(table.settings, lock=replace(table.settings.lock, provider=to), lock_options=options)
+        java = java_options(coordinator.properties, changed)
         new = open_provider(changed, table.storage, table.runtime, table.writer, table.events)
         try:
+            check_java_file(java_properties, java, new.identity)
             plan = plan_migration(coordinator, new)
             if plan.needed and not dry_run and not yes:
                 call.ask(f"Move {plan.table} from the lock {plan.recorded} to {plan.to}?")
             done = plan if dry_run or not plan.needed else migrate(coordinator, new, reason=reason)
         finally:
             new.close()
-        java = java_options(coordinator.properties, changed)
         values = {**asdict(done), "dry_run": dry_run, "java_options": java}
         call.out.show(values, lambda o: _print_migration(o, done, dry_run=dry_run))
         tell_java(call.out, java, done.to, java_properties, table.storage.uri)
@@ -211,17 +212,37 @@ def _print_migration(out: Output, done: Migration, *, dry_run: bool) -> None:
         out.line("now set lock.provider in every writer to what you gave as --to")
 
 
+def check_java_file(file: Path | None, java: Sequence[str], lock: str) -> None:
+    """`InputError`, before anything is changed, if `tell_java` has nothing to write to the file or cannot write it."""
+    if file is None:
+        return
+    if not _has_lock(java):
+        raise InputError(f"Java Hudi has no lock such as {lock}: nothing is for {file}", hint="leave out --java-properties")
+    is_new = not file.exists()
+    try:
+        with file.open("ab"):
+            pass
+        if is_new:
+            file.unlink()
+    except OSError as error:
+        raise InputError(f"cannot write {file}: {error.strerror or error}", hint="name a file in a folder") from error
+
+
+def _has_lock(java: Sequence[str]) -> bool:
+    return any(line.startswith("hoodie.write.lock.provider=") for line in java)
+
+
 def tell_java(out: Output, java: Sequence[str], lock: str, file: Path | None, uri: str) -> None:
-    """Print the properties for Java's writers, ready to paste, or write them to a file."""
-    has_lock = any(line.startswith("hoodie.write.lock.provider=") for line in java)
-    if file is not None and has_lock:
+    """Print the properties for Java's writers, ready to paste, or write them to a file, which `check_java_file` has seen."""
+    if file is not None:
         try:
             file.write_text("".join(f"{line}\n" for line in java), encoding="utf-8")
         except OSError as error:
-            raise InputError(f"cannot write {file}: {error.strerror or error}", hint="name a file in a folder") from error
+            hint = "what the command changed stays changed: run it again with another file"
+            raise StorageError(f"cannot write {file}: {error.strerror or error}", hint=hint) from error
     if out.as_json:
         return
-    if not has_lock:
+    if not _has_lock(java):
         out.line(f"Java Hudi has no lock such as {lock}: it cannot write this table")
         return
     out.line(f"Java writers need these properties{f', which are in {file} now' if file is not None else ''}:")

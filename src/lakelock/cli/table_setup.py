@@ -20,7 +20,7 @@ from lakelock.admin.executor_archive import ExecutorArchive, default_name, write
 from lakelock.admin.java_writers import java_options
 from lakelock.admin.manual_changes import refuse_live
 from lakelock.cli.arguments import Call, DryRunOption, JsonOption, location_of, on_table, resolved
-from lakelock.cli.locks import JavaPropertiesOption, ReasonOption, YesOption, commit_lock, tell_java
+from lakelock.cli.locks import JavaPropertiesOption, ReasonOption, YesOption, check_java_file, commit_lock, tell_java
 from lakelock.cli.output import Output, reporting
 from lakelock.errors import SettingsError
 from lakelock.occ.publish import has_table
@@ -62,6 +62,7 @@ def adopt_table(
         )
     with call.opened(lock=True) as coordinator:
         lock, java = commit_lock(coordinator).identity, java_options(coordinator.properties, coordinator.table.settings)
+        check_java_file(java_properties, java, lock)
         if undoing:
             changed = undo(coordinator, reason=reason)
             call.out.show({"table": coordinator.table.storage.uri, "changes": changed}, lambda o: o.line(_UNDONE))

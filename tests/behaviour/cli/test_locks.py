@@ -377,3 +377,21 @@ class TestMigrate:
             assert ended.code == Exit.USAGE
             assert "keeps no two processes apart (between threads of one process only)" in " ".join(ended.err.split())
         assert recorded_provider(storage) == f"storage:{layout.LOCK}"
+
+    def test_a_file_for_java_that_cannot_be_written_is_refused_before_the_table_moves(
+        self, path: str, storage: LocalStorage, tmp_path: Path
+    ) -> None:
+        before, file = recorded_provider(storage), tmp_path / "no folder" / "java.properties"
+        move = ("locks", "migrate", path, "--to", "storage:", "--yes", "--java-properties")
+        ended = run(*move, str(file), *self.FROM)
+        assert ended.code == Exit.USAGE and "cannot write" in ended.err
+        assert recorded_provider(storage) == before and read_audit(storage) == []
+        assert run(*move, str(tmp_path / "java.properties"), *self.FROM).code == Exit.OK
+        assert "hoodie.write.lock.provider=" in (tmp_path / "java.properties").read_text()
+
+    def test_a_file_for_java_is_refused_where_java_has_no_such_lock(self, path: str, tmp_path: Path) -> None:
+        file = tmp_path / "java.properties"
+        move = ("locks", "migrate", path, "--to", "redis://:tiger@127.0.0.1:1/0", "--dry-run", "--java-properties", str(file))
+        ended = run(*move, *self.FROM)
+        assert ended.code == Exit.USAGE and "Java Hudi has no lock such as redis://" in ended.err and not file.exists()
+        assert "tiger" not in ended.err
