@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -317,19 +318,34 @@ else:
 
 def read_settings_file(file: str | Path) -> FileSettings:
     """The settings in a `.toml` or `.properties` file on this machine, or `SettingsError` that says what is wrong."""
-    path = Path(str(file).removeprefix("file://"))
+    path = _local_file(str(file))
     data = _bytes(path)
     if path.suffix == ".toml":
         return _settings(path, _toml(path, data))
     if path.suffix in (".properties", ".conf"):
         try:
-            return from_hudi_properties(str(path), parse_java_properties(data, str(path)))
+            properties = parse_java_properties(data, str(path))
         except CorruptTableError as error:
             raise SettingsError(error.message, hint="correct that line") from error
+        read = from_hudi_properties(str(path), properties)
+        return replace(read, warnings=(*read.warnings, *_ours_among_hudis(str(path), properties)))
     raise SettingsError(
         f"settings file {path} is neither .toml nor .properties",
         hint="give a TOML file like those in configs/, or the Hudi properties file of the Java writer",
     )
+
+
+def _local_file(name: str) -> Path:
+    """The file of a path or a `file:` URI. A `Path` that was made of such a URI has one slash in it."""
+    return Path(re.sub("^file:(//)?(?=/)|^file://", "", name)).expanduser()
+
+
+def _ours_among_hudis(path: str, properties: Mapping[str, str]) -> Iterator[str]:
+    """What to say of each setting of lakelock in a properties file, which nothing reads there."""
+    for key in properties:
+        name = key.removeprefix(SPARK_PREFIX)
+        if setting_of(name) is not None:
+            yield f"{path}: {key} has no effect here: a properties file has Hudi's keys; {name} belongs in a .toml file"
 
 
 def _bytes(path: Path) -> bytes:

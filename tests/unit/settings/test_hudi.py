@@ -176,6 +176,16 @@ def test_what_has_no_effect_is_named_and_a_slip_of_the_pen_is_guessed(tmp_path: 
     assert "recordkey.field has no effect here" in warnings[3]
 
 
+@pytest.mark.parametrize("key", ["lock.provider", "spark.lakelock.lock.provider", "storage.endpoint", "write_compression"])
+def test_a_setting_of_lakelock_among_the_properties_is_not_passed_over_in_silence(tmp_path: Path, key: str) -> None:
+    file = tmp_path / "hudi.properties"
+    file.write_text(f"{key}=redis://locks:6379/0\nspark.executor.memory=1g\n")
+    resolved = Settings.resolve(file=file)
+    assert resolved.settings == Settings()
+    (warning,) = resolved.warnings
+    assert f"{key} has no effect here" in warning and "belongs in a .toml file" in warning
+
+
 def test_a_value_that_is_no_number_is_refused_with_its_hudi_key(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match=r"lock\.wait_s \(file .*wait_time_ms\) is 'long'"):
         resolved(tmp_path, "hoodie.write.lock.wait_time_ms=long")

@@ -61,6 +61,12 @@ def test_the_file_is_named_by_argument_else_option_else_spark_conf(toml: Path, t
     assert Settings.resolve({"config": str(other)}, conf, f"file://{toml}").settings.lock.wait_s == 7
 
 
+def test_the_file_may_be_a_uri_or_below_the_home_folder(toml: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(toml.parent))
+    for name in (f"file://{toml}", Path(f"file://{toml}"), f"file:{toml}", f"~/{toml.name}"):
+        assert Settings.resolve(file=name).settings.lock.wait_s == 7
+
+
 @pytest.mark.parametrize(
     ("name", "guess"),
     [
