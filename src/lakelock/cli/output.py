@@ -8,10 +8,11 @@ one piece.
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, is_dataclass
 from datetime import datetime, timezone
 from enum import Enum, IntEnum
@@ -32,6 +33,7 @@ from lakelock.errors import (
     LockError,
     LockTimeout,
     RolledBackError,
+    StorageError,
     TableError,
 )
 from lakelock.table.instants import is_instant_time, parse_instant
@@ -150,7 +152,8 @@ class Output:
     def show(self, values: Mapping[str, object], text: Callable[[Output], None]) -> None:
         """Print `values` as JSON, or call `text`, which prints them for people."""
         if self.as_json:
-            _write_json(sys.stdout, values)
+            with _room(sys.stdout):
+                _write_json(sys.stdout, values)
         else:
             text(self)
 
@@ -159,17 +162,20 @@ class Output:
 
     def text(self, text: Text) -> None:
         """Print a line of any length: a terminal wraps it, and what is copied from there is still one line."""
-        self._console.print(text, soft_wrap=True)
+        with _room(sys.stdout):
+            self._console.print(text, soft_wrap=True)
 
     def note(self, text: str) -> None:
         """Print a remark that is not part of the result, to stderr."""
-        console(sys.stderr).print(Text(text, style="dim"), soft_wrap=True)
+        with suppress(OSError):
+            console(sys.stderr).print(Text(text, style="dim"), soft_wrap=True)
 
     def table(
         self, columns: Sequence[str], rows: Iterable[Sequence[object]], *, empty: str, keep: Collection[str] = ()
     ) -> None:
         """Print rows in columns, or the sentence `empty` when there are none."""
-        self._console.print(in_columns(columns, rows, empty=empty, width=self._console.width, keep=keep))
+        with _room(sys.stdout):
+            self._console.print(in_columns(columns, rows, empty=empty, width=self._console.width, keep=keep))
 
     def fields(self, values: Mapping[str, object]) -> None:
         """Print one value per line under its name; empty values are left out."""
@@ -195,13 +201,30 @@ def reporting(as_json: bool) -> Iterator[Output]:
 
 
 def show_error(error: LakelockError, *, as_json: bool) -> None:
-    if as_json:
-        _write_json(sys.stderr, {"error": error.as_dict()})
-        return
-    stderr = console(sys.stderr)
-    stderr.print(Text("error: ", style="bold red") + Text(error.message), soft_wrap=True)
-    if error.hint:
-        stderr.print(Text("  next: ", style="bold") + Text(error.hint), soft_wrap=True)
+    """Print it to stderr; where that has no room the exit code alone tells."""
+    with suppress(LakelockError, OSError), _room(sys.stderr):
+        if as_json:
+            _write_json(sys.stderr, {"error": error.as_dict()})
+            return
+        stderr = console(sys.stderr)
+        stderr.print(Text("error: ", style="bold red") + Text(error.message), soft_wrap=True)
+        if error.hint:
+            stderr.print(Text("  next: ", style="bold") + Text(error.hint), soft_wrap=True)
+
+
+@contextmanager
+def _room(stream: TextIO) -> Iterator[None]:
+    """`StorageError` where the block cannot write to the stream, as on a full disk; a closed pipe ends the command as ever."""
+    try:
+        yield
+        stream.flush()
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        with suppress(OSError, ValueError):  # what it still holds would be tried, and fail, once more as the process ends
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+        hint = "what the command was told to do, it may have done: look before you run it again"
+        raise StorageError(f"the output cannot be written: {error.strerror or error}", hint=hint) from error
 
 
 def _write_json(stream: TextIO, values: Mapping[str, object]) -> None:
