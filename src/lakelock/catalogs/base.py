@@ -195,10 +195,10 @@ class Described:
         return self.entry.parameters.get(LAST_COMMIT, "")
 
     def at(self, location: str) -> Described:
-        """The same table with its path spelled in this way."""
-        entry, before = self.entry, len(self.entry.location)
+        """The same table with its path spelled in this way, which may end with a slash."""
+        entry, before, root = self.entry, len(self.entry.location), location.rstrip("/")
         spelled = replace(entry, location=location, serde_parameters={**entry.serde_parameters, _PATH: location})
-        return Described(spelled, {values: location + where[before:] for values, where in self.partitions.items()})
+        return Described(spelled, {values: root + where[before:] for values, where in self.partitions.items()})
 
     @property
     def last_completion(self) -> str:

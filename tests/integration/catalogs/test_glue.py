@@ -92,20 +92,22 @@ def test_what_others_noted_about_the_table_stays(glue: Any, endpoint: str, tmp_p
     assert found["Description"] == "the orders" and found["Parameters"]["team"] == "sales"
 
 
-def test_an_entry_that_spells_the_path_in_another_way_keeps_it(glue: Any, endpoint: str, tmp_path: Path) -> None:
-    table = named(endpoint, tmp_path / "orders", "sales.spelled")
+@pytest.mark.parametrize("end", ["", "/"])
+def test_an_entry_that_spells_the_path_in_another_way_keeps_it(glue: Any, endpoint: str, tmp_path: Path, end: str) -> None:
+    name = f"spelled{len(end)}"
+    table = named(endpoint, tmp_path / "orders", f"sales.{name}")
     table.writer().insert(orders((1, "berlin")))
-    found = glue.get_table(DatabaseName="sales", Name="spelled")["Table"]
+    found = glue.get_table(DatabaseName="sales", Name=name)["Table"]
     known = {name: found[name] for name in ("Name", "StorageDescriptor", "PartitionKeys", "TableType", "Parameters")}
-    spelled = f"file://{table.path}"
+    spelled = f"file://{table.path}{end}"
     glue.update_table(
         DatabaseName="sales", TableInput={**known, "StorageDescriptor": {**found["StorageDescriptor"], "Location": spelled}}
     )
     table.writer().insert(orders((2, "paris")))
-    storage = glue.get_table(DatabaseName="sales", Name="spelled")["Table"]["StorageDescriptor"]
+    storage = glue.get_table(DatabaseName="sales", Name=name)["Table"]["StorageDescriptor"]
     assert storage["Location"] == storage["SerdeInfo"]["Parameters"]["path"] == spelled and table.alerts == []
-    added = glue.get_partition(DatabaseName="sales", TableName="spelled", PartitionValues=["paris"])["Partition"]
-    assert added["StorageDescriptor"]["Location"] == f"{spelled}/shop=paris"
+    added = glue.get_partition(DatabaseName="sales", TableName=name, PartitionValues=["paris"])["Partition"]
+    assert added["StorageDescriptor"]["Location"] == f"file://{table.path}/shop=paris"  # to S3 `//` is another folder
 
 
 def test_a_commit_stands_while_glue_does_not_answer(endpoint: str, glue: Any, tmp_path: Path) -> None:
