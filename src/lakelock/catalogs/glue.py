@@ -94,10 +94,12 @@ class GlueCatalog:
 
     def _change_partitions(self, name: TableName, entry: Entry) -> None:
         """Give the partitions the table's columns. Those that have them are passed over, so several runs come to an end."""
-        columns = _columns(entry.columns)
-        behind = [each for each in self._listed(name, with_columns=True) if each["StorageDescriptor"].get("Columns") != columns]
+        listed = self._listed(name, with_columns=True)
+        behind = [each for each in listed if _columns_of(each["StorageDescriptor"].get("Columns") or []) != entry.columns]
         for some in _some(behind, ADDED_AT_ONCE):
-            changes = [{"PartitionValueList": each["Values"], "PartitionInput": _with_columns(each, columns)} for each in some]
+            changes = [
+                {"PartitionValueList": each["Values"], "PartitionInput": _with_columns(each, entry.columns)} for each in some
+            ]
             answer = self._ask("batch_update_partition", DatabaseName=name.database, TableName=name.table, Entries=changes)
             _refuse(answer, "EntityNotFoundException")
 
@@ -188,7 +190,7 @@ def _input(name: TableName, known: Mapping[str, Any], entry: Entry) -> dict[str,
         **known,
         "Name": name.table,
         "StorageDescriptor": _storage(known.get("StorageDescriptor") or {}, entry, entry.location),
-        "PartitionKeys": _columns(entry.partition_columns),
+        "PartitionKeys": _columns(entry.partition_columns, known.get("PartitionKeys")),
         "Parameters": {**(known.get("Parameters") or {}), **entry.parameters},
     }
 
@@ -198,7 +200,7 @@ def _storage(storage: Mapping[str, Any], entry: Entry, location: str) -> dict[st
     parameters = {**(serde.get("Parameters") or {}), **entry.serde_parameters}
     return {
         **storage,
-        "Columns": _columns(entry.columns),
+        "Columns": _columns(entry.columns, storage.get("Columns")),
         "Location": location,
         "InputFormat": entry.input_format,
         "OutputFormat": entry.output_format,
@@ -212,13 +214,16 @@ def _types_differ(known: Sequence[Column], wanted: Sequence[Column]) -> bool:
     return any(types.get(column.name, column.type) != column.type for column in wanted)
 
 
-def _with_columns(partition: Mapping[str, Any], columns: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+def _with_columns(partition: Mapping[str, Any], columns: Sequence[Column]) -> dict[str, Any]:
     known = {field: partition[field] for field in _PARTITION_FIELDS if field in partition}
-    return {**known, "StorageDescriptor": {**partition["StorageDescriptor"], "Columns": columns}}
+    storage = partition["StorageDescriptor"]
+    return {**known, "StorageDescriptor": {**storage, "Columns": _columns(columns, storage.get("Columns"))}}
 
 
-def _columns(columns: Sequence[Column]) -> list[dict[str, str]]:
-    return [{"Name": column.name, "Type": column.type} for column in columns]
+def _columns(columns: Sequence[Column], known: Sequence[Mapping[str, Any]] | None) -> list[dict[str, Any]]:
+    """The columns, with what others have noted about those of them that are `known`, such as a comment."""
+    notes = {each.get("Name"): each for each in known or ()}
+    return [{**notes.get(column.name, {}), "Name": column.name, "Type": column.type} for column in columns]
 
 
 def _columns_of(columns: Sequence[Mapping[str, str]]) -> tuple[Column, ...]:

@@ -99,7 +99,7 @@ def changed_table(table: Mapping[int, Any], entry: Entry) -> Struct:
     return {
         **table,
         _SD: _storage(table.get(_SD) or {}, entry, entry.location),
-        _PARTITION_KEYS: _columns(entry.partition_columns),
+        _PARTITION_KEYS: _columns(entry.partition_columns, table.get(_PARTITION_KEYS)),
         _PARAMETERS: {**(table.get(_PARAMETERS) or {}), **entry.parameters},
     }
 
@@ -117,7 +117,7 @@ def _storage(storage: Mapping[int, Any], entry: Entry, location: str) -> Struct:
     return {
         **empty,
         **storage,
-        _COLUMNS: _columns(entry.columns),
+        _COLUMNS: _columns(entry.columns, storage.get(_COLUMNS)),
         _LOCATION: location,
         _INPUT: entry.input_format,
         _OUTPUT: entry.output_format,
@@ -125,8 +125,10 @@ def _storage(storage: Mapping[int, Any], entry: Entry, location: str) -> Struct:
     }
 
 
-def _columns(columns: Iterable[Column]) -> list[Struct]:
-    return [{1: column.name, 2: column.type, 3: ""} for column in columns]
+def _columns(columns: Iterable[Column], known: Iterable[Mapping[int, Any]] | None) -> list[Struct]:
+    """The columns, with the comments of those of them that are `known`."""
+    comments = {each.get(1): each.get(3) for each in known or ()}
+    return [{1: column.name, 2: column.type, 3: comments.get(column.name) or ""} for column in columns]
 
 
 def _columns_of(columns: Iterable[Mapping[int, Any]]) -> tuple[Column, ...]:

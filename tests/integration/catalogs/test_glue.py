@@ -85,11 +85,16 @@ def test_what_others_noted_about_the_table_stays(glue: Any, endpoint: str, tmp_p
     table.writer().insert(orders((1, "berlin")))
     found = glue.get_table(DatabaseName="sales", Name="noted")["Table"]
     known = {name: found[name] for name in ("Name", "StorageDescriptor", "PartitionKeys", "TableType")}
+    for column in (*known["StorageDescriptor"]["Columns"], *known["PartitionKeys"]):
+        column["Comment"] = f"about {column['Name']}"
     noted = {**known, "Description": "the orders", "Parameters": {**found["Parameters"], "team": "sales"}}
     glue.update_table(DatabaseName="sales", TableInput=noted)
-    table.writer().insert(orders((2, "paris")))
+    table.writer(**{"write.merge_schema": "true"}).insert(orders((2, "paris"), discount=pa.float64()))
     found = glue.get_table(DatabaseName="sales", Name="noted")["Table"]
     assert found["Description"] == "the orders" and found["Parameters"]["team"] == "sales"
+    columns = found["StorageDescriptor"]["Columns"]
+    assert columns[-1] == {"Name": "discount", "Type": "double"} and columns[:-1] == known["StorageDescriptor"]["Columns"]
+    assert found["PartitionKeys"] == known["PartitionKeys"]
 
 
 @pytest.mark.parametrize("end", ["", "/"])

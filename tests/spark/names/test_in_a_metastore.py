@@ -164,13 +164,18 @@ def test_new_columns_reach_the_table_and_its_older_partitions_and_what_others_no
     entry = hive.getTable("sales", "growing")
     entry.putToParameters("comment", "the orders")
     entry.setOwner("somebody")
+    for column in (*entry.getSd().getCols(), *entry.getPartitionKeys()):
+        column.setComment(f"about {column.getName()}")
     hive.alter_table("sales", "growing", entry)
     table.writer(**{"write.merge_schema": "true"}).insert(orders((2, "paris"), discount=pa.float64()))
     found = told(hive, "sales", "growing")
     assert found.columns == {**before.columns, "discount": "double"}
     assert found.columns_of_partitions == {len(found.columns)}
     assert "discount" in columns_for_spark(found).fieldNames()
-    assert found.parameters["comment"] == "the orders" and hive.getTable("sales", "growing").getOwner() == "somebody"
+    entry = hive.getTable("sales", "growing")
+    assert found.parameters["comment"] == "the orders" and entry.getOwner() == "somebody"
+    comments = {column.getName(): column.getComment() for column in (*entry.getSd().getCols(), *entry.getPartitionKeys())}
+    assert comments == {"discount": "", **{name: f"about {name}" for name in (*before.columns, *before.keys)}}
 
 
 def test_a_commit_stands_while_the_metastore_is_down_and_the_next_one_of_any_writer_tells_it_all(
