@@ -93,8 +93,8 @@ class Catalog(Protocol):
     def update(self, name: TableName, entry: Entry) -> None:
         """Make the entry of an existing table say this; what it says besides stays."""
 
-    def partitions(self, name: TableName) -> frozenset[Values]:
-        """The partitions that the catalog has."""
+    def partitions(self, name: TableName) -> Mapping[Values, str]:
+        """The partitions that the catalog has, with their locations, which are empty where asking for them takes more."""
 
     def add(self, name: TableName, entry: Entry, partitions: Mapping[Values, str]) -> None:
         """Add partitions, given with their locations; those that are there already stay as they are."""

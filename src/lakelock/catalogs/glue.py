@@ -78,8 +78,9 @@ class GlueCatalog:
             self._change_partitions(name, entry)
         self._ask("update_table", DatabaseName=name.database, TableInput=_input(name, known, entry), SkipArchive=True)
 
-    def partitions(self, name: TableName) -> frozenset[Values]:
-        return frozenset(tuple(each["Values"]) for each in self._listed(name, with_columns=False))
+    def partitions(self, name: TableName) -> Mapping[Values, str]:
+        listed = self._listed(name, with_columns=False)
+        return {tuple(each["Values"]): (each.get("StorageDescriptor") or {}).get("Location", "") for each in listed}
 
     def _listed(self, name: TableName, *, with_columns: bool) -> Iterator[Mapping[str, Any]]:
         given: dict[str, Any] = {"DatabaseName": name.database, "TableName": name.table}

@@ -196,10 +196,10 @@ class MetastoreCatalog:
 
         self._call(change)
 
-    def partitions(self, name: TableName) -> frozenset[Values]:
+    def partitions(self, name: TableName) -> Mapping[Values, str]:
         arguments = ((1, STRING, name.database), (2, STRING, name.table), (3, I16, -1))
         names: Any = self._call(lambda calls: calls.call("get_partition_names", arguments, _LIST_PARTITIONS))
-        return frozenset(tuple(unescape(part.partition("=")[2]) for part in str(each).split("/")) for each in names or [])
+        return {tuple(unescape(part.partition("=")[2]) for part in str(each).split("/")): "" for each in names or []}
 
     def add(self, name: TableName, entry: Entry, partitions: Mapping[Values, str]) -> None:
         made = [new_partition(name, entry, values, where) for values, where in sorted(partitions.items())]

@@ -58,7 +58,7 @@ def sync(
     added = dropped = 0
     for _ in range(ROUNDS):
         found = catalog.find(name)
-        listed = catalog.partitions(name) if found is not None and found.partition_columns else frozenset()
+        listed = catalog.partitions(name) if found is not None and found.partition_columns else {}
         table = look()
         entry = table.entry
         if found is None:
@@ -71,18 +71,22 @@ def sync(
             if keeps_spelling:
                 table = table.at(found.location)
                 entry = table.entry
-        new = {values: where for values, where in table.partitions.items() if values not in listed}
-        gone = listed - table.partitions.keys()
+        gone = listed.keys() - table.partitions.keys()
+        # A table that was made anew at this place may have other folders for the same values.
+        moved = {values for values, where in listed.items() if values not in gone and _moves(where, table.partitions[values])}
+        new = {values: where for values, where in table.partitions.items() if values not in listed or values in moved}
         if (new or gone) and found is not None and not without_sync(entry).is_in(found):
             # Before the partitions, and without the newest commit: who is interrupted leaves an entry that is behind.
             catalog.update(name, without_sync(entry))
+        if moved:
+            catalog.drop(name, entry, moved)
         if new:
             catalog.add(name, entry, new)
         if gone:
             catalog.drop(name, entry, gone)
         if found is None or not entry.is_in(found):
             catalog.update(name, entry)
-        added, dropped = added + len(new), dropped + len(gone)
+        added, dropped = added + len(new), dropped + len(gone) + len(moved)
         if look().last_completion == table.last_completion:
             break
     return Synced(str(name), table.last_commit, created, changed, added, dropped)
@@ -97,6 +101,11 @@ def require_same_table(name: TableName, found: Entry, entry: Entry) -> None:
             name=str(name),
             location=found.location,
         )
+
+
+def _moves(known: str, wanted: str) -> bool:
+    """Whether a partition is to be at another place than the catalog says, if it says one."""
+    return known not in ("", wanted) and _place(known) != _place(wanted)
 
 
 def _place(location: str) -> str:

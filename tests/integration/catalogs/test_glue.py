@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,7 @@ from tests.golden_tables import unpack
 from tests.integration.catalogs.catalog_world import NamedTable, orders
 from tests.servers.stores.s3 import s3_server
 
+import lakelock
 from lakelock.errors import CatalogError, InputError, TableError
 from lakelock.settings import Settings
 
@@ -136,6 +139,25 @@ def test_a_merge_on_read_table_is_refused_before_the_catalog_is_asked(tmp_path: 
         with Coordinator.open(location, settings) as coordinator, refusing as refused:
             coordinator.register("sales.mor")
         assert "meta_sync" in refused.value.hint
+
+
+@pytest.mark.parametrize("anew", [{"partition_by": "country"}, {"hive_style": False}])
+def test_a_table_that_is_made_anew_at_its_place_has_its_new_folders(
+    glue: Any, endpoint: str, tmp_path: Path, anew: Mapping[str, Any]
+) -> None:
+    name, path = f"anew_{next(iter(anew))}", tmp_path / "orders"
+    settings = {"catalog.type": "glue", "catalog.table": f"sales.{name}", "catalog.region": REGION}
+    settings |= {"catalog.endpoint_url": endpoint}
+    made = partial(lakelock.create, path, schema="id long, shop string, country string", key="id", settings=settings)
+    made(partition_by="shop").insert([{"id": 1, "shop": "x", "country": "y"}, {"id": 2, "shop": "y", "country": "y"}])
+    shutil.rmtree(path)
+    table = made(**{"partition_by": "shop", **anew})
+    table.insert([{"id": 1, "shop": "x", "country": "x"}, {"id": 2, "shop": "y", "country": "y"}])
+    found = glue.get_partitions(DatabaseName="sales", TableName=name)["Partitions"]
+    folder = "{}" if "hive_style" in anew else "country={}"
+    assert {each["Values"][0]: each["StorageDescriptor"]["Location"] for each in found} == {
+        value: f"file:{path}/{folder.format(value)}" for value in ("x", "y")
+    }
 
 
 def test_partitions_get_the_new_type_of_a_column_that_was_widened(glue: Any, endpoint: str, tmp_path: Path) -> None:
