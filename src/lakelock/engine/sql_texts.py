@@ -662,9 +662,9 @@ def _time(moment: datetime, kind: pa.DataType) -> pa.Scalar:
 
 
 def _moment(text: str, *, utc: bool) -> datetime:
-    """A time; one without an offset is UTC where the column holds instants."""
+    """A time; one without an offset is UTC where the column holds instants. Of a clock's reading an offset says nothing."""
     text = text.strip()
     found = datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
     if not utc:
-        return found
+        return found.replace(tzinfo=None)
     return found.astimezone(timezone.utc) if found.tzinfo else found.replace(tzinfo=timezone.utc)

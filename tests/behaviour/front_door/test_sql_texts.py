@@ -170,6 +170,13 @@ def test_a_time_between_two_that_a_column_can_hold_equals_neither() -> None:
         assert [*found.values()] == [0, 2, 2, 1, 1], found
 
 
+def test_an_offset_does_not_move_what_a_clock_read() -> None:
+    schema = parsed_schema("local timestamp_ntz")
+    table = pa.table([[datetime(2026, 1, 1, 10), datetime(2026, 1, 1, 12)]], schema=schema)
+    for text in ("local = '2026-01-01 12:00:00+02:00'", "local > '2026-01-01T11:00Z'", "local in ('2026-01-01 12:00-05:00')"):
+        assert table.filter(parsed_condition(text, schema)).to_pylist() == [{"local": datetime(2026, 1, 1, 12)}], text
+
+
 def test_a_time_without_an_offset_is_utc_where_the_column_holds_instants() -> None:
     schema = parsed_schema("at timestamp, local timestamp_ntz, place struct<x: int>")
     noon = datetime(2026, 1, 1, 12)
