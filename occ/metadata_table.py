@@ -35,6 +35,7 @@ from lakelock.storage.base import is_missing
 from lakelock.table import layout
 from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
+from lakelock.table.hfile import MOST_KEY_BYTES, is_too_long
 from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.log_files import LogFile
 from lakelock.table.metadata_records import (
@@ -421,7 +422,7 @@ def read_ahead(
 
 
 class _KeysUnknown(Exception):
-    """Which keys a commit adds or takes away cannot be known."""
+    """Which keys a commit adds or takes away cannot be known, or not be said in the index."""
 
 
 def _places(
@@ -445,7 +446,8 @@ def key_changes(
 ) -> list[tuple[str, KeyChanges]]:
     """How each file of a commit, and each file slice that it replaces, changes the keys of the table, by path.
 
-    `_KeysUnknown` if a file is gone or damaged, if there are too many keys, or if another engine wrote over log files.
+    `_KeysUnknown` if a file is gone or damaged, if there are too many keys or too long ones, or if another engine wrote over
+    log files.
     """
     is_own, merges = counted, table.is_merge_on_read
     # A replacecommit may bring back rows of any time.
@@ -478,13 +480,16 @@ def key_changes(
     ]
     calls += [partial(read, file.key, partial(all_gone, storage, file)) for file in replaced]
     try:
-        return table.io.gather(calls)
+        found = table.io.gather(calls)
     except CorruptTableError as error:
         raise _KeysUnknown(error.message) from error
     except StorageError as error:
         if not is_missing(error):
             raise
         raise _KeysUnknown(error.message) from error
+    if any(is_too_long(key) for _, changes in found for key in changes.added):
+        raise _KeysUnknown(f"{instant} has a key of more than {MOST_KEY_BYTES:,} bytes, and the index takes none of these")
+    return found
 
 
 def all_gone(storage: Storage, file: DataFile) -> KeyChanges:

@@ -35,7 +35,9 @@ _TRAILER_BYTES = 4096
 _TAIL_BYTES = 64 * 1024
 _CHUNK_BYTES = 16 * 1024
 _BLOCK_BYTES = 1024 * 1024
-_MOST_KEY_BYTES = 32_767
+MOST_KEY_BYTES = 32_767
+"""No entry has a longer key: its length takes two bytes."""
+_MOST_OF_A_CHARACTER = 4
 _GZIP, _PLAIN = 1, 2
 _DATA, _INDEX, _INFO, _TRAILER = b"DATABLK*", b"IDXROOT2", b"FILEINF2", b'TRABLK"$'
 _HEADER = struct.Struct(">8siiqbii")
@@ -59,6 +61,11 @@ def read_hfile(data: bytes, source: str) -> HFile:
         return _read(data)
     except (ValueError, IndexError, OverflowError, struct.error, zlib.error) as error:
         raise _damaged(source, error) from error
+
+
+def is_too_long(key: str) -> bool:
+    """Whether no entry can have this key."""
+    return len(key) > MOST_KEY_BYTES // _MOST_OF_A_CHARACTER and len(key.encode()) > MOST_KEY_BYTES
 
 
 def _damaged(source: str, error: Exception) -> CorruptTableError:
@@ -292,8 +299,8 @@ def hfile_bytes(
     for key, value in entries:
         if count and key <= last:
             raise ValueError(f"keys do not ascend: {last!r}, {key!r}")
-        if len(key) > _MOST_KEY_BYTES:
-            raise ValueError(f"a key of {len(key)} bytes is longer than {_MOST_KEY_BYTES}")
+        if len(key) > MOST_KEY_BYTES:
+            raise ValueError(f"a key of {len(key)} bytes is longer than {MOST_KEY_BYTES}")
         entry = struct.pack(">iih", 2 + len(key) + len(_SUFFIX), len(value), len(key)) + key + _SUFFIX + value + b"\0"
         if payload and len(payload) + len(entry) > block_bytes:
             end_block()

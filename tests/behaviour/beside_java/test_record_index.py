@@ -239,6 +239,19 @@ def test_it_is_removed_by_a_commit_of_too_many_keys(table: Path, monkeypatch: py
     is_removed(table)
 
 
+@pytest.mark.parametrize("key", ["k" * 32_768, "ключ" * 8_000], ids=["ascii", "cyrillic"])
+def test_it_is_removed_by_a_commit_with_a_key_that_it_cannot_hold(tmp_path: Path, key: str) -> None:
+    """Else nobody could publish the commit once it is decided, and no other could follow it."""
+    table = unpack("java12_metadata", tmp_path)
+    engine(table).insert(changed(table, "k" * 32_767))
+    is_true(table)
+    (told,) = told_of(lambda told: engine(table, told).insert(changed(table, key)))
+    assert "more than 32,767 bytes" in told
+    is_removed(table)
+    engine(table).insert(changed(table, "n1"))
+    assert {key, "n1"} <= values(table).keys()
+
+
 def test_an_index_of_keys_by_partition_is_refused_by_name(tmp_path: Path) -> None:
     table = unpack("java12_metadata", tmp_path)
     file = table / layout.INDEX_DEFINITIONS
