@@ -57,6 +57,8 @@ from lakelock.table.metadata_stats import (
     null_records,
     partition_stats_key,
     partition_stats_records,
+    with_files_of_nulls,
+    with_nulls,
 )
 from lakelock.table.metadata_table import (
     GroupLog,
@@ -330,12 +332,14 @@ class KeptMetadata:
             return {}
         schema = _schema_of(metadata)
         columns = self.index.of(schema)
+        dropped = [name for name in self.index.columns if name not in (*schema.names, *columns)] if schema.names else []
         files = _data_files(metadata.stats)
         found = _statistics_of(self.table, files, columns, schema, self.ahead.statistics)
         by_file: dict[str, Record] = {}
         by_partition: dict[str, list[FileStats]] = {}
         for stat, stats in zip(files, found, strict=True):
             if stats is not None:
+                stats = with_nulls(stats, dropped)
                 partition, name = layout.split_path(stat.path or "")
                 by_file |= column_stats_records(partition, name, stats, self.index.version)
                 if any(found.values for found in stats.values()):
@@ -346,18 +350,23 @@ class KeptMetadata:
             column for column in columns if column not in (*self.index.columns, *self.table.observed.columns_in_statistics)
         ]
         for name, made in records.items() if added else ():
-            made |= null_records(name, added, metadata_table.records(name), schema, version)
+            there = metadata_table.records(name)
+            made |= null_records(name, added, there, schema, version)
+            if name == PARTITION_STATS:
+                made |= with_files_of_nulls(there, records.get(COLUMN_STATS, {}), version)
         if COLUMN_STATS in records:
             records[COLUMN_STATS] |= by_file
         if PARTITION_STATS in records:
-            keys = [partition_stats_key(column, partition) for partition in by_partition for column in columns]
+            named = (*columns, *dropped)
+            keys = [partition_stats_key(column, partition) for partition in by_partition for column in named]
             listed = self.listed[PARTITION_STATS]
             if counting:
                 known = {key: [found] for key, found in metadata_table.newest(PARTITION_STATS, keys, listed).items()}
             else:
                 known = metadata_table.all_said(PARTITION_STATS, keys, listed)
+            known |= {key: [record] for key, record in records[PARTITION_STATS].items() if key in known}
             for partition, each in by_partition.items():
-                records[PARTITION_STATS] |= partition_stats_records(partition, each, known, version)
+                records[PARTITION_STATS] |= partition_stats_records(partition, each, known, version, schema)
         return dict(records)
 
     def _append(self, instant: str, records: Mapping[str, Records]) -> KeptMetadata:

@@ -171,6 +171,15 @@ class ColumnStats:
             self.stored_bytes + other.stored_bytes, self.plain_bytes + other.plain_bytes,
         )  # fmt: skip
 
+    def in_column_of(self, now: ValueType, version: int) -> ColumnStats:
+        """What still counts of earlier statistics of a column that has the type `now`.
+
+        Bounds of a type that does not grow into it do not: the column was made anew, and all files of before were replaced.
+        """
+        common = _common(self.type, now)
+        decimals = version == 1 and self.type.ordinal == now.ordinal == _DECIMAL
+        return self if common == now or decimals else replace(self, type=now, low=None, high=None)
+
     def covers(self, found: ColumnStats) -> bool:
         """Whether readers that skip files by these statistics miss no row of a file with the statistics `found`."""
         both = self.joined(found)
@@ -195,6 +204,8 @@ def _order(value: Any) -> Any:
     return (value != value, value) if isinstance(value, float) else value
 
 
+_ALIKE = ({_INT, _TIME_MILLIS}, {_LONG, _TIME_MICROS, *range(_TIMESTAMP, _LOCAL_TIMESTAMP + len(_UNITS))})
+"""Version 1 has one wrapper for these."""
 _GROWS = {_INT: (_LONG, _DOUBLE, _FLOAT), _LONG: (_DOUBLE, _FLOAT), _FLOAT: (_DOUBLE,)}
 _WHOLE = {_INT, _LONG, _DATE, _TIME_MILLIS, *range(_TIME_MICROS, _LOCAL_TIMESTAMP + len(_UNITS))} - {_DECIMAL}
 
@@ -210,8 +221,7 @@ def _common(one: ValueType, other: ValueType) -> ValueType | None:
         return other
     if one.ordinal in _GROWS.get(other.ordinal, ()):
         return one
-    # In version 1 a timestamp is a long.
-    return other if one.ordinal in _WHOLE and other.ordinal in _WHOLE else None
+    return other if any({one.ordinal, other.ordinal} <= alike for alike in _ALIKE) else None
 
 
 FileStats = Mapping[str, ColumnStats]
@@ -348,15 +358,32 @@ def column_stats_records(partition: str, name: str, stats: FileStats, version: i
     }
 
 
+def with_nulls(stats: FileStats, columns: Iterable[str]) -> FileStats:
+    """Also the statistics of indexed columns that the table lacks now: should one be added again, all these rows are null."""
+    rows = max((found.values for found in stats.values()), default=0)
+    return {**stats, **dict.fromkeys(columns, ColumnStats(ValueType(_NULL), values=rows, nulls=rows))}
+
+
+_NO_COLUMNS = pa.schema([])
+
+
 def partition_stats_records(
-    partition: str, added: Sequence[FileStats], known: Mapping[str, Sequence[Record]], version: int
+    partition: str,
+    added: Sequence[FileStats],
+    known: Mapping[str, Sequence[Record]],
+    version: int,
+    schema: pa.Schema = _NO_COLUMNS,
 ) -> dict[str, Record]:
-    """The records of a partition with these new files, by key, joined with all those of `known`, which are by key, too."""
+    """The records of a partition with these new files, by key, joined with all those of `known`, which are by key, too.
+
+    `schema`: the table's columns, as far as they may have had other types before.
+    """
     before = {}
     for column in {column for stats in added for column in stats}:
         found = [each for each in map(stats_in, known.get(partition_stats_key(column, partition), ())) if each is not None]
+        now = value_type(schema.field(column).type) if column in schema.names else None
         if found:
-            before[column] = reduce(ColumnStats.joined, found)
+            before[column] = reduce(ColumnStats.joined, (each.in_column_of(now, version) if now else each for each in found))
     earlier_rows = max((found.values for found in before.values()), default=0)
     whole: dict[str, ColumnStats] = {}
     for stats in added:
@@ -438,6 +465,22 @@ def _unwrapped(wrapped: tuple[str, Record] | None, kind: ValueType) -> Any:
     if isinstance(value, Decimal):
         return int(value.scaleb(_SCALE_1, _EXACT))
     return int.from_bytes(value, "big", signed=True) if kind.ordinal == _DECIMAL else value
+
+
+def with_files_of_nulls(records: Mapping[str, Record], missing: Mapping[str, Record], version: int) -> dict[str, Record]:
+    """Those `records` of partitions that leave out files of which a column has nulls only, joined with them, by key.
+
+    `missing`: such records of files, by key. A column may have had another life before, in which each row had a value.
+    """
+    made: dict[str, Record] = {}
+    for key, record in missing.items():
+        own = key[: len(partition_stats_key("", ""))]
+        known, found = stats_in(made.get(own) or records[own]) if own in records else None, stats_in(record)
+        if known and found and found.nulls and not known.nulls:
+            stats = records[own]["ColumnStatsMetadata"][1]
+            both = known.in_column_of(found.type, version).joined(found)
+            made[own] = _record(PARTITION_STATS, stats["fileName"], stats["columnName"], both, version)
+    return made
 
 
 def null_records(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from tests.api import Event, EventKind, LocalStorage, TableIO, Timeline, layout, read_timeline
 from tests.behaviour.beside_java.test_metadata_table import (
@@ -31,15 +32,19 @@ from tests.behaviour.cli.command_line import run
 from tests.behaviour.foreign import Peer
 from tests.golden_tables import unpack
 
+from lakelock.engine.batch import AttemptCache, Batch
 from lakelock.events import Step, at_each_step
 from lakelock.occ import metadata_table as writing
+from lakelock.occ.committed import Committed
+from lakelock.occ.footprint import WholeTable
 from lakelock.occ.metadata_table import KeptMetadata
+from lakelock.occ.transaction import Transaction
 from lakelock.table import metadata_stats
 from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.instants import Action, Instant, State, later_than
 from lakelock.table.metadata_records import COLUMN_STATS, PARTITION_STATS, Record
-from lakelock.table.metadata_stats import partition_stats_records
+from lakelock.table.metadata_stats import ColumnStats, partition_stats_records, stats_in, value_type
 from lakelock.table.metadata_table import (
     MetadataTable,
     file_groups,
@@ -49,7 +54,8 @@ from lakelock.table.metadata_table import (
     read_metadata_timeline,
     schemas_of,
 )
-from lakelock.table.schema import Alteration
+from lakelock.table.rewriting import ARROW
+from lakelock.table.schema import Alteration, replacing_schema
 
 __all__ = ["nobody_is_killed", "table"]
 
@@ -111,6 +117,60 @@ def test_no_new_file_is_read_while_others_wait_at_the_lock(table: Path) -> None:
     engine(table).upsert(rows)
     assert hidden
     is_true(table)
+
+
+def replaced(table: Path, rows: pa.Table) -> None:
+    """The whole table gets these rows and their columns, as by an overwrite of the schema and a drop of columns in Spark."""
+    at = engine(table)
+
+    def overwrite(tx: Transaction) -> Committed:
+        tx.reads(WholeTable())
+        schema, now = replacing_schema(tx.schema, rows.schema, tx.baseline.properties), tx.snapshot()
+        batch = Batch(at.coordinator, ARROW, tx, schema, rows, AttemptCache())
+        tx.claim(file.group for file in now.files)
+        gone = {partition: [file.file_id for file in now.in_partition(partition)] for partition in now.partitions}
+        return tx.commit(batch.new_files(batch.placed(batch.by_partition(), anew=True)), schema=schema, replaced=gone)
+
+    at.run(overwrite, "INSERT_OVERWRITE_TABLE")
+
+
+def bounds(table: Path, column: str) -> dict[str, ColumnStats]:
+    """The statistics of a column by partition."""
+    storage = LocalStorage(str(table))
+    found = MetadataTable.look(TableIO(storage), read_timeline(storage)).records(PARTITION_STATS).values()
+    named = [(record["ColumnStatsMetadata"][1], stats_in(record)) for record in found]
+    return {about["fileName"]: stats for about, stats in named if about["columnName"] == column and stats is not None}
+
+
+def test_rows_count_as_null_in_a_column_that_is_dropped_and_added_again(table: Path) -> None:
+    for column, is_made_by_java in (("v", True), ("own", False)):
+        if not is_made_by_java:
+            engine(table).alter(Alteration(add={column: pa.int64()}))
+            engine(table).insert(with_values(changed(table, "n1"), region="new", own=5))
+        replaced(table, engine(table).read().drop_columns([column]))
+        is_true(table)
+        engine(table).alter(Alteration(add={column: pa.int64()}))
+        is_true(table)
+        assert all(found.nulls for found in bounds(table, column).values())
+        rows = engine(table).read()
+        engine(table).insert(pa.Table.from_pylist([{**rows.to_pylist()[0], "id": f"{column}1", column: 7}], rows.schema))
+        is_true(table)
+        assert all(found.nulls for found in bounds(table, column).values())
+
+
+@pytest.mark.parametrize(
+    ("column", "type_now"), [("at", pa.date32()), ("v", pa.int32()), ("d", pa.int32()), ("v", pa.string())]
+)
+def test_bounds_of_a_partition_are_of_the_type_that_its_column_has_now(
+    tmp_path: Path, column: str, type_now: pa.DataType
+) -> None:  # fmt: skip
+    """Java cannot read those of a type that the column had before all rows were replaced."""
+    table = unpack("java12_metadata", tmp_path)
+    rows = engine(table).read()
+    values_now = pc.cast(rows.column(column), type_now, safe=False)
+    replaced(table, rows.set_column(rows.schema.get_field_index(column), pa.field(column, type_now), values_now))
+    is_true(table)
+    assert {found.type for found in bounds(table, column).values()} == {value_type(type_now)}
 
 
 def out_of_order(table: Path, step: Step | None = None) -> None:
@@ -275,7 +335,7 @@ def without_one_column(patch: pytest.MonkeyPatch) -> None:
 
 
 def with_bounds_of_new_files_only(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(writing, "partition_stats_records", lambda p, added, known, v: partition_stats_records(p, added, {}, v))
+    patch.setattr(writing, "partition_stats_records", lambda p, added, _, *rest: partition_stats_records(p, added, {}, *rest))
 
 
 def with_a_nan_passed_over(patch: pytest.MonkeyPatch) -> None:
