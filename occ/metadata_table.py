@@ -65,6 +65,7 @@ from lakelock.table.metadata_table import (
     MetadataTable,
     file_groups,
     group_logs,
+    is_own_time,
     lacking,
     list_partition,
     log_name,
@@ -211,7 +212,10 @@ class KeptMetadata:
                 for name in names
                 for column in columns
             }
-        self._append(instant, records)
+        _, known = self.table.observed.columns_in_statistics
+        is_known, kept = self._have_all(known), self._append(instant, records)
+        if is_known:
+            kept._remember(known)
 
     def withdraw(self, instant: str) -> None:
         """Remove what any writer listed for an instant that will never be visible. Hold the table's lock.
@@ -285,6 +289,9 @@ class KeptMetadata:
             except _KeysUnknown as unknown:
                 kept = self._without_record_index(str(unknown))
         kept, logs = kept._append(instant, records), (LogFile.parse(item.key) for item in self.listed.get(PARTITION_STATS, ()))
+        if self.index is not None:
+            # As of before: who lists a commit without the lock at the same time is found to have come since.
+            self._remember(self._added(self.index.of(_schema_of(metadata))))
         hidden = records.get(PARTITION_STATS) and any(log and log.instant > instant for log in logs)
         return kept.append_anew(metadata) if hidden else kept
 
@@ -346,10 +353,8 @@ class KeptMetadata:
                     by_partition.setdefault(partition, []).append(stats)
         metadata_table, version = MetadataTable(self.table.io, self.timeline, Timeline.of([])), self.index.version
         records: dict[str, dict[str, Record]] = {name: {} for name in (COLUMN_STATS, PARTITION_STATS) if name in self.listed}
-        added = [
-            column for column in columns if column not in (*self.index.columns, *self.table.observed.columns_in_statistics)
-        ]
-        for name, made in records.items() if added else ():
+        added = self._added(columns)
+        for name, made in records.items() if added and not self._have_all(added) else ():
             there = metadata_table.records(name)
             made |= null_records(name, added, there, schema, version)
             if name == PARTITION_STATS:
@@ -368,6 +373,29 @@ class KeptMetadata:
             for partition, each in by_partition.items():
                 records[PARTITION_STATS] |= partition_stats_records(partition, each, known, version, schema)
         return dict(records)
+
+    def _added(self, columns: Iterable[str]) -> frozenset[str]:
+        """Those of the columns that were added since Java last named what is indexed."""
+        return frozenset(columns).difference(self.index.columns if self.index else ())
+
+    def _have_all(self, added: frozenset[str]) -> bool:
+        """Whether each file is known to have statistics of these columns: it had, and all commits since then have the columns.
+
+        To look costs a read of the statistics of all files.
+        """
+        then, known = self.table.observed.columns_in_statistics
+        since = (i.requested for i in self.timeline.commits if i.action == Action.DELTA_COMMIT and (i.completion or "") > then)
+        return added <= known and all(is_own_time(each) or added <= self._columns_of(each) for each in since)
+
+    def _columns_of(self, instant: str) -> frozenset[str]:
+        """The columns of a commit that this process has read; none of another."""
+        decided = self.table.log.known(instant)
+        return frozenset(_schema_of(CommitMetadata.from_bytes(decided.payload, instant)).names if decided is not None else ())
+
+    def _remember(self, added: frozenset[str]) -> None:
+        """Each file has statistics of these columns now."""
+        done = (i.completion or "" for i in self.timeline.commits if i.action == Action.DELTA_COMMIT)
+        self.table.observed.columns_in_statistics = max(done, default=""), added
 
     def _append(self, instant: str, records: Mapping[str, Records]) -> KeptMetadata:
         """Write one delta commit, unless it is there; the metadata table with it."""

@@ -98,8 +98,8 @@ class Observations:
     """What writes of this process added to the table's columns: it knows these, whatever the table was when it was opened."""
     metadata_schemas: tuple[tuple[str, str], tuple[str, str]] | None = None
     """The schemas of the metadata table's records, and the first instant of the metadata table that has them."""
-    columns_in_statistics: set[str] = field(default_factory=set)
-    """Columns of which this process has put statistics into the metadata table."""
+    columns_in_statistics: tuple[str, frozenset[str]] = "", frozenset()
+    """As of a completion in the metadata table: columns that were added, and of which each file had statistics there."""
     compact: Callable[[Callable[[], bool]], int] | None = None
     """Compacts due file groups until its argument returns True; returns how many. An engine sets it."""
     keeping_up: bool = False

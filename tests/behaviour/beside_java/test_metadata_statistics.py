@@ -158,6 +158,40 @@ def test_rows_count_as_null_in_a_column_that_is_dropped_and_added_again(table: P
         assert all(found.nulls for found in bounds(table, column).values())
 
 
+def test_the_statistics_of_all_files_are_read_once_for_a_column_that_was_added(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:  # fmt: skip
+    """Who holds the lock for each commit does not read what grows with the files of the table."""
+    table, asked, whole = unpack("java12_metadata", tmp_path), list[str](), MetadataTable.records
+
+    def records(self: MetadataTable, name: str) -> dict[str, Record]:
+        asked.append(name)
+        return whole(self, name)
+
+    def is_read(act: Callable[[], object]) -> bool:
+        asked.clear()
+        act()
+        return COLUMN_STATS in asked
+
+    monkeypatch.setattr(MetadataTable, "records", records)
+    at, other = engine(table, options=SEVERAL), engine(table, options=SEVERAL)
+    assert is_read(lambda: at.alter(Alteration(add={"note": pa.string()})))
+    rows = with_values(changed(table, "k2"), note="noted")
+    assert not is_read(lambda: at.upsert(rows))
+    assert is_read(lambda: other.insert(with_values(changed(table, "n1"), region="new")))
+    for writer in (at, other):
+        assert not is_read(lambda writer=writer: writer.upsert(rows))  # type: ignore[misc]
+    is_true(table)
+    replaced(table, at.read().drop_columns(["note"]))
+    engine(table).alter(Alteration(add={"note": pa.string()}))
+    assert is_read(lambda: at.upsert(rows)), "another has written without the column"
+    is_true(table)
+    java_commits(table, later_than(0, at.coordinator.table.timeline().newest_time), changed(table, "j1"))
+    assert is_read(lambda: at.upsert(rows)), "another engine has written"
+    is_true(table)
+    assert not is_read(lambda: at.upsert(rows))
+
+
 @pytest.mark.parametrize(
     ("column", "type_now"), [("at", pa.date32()), ("v", pa.int32()), ("d", pa.int32()), ("v", pa.string())]
 )
