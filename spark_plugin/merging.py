@@ -127,7 +127,7 @@ class MergePlan:
     repeatable: bool = True
     """Whether the same rows on both sides give the same changes in each attempt."""
     inserts_equated: bool = False
-    """Whether new rows have the key and partition values of the source that `on` equates, and no others."""
+    """Whether new rows have the key and partition values of the source that `on` equates, each with one, and no others."""
     new_keys: tuple[str, ...] = ()
     """Columns of which no stored row has the values of a new row with the same key, if none of these is null: all key columns,
     where `on` equates those and nothing but key and partition columns, with what the new row has there. Else none."""
@@ -171,9 +171,10 @@ class MergePlan:
                 "index=global",
                 hint="equate the key alone, or call table.upsert(df), which moves such a row",
             )
-        values, inserts_equated = [], by_key
+        # Where a key column is equated with two columns, a row without a partner may still have a stored key by one of them.
+        values, inserts_equated = [], by_key and on.at_most_once
         apart = set(properties.record_keys if properties.keys_span_partitions else fixed)
-        compares_keys = on.only_equates and set(properties.record_keys) <= on.compared.keys() <= apart
+        compares_keys = on.only_equates and on.at_most_once and set(properties.record_keys) <= on.compared.keys() <= apart
         new_keys = tuple(on.compared) if compares_keys else ()
         repeatable = is_repeatable(stored.crossJoin(given).where(as_column(spec.on)), spec.on)
         for clause in spec.clauses:

@@ -156,6 +156,17 @@ def test_a_new_row_whose_key_is_stored_is_an_error_that_names_the_key(spark: Spa
         table.merge(rows(spark, (9, "a", 1, "x")), ON).when_not_matched_insert(values).execute()
 
 
+@pytest.mark.usefixtures("untouched")
+@pytest.mark.parametrize("inserted", ["id", "other"])
+def test_a_new_row_that_on_compares_with_two_columns_may_have_a_stored_key(
+    spark: SparkSession, table: LakeTable, inserted: str
+) -> None:
+    source = spark.createDataFrame([(2, 9, "a") if inserted == "id" else (9, 2, "a")], "id long, other long, p string")
+    values = {"id": f"source.{inserted}", "p": "source.p"}
+    with pytest.raises(DuplicateKeyError, match="whose key the table has already: p=a: 2"):
+        table.merge(source, f"{ON} and target.id = source.other").when_not_matched_insert(values).execute()
+
+
 def test_a_key_that_the_partition_lacks_is_inserted_on_any_condition(spark: SparkSession, table: LakeTable) -> None:
     source = rows(spark, (2, "b", 999, "elsewhere"), (4, "a", 998, "new"), (5, None, 997, "none"))
     table.merge(source, "target.v = source.v").when_not_matched_insert_all().execute()
