@@ -221,7 +221,17 @@ class StatementPlanner:
                     f"PARTITION names {name}, which is {'computed' if name in generated else 'no partition column'}",
                     hint=f"it takes {', '.join(taken)}" if taken else "leave PARTITION out",
                 )
-        return {name: value for name, (_, value) in zip(columns, statement.partition, strict=True) if value is not None}
+        given = zip(columns, statement.partition, strict=True)
+        return {name: self._of_its_type(name, value) for name, (_, value) in given if value is not None}
+
+    def _of_its_type(self, name: str, value: str) -> str:
+        """A value that `PARTITION (…)` gives, of the column's type: a column of texts would be compared with 1 as a number."""
+        wanted = spark_schema(self.schema.arrow)[name].dataType.simpleString()
+        cast = f"CAST({value} AS {wanted})"
+        found = self.spark.sql(f"SELECT typeof({value}), {cast} <=> {value}").head()
+        if found is None or not found[1]:
+            raise InputError(f"PARTITION gives {name} the value {value}, which is no {wanted}", hint="write it as it is stored")
+        return value if found[0] in (wanted, "void") else cast
 
     def _rows(self, statement: Insert, fixed: Mapping[str, str]) -> DataFrame:
         """The rows of the query, under the names of the table's columns, with the values that `PARTITION (…)` gives."""

@@ -15,7 +15,7 @@ from pyspark.errors import AnalysisException, ParseException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from tests.property.statements import gaps, statements, written
-from tests.sizes import but, but_in_ci
+from tests.sizes import but, but_in_ci, in_ci
 from tests.spark import without_jobs
 from tests.spark.sparks import HAS_DATA_SOURCES
 
@@ -166,6 +166,22 @@ def test_an_overwrite_replaces_the_partitions_that_the_session_asks_for(spark: S
     finally:
         spark.conf.unset("spark.sql.sources.partitionOverwriteMode")
     assert content(table) == [(3, "b", 30, "three"), (7, "a", 0, "all")]
+
+
+@pytest.mark.parametrize("ansi", ["true", *in_ci("false")])
+def test_a_number_in_partition_names_one_partition_of_a_column_of_texts(spark: SparkSession, path: str, ansi: str) -> None:
+    table = LakeTable.create(spark, path, schema=rows(spark), key="id", partition_by="p", name="goods")
+    without_jobs.fill(table, (1, "1", 10, "one"), (2, "01", 20, "another"), (3, "x", 30, "no number"))
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", ansi)
+    try:
+        table.sql("INSERT OVERWRITE goods PARTITION (p = 1) SELECT 7, 0, 'new'")
+        with pytest.raises(InputError, match="PARTITION gives p the value 1.5, which is no int"):
+            whole = LakeTable.create(spark, f"{path}-whole", schema="id long, p int", key="id", partition_by="p", name="whole")
+            whole.sql("INSERT INTO whole PARTITION (p = 1.5) SELECT 7")
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
+    assert content(table) == [(2, "01", 20, "another"), (3, "x", 30, "no number"), (7, "1", 0, "new")]
 
 
 def test_a_partition_of_an_insert_must_be_one_of_the_tables(table: LakeTable) -> None:
