@@ -25,6 +25,7 @@ from lakelock.checked_calls import checked
 from lakelock.errors import InputError
 from lakelock.occ.committed import WriteResult
 from lakelock.spark_plugin.lake_table import LakeTable
+from lakelock.spark_plugin.source_options import settings_given
 from lakelock.spark_plugin.spark_session import condition_of, quoted, require_classic, sparks_own
 from lakelock.spark_plugin.sql_operations import (
     Alter,
@@ -46,7 +47,7 @@ from lakelock.spark_plugin.sql_operations import (
     Vacuum,
     is_path,
 )
-from lakelock.spark_plugin.sql_planning import path_of_view, relation_of_view
+from lakelock.spark_plugin.sql_planning import options_of_view, path_of_view, relation_of_view
 from lakelock.spark_plugin.sql_refusals import CHANGES, FOR_A_NAME, no_version, refused_command, refused_function
 
 if TYPE_CHECKING:
@@ -173,9 +174,12 @@ def sql(
     words = Words.of(statement)
     command = command_of(words)
     read_afresh(spark, names_in(words))
-    return _Session(spark, words, args, lambda path: LakeTable.for_path(spark, path, config=config, options=options)).run(
-        command
-    )
+
+    def opened(path: str, of_view: Mapping[str, str]) -> LakeTable:
+        given, file = settings_given(of_view)
+        return LakeTable.for_path(spark, path, config=config or file, options={**given, **(options or {})})
+
+    return _Session(spark, words, args, opened).run(command)
 
 
 @dataclass(frozen=True)
@@ -183,7 +187,7 @@ class _Session:
     spark: SparkSession
     words: Words
     args: Mapping[str, object] | None
-    open: Callable[[str], LakeTable]
+    open: Callable[[str, Mapping[str, str]], LakeTable]
 
     def run(self, command: Command | None) -> DataFrame:
         if command is None:
@@ -193,10 +197,11 @@ class _Session:
         path = self._path(command.target)
         if path is None:
             return self._sparks(self.words.text, command)
-        with self.open(path) as table:
-            return self._run(command, table)
+        of_view = self._of_view(command.target)
+        with self.open(path, of_view) as table:
+            return self._run(command, table, of_view)
 
-    def _run(self, command: OfOneTable, table: LakeTable) -> DataFrame:
+    def _run(self, command: OfOneTable, table: LakeTable, of_view: Mapping[str, str]) -> DataFrame:
         match command:
             case Unreadable():
                 raise command.error
@@ -208,7 +213,8 @@ class _Session:
             case Vacuum():
                 return self._done("VACUUM", table.vacuum(command.keep_hours, dry_run=command.dry_run))
             case Optimize():
-                return self._done("OPTIMIZE", table.optimize(command.where, sort_by=command.sort_by).execute())
+                optimize = table.optimize(command.where, partition=of_view.get("partition"), sort_by=command.sort_by)
+                return self._done("OPTIMIZE", optimize.execute())
             case Restore():
                 return self._done("RESTORE", table.restore(self._moment(command.moment, restores=True)))
             case Alter():
@@ -216,7 +222,7 @@ class _Session:
             case Call():
                 return self._called(table, command.procedure)
             case Change():
-                return self._change(table, command)
+                return self._change(table, command, of_view)
 
     def _called(self, table: LakeTable, procedure: Procedure) -> DataFrame:
         given, done = procedure.arguments, partial(self._done, procedure.name)
@@ -245,10 +251,13 @@ class _Session:
             case _:
                 return done(table.restore(procedure.required("instant_time")))
 
-    def _change(self, table: LakeTable, command: Change) -> DataFrame:
+    def _change(self, table: LakeTable, command: Change, of_view: Mapping[str, str]) -> DataFrame:
+        """Where a view shows one part of the table only, the statement may change no other row."""
+        name, partition = command.target.name, of_view.get("partition")
+        _require_rows(name, of_view)
         with self._views(command.sources) as views:
             statement = self.words.replaced(views) if views else self.words
-            return self._done(self.words[0], table._run_statement(statement, self.args, own=command.target.name))
+            return self._done(self.words[0], table._run_statement(statement, self.args, own=name, partition=partition))
 
     def _query(self, command: Query) -> DataFrame:
         with self._views(command.relations) as views:
@@ -267,9 +276,12 @@ class _Session:
                 path = self._path(relation)
                 if path is None:
                     continue
-                with self.open(path) as table:
+                of_view = self._of_view(relation)
+                _require_rows(relation.name, of_view)
+                with self.open(path, of_view) as table:
                     moment = None if relation.moment is None else self._moment(relation.moment)
-                    frame = table.read(as_of=moment, include_meta="_hoodie_" in self.words.text.lower())
+                    meta = "_hoodie_" in self.words.text.lower() or of_view.get("include_meta", "").lower() == "true"
+                    frame = table.read(as_of=moment, partition=of_view.get("partition"), include_meta=meta)
                 names.append(f"_lakelock_{next(_numbers)}")
                 frame.createOrReplaceTempView(names[-1])
                 found.append((relation.start, relation.stop, names[-1]))
@@ -280,6 +292,10 @@ class _Session:
 
     def _path(self, relation: Relation) -> str | None:
         return relation.path if is_path(relation.name) else path_of_view(self.spark, relation.name)
+
+    def _of_view(self, relation: Relation) -> dict[str, str]:
+        """The options of a view that is named; none of a path."""
+        return {} if is_path(relation.name) else options_of_view(self.spark, relation.name)
 
     def _moment(self, moment: Moment, *, restores: bool = False) -> str | datetime:
         """A time as Spark understands it in the session's zone, or an instant."""
@@ -320,6 +336,19 @@ class _Session:
             operation = str(result.operation)
             counts = (result.instant, result.rows_inserted, result.rows_updated, result.rows_deleted)
         return self.spark.createDataFrame([(operation, *counts, repr(result))], DONE)
+
+
+_ALL_ROWS = {"change_feed": "false", "query_type": "snapshot"}
+
+
+def _require_rows(name: Name, of_view: Mapping[str, str]) -> None:
+    """`InputError` if a view shows other rows than the table has."""
+    for option, value in of_view.items():
+        if option in _ALL_ROWS and value.strip().lower() != _ALL_ROWS[option]:
+            raise InputError(
+                f"the view {quoted(*name)} has the option {option}={value}, so it does not show the rows that the table has",
+                hint="name the table by its path, lakelock.`/lake/table`, or by a view without this option",
+            )
 
 
 def _altered(table: LakeTable, command: Alter) -> WriteResult:

@@ -22,6 +22,7 @@ from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.hadoop import in_full
 from lakelock.spark_plugin.merge_builder import Clause, MergeSpec
 from lakelock.spark_plugin.merging import MergePlan
+from lakelock.spark_plugin.source_option_names import READS, translated
 from lakelock.spark_plugin.spark_session import quoted, spark_schema, sparks_own
 from lakelock.spark_plugin.sql_operations import (
     Assignment,
@@ -98,11 +99,14 @@ def _paths(leaf: Any) -> Sequence[object]:
 
 def path_of_view(spark: SparkSession, name: Name) -> str | None:
     """The path of a temporary view `USING lakelock OPTIONS (path ...)`; None for any other relation, and for no relation."""
+    options = options_of_view(spark, name)
+    return None if "as_of" in options else options.get("path") or None
+
+
+def options_of_view(spark: SparkSession, name: Name) -> dict[str, str]:
+    """The options of such a view, in our spelling; none of any other relation."""
     plan = relation_of_view(spark, name)
-    options = None if plan is None else plan.options()
-    return (
-        str(options.get("path")) if options is not None and options.get("path") and not options.containsKey("as_of") else None
-    )
+    return {} if plan is None else translated(dict(plan.options().asCaseSensitiveMap()), READS).options
 
 
 def relation_of_view(spark: SparkSession, name: Name) -> Any:

@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 from tests.sizes import in_ci
 from tests.spark.sparks import since_spark_4
 
-from lakelock.errors import InputError, SchemaError
+from lakelock.errors import InputError, LakelockError, SchemaError
 from lakelock.spark_plugin import LakeTable, register, sql
 
 pytestmark = [pytest.mark.spark, pytest.mark.xdist_group("spark")]
@@ -143,6 +143,31 @@ def test_a_view_shows_its_table_as_it_is_now(spark: SparkSession, table: LakeTab
     for name in ("few", "past"):
         spark.catalog.dropTempView(name)
     spark.catalog.dropGlobalTempView("everywhere")
+
+
+@since_spark_4
+def test_a_statement_takes_the_options_of_the_view_that_it_names(spark: SparkSession, tmp_path: Path) -> None:
+    table = LakeTable.create(spark, tmp_path / "parts", schema=COLUMNS, key="id", partition_by="shop")
+    table.insert(spark.createDataFrame(ROWS, COLUMNS).coalesce(1))
+    then = table.history(1).head()["instant"]
+    view = "create or replace temporary view some using lakelock options"
+    spark.sql(f"{view} (path '{table.path}', partition 'shop=rome', 'retry.attempts' '3')")
+    try:
+        assert [row["id"] for row in sql(spark, f"SELECT id FROM some VERSION AS OF '{then}'").collect()] == [3]
+        for text in ("DELETE FROM some", "UPDATE some SET price = 0D", "INSERT INTO some VALUES (4, 'oslo', 4D)"):
+            with pytest.raises(InputError, match="shop="):
+                sql(spark, text)
+        sql(spark, "UPDATE some SET price = 31D WHERE shop = 'rome'")
+        assert prices(table) == [10.0, 20.0, 31.0]
+        spark.sql(f"{view} (path '{table.path}', 'hoodie.datasource.query.type' 'read_optimized')")
+        with pytest.raises(InputError, match="the view `some` has the option query_type=read_optimized"):
+            sql(spark, "DELETE FROM some")
+        spark.sql(f"{view} (path '{table.path}', 'lock.provider' 'redis://nowhere.invalid:6379')")
+        with pytest.raises(LakelockError, match=r"nowhere\.invalid|lock"):
+            sql(spark, "DELETE FROM some")
+        assert prices(table) == [10.0, 20.0, 31.0]
+    finally:
+        spark.catalog.dropTempView("some")
 
 
 def test_every_other_statement_is_sparks(spark: SparkSession, table: LakeTable) -> None:
