@@ -119,7 +119,10 @@ def concerns(spark: SparkSession, statement: str) -> bool:
         from lakelock.spark_plugin.sql_words import Words
     except ModuleNotFoundError:
         return False
-    words = Words.of(statement)
+    try:
+        words = Words.of(statement)
+    except InputError:  # an open quote or comment, of which Spark has said so
+        return False
     command = command_of(words)
     if isinstance(command, Call) or words[0] == "CONVERT" or any(name in words for name in CHANGES):
         return True

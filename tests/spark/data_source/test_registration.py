@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from pyspark import TaskContext
-from pyspark.errors import PySparkException
+from pyspark.errors import ParseException, PySparkException
 from pyspark.sql import DataFrame, DataFrameWriter, DataFrameWriterV2, SparkSession
 from pyspark.sql.catalog import Catalog
 from pyspark.sql.streaming.readwriter import DataStreamWriter
@@ -457,6 +457,16 @@ def test_a_view_of_a_table_that_is_gone_can_be_dropped_and_made_again(spark: Spa
     finally:
         unregister(spark)
         spark.catalog.dropTempView("here")
+
+
+def test_what_spark_cannot_read_at_all_is_sparks_error_as_before(spark: SparkSession) -> None:
+    register(spark)
+    try:
+        for text in ("SELECT 'open", "SELECT /* open"):
+            with pytest.raises(ParseException):
+                spark.sql(text)
+    finally:
+        unregister(spark)
 
 
 def test_an_error_that_is_not_lakelocks_keeps_its_traceback(spark: SparkSession) -> None:
