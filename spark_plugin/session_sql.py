@@ -14,7 +14,7 @@ from datetime import datetime, timedelta, timezone
 from functools import partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
@@ -70,23 +70,27 @@ def read_afresh(spark: SparkSession, names: Iterable[Name]) -> None:
         if named is not None:
             frame = spark.read.format("lakelock").options(**options).schema(named).load()
         if is_global:
-            frame.createOrReplaceGlobalTempView(name[1])
+            frame.createOrReplaceGlobalTempView(quoted(name[1]))
         else:
-            frame.createOrReplaceTempView(name[0])
+            frame.createOrReplaceTempView(quoted(name[0]))
 
 
 def views_in(spark: SparkSession, statement: str) -> list[Name]:
     """The temporary views of the session whose names stand in a statement, as names of relations or not."""
-    text, database = statement.lower(), str(spark.conf.get("spark.sql.globalTempDatabase", "global_temp"))
+    text, database = statement.lower().replace("``", "`"), str(spark.conf.get("spark.sql.globalTempDatabase", "global_temp"))
     try:
         catalog = spark._jsparkSession.sessionState().catalog()
-        names: list[Name] = [(name,) for name in catalog.getTempViewNames().mkString(" ").split()]
+        names: list[Name] = [(name,) for name in _listed(catalog.getTempViewNames())]
         if database.lower() in text:
-            found = catalog.globalTempViewManager().listViewNames("*").mkString(" ").split()
-            names += [(database, name) for name in found]
+            names += [(database, name) for name in _listed(catalog.globalTempViewManager().listViewNames("*"))]
     except Py4JError:  # another Spark's catalog: its views stay as they are
         return []
-    return [name for name in names if name[-1].lower() in text]
+    return [name for name in names if re.search(rf"(?<!\w){re.escape(name[-1].lower())}(?!\w)", text)]
+
+
+def _listed(names: Any) -> list[str]:
+    """Names in a collection of Scala's, which may have spaces in them; none is empty."""
+    return [name for name in names.mkString("\0").split("\0") if name]
 
 
 def _is_global(spark: SparkSession, name: Name) -> bool | None:

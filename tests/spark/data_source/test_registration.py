@@ -420,24 +420,27 @@ def streamed_from(spark: SparkSession, path: str, folder: Path) -> None:
 def test_a_view_shows_the_table_as_it_is_now(spark: SparkSession, table: LakeTable) -> None:
     views = ["CREATE OR REPLACE TEMPORARY VIEW Here", "CREATE OR REPLACE GLOBAL TEMPORARY VIEW everywhere"]
     queries = ["SELECT sum(v) FROM here", "FROM global_temp.everywhere SELECT sum(v)", "SELECT (SELECT sum(v) FROM `HERE`)"]
+    queries += ["WITH it AS (TABLE here) SELECT it.v FROM range(1), it", "SELECT sum(v) FROM `in two words`"]
     register(spark)
     try:
         table.insert(spark.createDataFrame([(1, "a", 1)], COLUMNS))
         for view in views:
             spark.sql(f"{view} USING lakelock OPTIONS (path '{table.path}')")
+        spark.read.format("lakelock").load(table.path).createOrReplaceTempView("`in two words`")
         first = table.history(1).head()["instant"]
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW then USING lakelock OPTIONS (path '{table.path}', as_of '{first}')")
         for v in (1, 2, 3):
             table.upsert(spark.createDataFrame([(1, "a", v)], COLUMNS))
-            assert [spark.sql(query).head()[0] for query in queries] == [v] * 3
+            assert [spark.sql(query).head()[0] for query in queries] == [v] * 5
+            assert spark.sql("TABLE here").head()["v"] == v
             table.upsert(spark.createDataFrame([(1, "a", v + 1)], COLUMNS))
             assert [spark.table(name).head()["v"] for name in ("here", "`global_temp`.everywhere", "then")] == [v + 1, v + 1, 1]
         spark.sql("UPDATE here SET v = v * 10")
         assert spark.sql("SELECT here.v FROM here JOIN then USING (id)").count() == 1
-        assert [spark.sql(query).head()[0] for query in [*queries, "SELECT v FROM then"]] == [40, 40, 40, 1]
+        assert [spark.sql(query).head()[0] for query in [*queries, "SELECT v FROM then"]] == [*[40] * 5, 1]
     finally:
         unregister(spark)
-        for name in ("here", "then"):
+        for name in ("here", "then", "in two words"):
             spark.catalog.dropTempView(name)
         spark.catalog.dropGlobalTempView("everywhere")
 
@@ -449,6 +452,7 @@ def test_a_view_of_a_table_that_is_gone_can_be_dropped_and_made_again(spark: Spa
         shutil.rmtree(path)
         with pytest.raises(Exception, match="is not a Hudi table"):
             spark.sql("SELECT * FROM here")
+        assert spark.sql("SELECT nowhere FROM VALUES (1) AS t (nowhere)").count() == 1, "which names another"
         other = LakeTable.create(spark, f"{path}-other", schema=COLUMNS, key="id")
         spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW here USING lakelock OPTIONS (path '{other.path}')")
         assert spark.sql("SELECT * FROM here").count() == 0
