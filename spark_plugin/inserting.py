@@ -28,7 +28,7 @@ from lakelock.spark_plugin.changing import deletions, remove_rows, write_changes
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.lookup import files_with
 from lakelock.spark_plugin.spark_session import arrow_schema, column, rebalanced, with_generated
-from lakelock.spark_plugin.stage_rows import SparkRows, is_little
+from lakelock.spark_plugin.stage_rows import is_little
 from lakelock.spark_plugin.write_attempt import Attempt, KeptFiles, Redoing, Written, prepared
 from lakelock.spark_plugin.write_stages import REPORT_SCHEMA, this_task, while_wanted
 from lakelock.table.commit_metadata import WriteStat
@@ -76,7 +76,7 @@ def write_rows(attempt: Attempt, frame: DataFrame, context: WriteContext, what: 
     if fields:
         columns = [column(name) for name in fields]
         frame = rebalanced(frame, columns).sortWithinPartitions(*columns)
-    return attempt.written(SparkRows(frame).through(partial(insert_stage, context), REPORT_SCHEMA), what)
+    return attempt.written(attempt.on_executors(frame).through(partial(insert_stage, context), REPORT_SCHEMA), what)
 
 
 def _partitions(rows: pa.Table, properties: TableProperties) -> int:

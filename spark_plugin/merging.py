@@ -65,7 +65,7 @@ from lakelock.spark_plugin.spark_session import (
     spark_schema,
     with_generated,
 )
-from lakelock.spark_plugin.stage_rows import FewRows, Rows, SparkRows, is_few_bytes, is_little
+from lakelock.spark_plugin.stage_rows import FewRows, Rows, is_few_bytes, is_little
 from lakelock.spark_plugin.write_attempt import Attempt, Memory, Written
 from lakelock.table.base_files import BaseFile
 from lakelock.table.column_types import OWN_PREFIX, refuse_own_name
@@ -465,7 +465,7 @@ def keep_source(plan: MergePlan, few: FewRows | None, memory: Memory) -> None:
     """Have the rows of the source computed once for all attempts; in the plan if they are few."""
     memory.plan = plan if few is None else replace(plan, source=few.frame)
     if few is None:
-        memory.keep(SparkRows(plan.source))
+        memory.frames.keep(plan.source)
 
 
 def _changes(attempt: Attempt, plan: MergePlan, files: Sequence[DataFile]) -> Rows:

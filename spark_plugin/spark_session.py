@@ -10,9 +10,10 @@ from other columns are as `lakelock.table.transforms` has them, whatever the ses
 from __future__ import annotations
 
 import inspect
+import pickle
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache, wraps
+from functools import cache, partial, wraps
 from importlib.resources import files as resources
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
@@ -20,7 +21,7 @@ from weakref import WeakKeyDictionary
 import pyarrow as pa
 from py4j.java_gateway import JavaPackage
 from py4j.protocol import Py4JError
-from pyspark import StorageLevel
+from pyspark import Broadcast, StorageLevel, serializers
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
@@ -369,10 +370,11 @@ def alias_of(df: DataFrame) -> str:
 
 
 class KeptFrames:
-    """Frames that are persisted, in memory and on the disks of the executors, until `close`."""
+    """Frames that are persisted, in memory and on the disks of the executors, until `close`; and large stages, sent once."""
 
     def __init__(self) -> None:
         self._frames: list[DataFrame] = []
+        self._sent: list[Broadcast[bytes]] = []
 
     def keep(self, frame: DataFrame) -> None:
         """Persist a frame, unless that was done before: its rows must not change."""
@@ -386,10 +388,33 @@ class KeptFrames:
         with suppress(Py4JError, OSError, AttributeError):
             frame.unpersist()
 
+    def shipped(self, spark: SparkSession, stage: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        """A stage as tasks get it. Spark by itself keeps a large one in a file of the driver until the application ends."""
+        context, pickling = spark.sparkContext, serializers  # type: Any, Any
+        stage_bytes = pickling.CloudPickleSerializer().dumps(stage)
+        most_bytes = java_class(spark, PYTHON_UTILS).getBroadcastThreshold(context._jsc)
+        if len(stage_bytes) + _PACKING_BYTES <= most_bytes:
+            return partial(_unpacked, stage_bytes)
+        self._sent.append(context.broadcast(stage_bytes))
+        return partial(_unpacked, self._sent[-1])
+
     def close(self) -> None:
-        """Unpersist everything."""
+        """Unpersist everything, and remove what was sent."""
         for frame in self._frames:
             self.drop(frame)
+        sent, self._sent = self._sent, []
+        for each in sent:
+            with suppress(Py4JError, OSError, AttributeError):
+                each.destroy()
+
+
+_PACKING_BYTES = 10_000
+"""More than Spark adds to the bytes of a stage."""
+
+
+def _unpacked(stage: bytes | Broadcast[bytes], batches: Any) -> Any:
+    """In a task: run a stage that was shipped."""
+    return pickle.loads(stage if isinstance(stage, bytes) else stage.value)(batches)
 
 
 def _persist(frame: DataFrame) -> None:

@@ -110,31 +110,34 @@ class Rows(Protocol):
 
 
 class SparkRows:
-    """Rows on the executors: a frame."""
+    """Rows on the executors: a frame. Stages are sent there until `frames` are closed."""
 
     few = False
 
-    def __init__(self, frame: DataFrame) -> None:
-        self.frame = frame
+    def __init__(self, frame: DataFrame, frames: KeptFrames) -> None:
+        self.frame, self._frames = frame, frames
 
     def through(self, stage: Stage, schema: pa.Schema) -> SparkRows:
-        run = reporting(schema, stage) if REPORT in schema.names else stage
-        return SparkRows(self.frame.mapInArrow(run, spark_schema(schema)))  # type: ignore[arg-type]
+        run = self._frames.shipped(self.frame.sparkSession, reporting(schema, stage) if REPORT in schema.names else stage)
+        return self._of(self.frame.mapInArrow(run, spark_schema(schema)))
+
+    def _of(self, frame: DataFrame) -> SparkRows:
+        return SparkRows(frame, self._frames)
 
     def reports(self) -> list[object]:
         return received(self.frame.select(REPORT).where(F.col(REPORT).isNotNull()).collect())
 
     def without_reports(self) -> SparkRows:
-        return SparkRows(self.frame.where(F.col(REPORT).isNull()).drop(REPORT))
+        return self._of(self.frame.where(F.col(REPORT).isNull()).drop(REPORT))
 
     def select(self, *names: str) -> SparkRows:
-        return SparkRows(self.frame.select(*names))
+        return self._of(self.frame.select(*names))
 
     def on_routes(self, routes: Collection[int]) -> SparkRows:
-        return SparkRows(self.frame.where(among(routes, ROUTE)))
+        return self._of(self.frame.where(among(routes, ROUTE)))
 
     def gathered(self, routes: Routes, *, files: int, size_bytes: int) -> SparkRows:
-        return SparkRows(self.frame.repartition(routes.packs, pack_of(routes, ROUTE)))
+        return self._of(self.frame.repartition(routes.packs, pack_of(routes, ROUTE)))
 
     def keep(self, frames: KeptFrames) -> None:
         frames.keep(self.frame)
@@ -156,14 +159,19 @@ class DriverRows:
     few = True
 
     def __init__(
-        self, spark: SparkSession, schema: pa.Schema, compute: Callable[[], Iterator[object]], routes: Routes | None = None
+        self,
+        spark: SparkSession,
+        frames: KeptFrames,
+        schema: pa.Schema,
+        compute: Callable[[], Iterator[object]],
+        routes: Routes | None = None,
     ) -> None:
         self.schema = schema
-        self._spark, self._compute, self._routes = spark, compute, routes
+        self._spark, self._frames, self._compute, self._routes = spark, frames, compute, routes
 
     @classmethod
-    def of(cls, spark: SparkSession, rows: pa.Table) -> DriverRows:
-        return cls(spark, rows.schema, lambda: iter(rows.to_batches()))
+    def of(cls, spark: SparkSession, frames: KeptFrames, rows: pa.Table) -> DriverRows:
+        return cls(spark, frames, rows.schema, lambda: iter(rows.to_batches()))
 
     @cached_property
     def _items(self) -> list[object]:
@@ -188,7 +196,7 @@ class DriverRows:
             tasks = [partial(task, batches) for batches in self._packs()]
             return chain.from_iterable(SystemRuntime().gather(tasks, limit=parallelism(self._spark)))
 
-        return DriverRows(self._spark, schema, run)
+        return DriverRows(self._spark, self._frames, schema, run)
 
     def _packs(self) -> list[list[pa.RecordBatch]]:
         """The batches of each task."""
@@ -215,12 +223,12 @@ class DriverRows:
         return self._mapped(self.schema, lambda batch: batch.filter(pc.is_in(batch.column(ROUTE), wanted)))
 
     def _mapped(self, schema: pa.Schema, change: Callable[[pa.RecordBatch], pa.RecordBatch]) -> DriverRows:
-        return DriverRows(self._spark, schema, lambda: map(change, self.batches))
+        return DriverRows(self._spark, self._frames, schema, lambda: map(change, self.batches))
 
     def gathered(self, routes: Routes, *, files: int, size_bytes: int) -> Rows:
         if is_little(files, size_bytes):
-            return DriverRows(self._spark, self.schema, lambda: iter(self._items), routes)
-        on_executors = SparkRows(local_frame(self._spark, self.table, spark_schema(self.schema)))
+            return DriverRows(self._spark, self._frames, self.schema, lambda: iter(self._items), routes)
+        on_executors = SparkRows(local_frame(self._spark, self.table, spark_schema(self.schema)), self._frames)
         return on_executors.gathered(routes, files=files, size_bytes=size_bytes)
 
     def keep(self, frames: KeptFrames) -> None:

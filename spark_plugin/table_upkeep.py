@@ -40,7 +40,6 @@ from lakelock.occ.upkeep import Upkept
 from lakelock.spark_plugin.arguments import delta_arguments, instant_of
 from lakelock.spark_plugin.conditions import Condition
 from lakelock.spark_plugin.spark_session import FILE, ROW, column, needs_spark, outcome_reported, require_running, spark_schema
-from lakelock.spark_plugin.stage_rows import SparkRows
 from lakelock.spark_plugin.table_info import Locks
 from lakelock.spark_plugin.table_writes import Columns, Types
 from lakelock.spark_plugin.transactions import TableTransactions
@@ -152,7 +151,7 @@ def join_files(
         numbers = attempt.numbers(len(joins), len(joins), in_driver=False)
         return attempt.written(numbers.through(partial(join_stage, plan), REPORT_SCHEMA), what, check=check)
     plan = replace(plan, rows=_stored_rows(attempt, joins))
-    rows = SparkRows(_in_order(attempt, joins, sort_by))
+    rows = attempt.on_executors(_in_order(attempt, joins, sort_by))
     stats = attempt.written(rows.through(partial(sorted_stage, plan), REPORT_SCHEMA), what, check=check)
     ensure_all_written(sum(plan.rows), stats)
     return stats

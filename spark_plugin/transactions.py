@@ -43,7 +43,7 @@ from lakelock.spark_plugin.lookup import RowsRead, is_quick
 from lakelock.spark_plugin.merge_builder import TARGET, MergeBuilder, MergeSpec, with_columns_equated
 from lakelock.spark_plugin.merging import MergePlan
 from lakelock.spark_plugin.spark_jobs import job_group
-from lakelock.spark_plugin.spark_session import ended_by, outcome_reported, require_batch, require_running
+from lakelock.spark_plugin.spark_session import KeptFrames, ended_by, outcome_reported, require_batch, require_running
 from lakelock.spark_plugin.sql_planning import StatementPlanner
 from lakelock.spark_plugin.stage_rows import FewRows, few_rows, is_little
 from lakelock.spark_plugin.write_attempt import Attempt, Memory, Write, Written, fitting_frame, fitting_keys
@@ -357,8 +357,11 @@ class TableTransactions:
 
     def _attempt(self, tx: Transaction) -> Attempt:
         coordinator = self._coordinator
-        storage, runtime = coordinator.table.storage, coordinator.table.runtime
-        return Attempt(self._spark, tx, storage, self._root, runtime, self._settings, coordinator.known_schemas)
+        storage, runtime, kept = coordinator.table.storage, coordinator.table.runtime, KeptFrames()
+        return Attempt(
+            self._spark, tx, storage, self._root, runtime, self._settings, coordinator.known_schemas,
+            kept=kept, memory=Memory(kept),
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -102,7 +102,7 @@ class Memory(EarlierFiles):
 
     def __init__(self, frames: KeptFrames | None = None) -> None:
         super().__init__()
-        self._frames = frames or KeptFrames()
+        self.frames = frames or KeptFrames()
         self.staged: Staged | None = None
         self.held: dict[str, FileKeys | None] = {}
         """By the key of a file that was looked into: which of the staged keys it holds, if any."""
@@ -120,32 +120,32 @@ class Memory(EarlierFiles):
 
     def keep(self, rows: Rows) -> None:
         """Keep rows until the call has ended."""
-        rows.keep(self._frames)
+        rows.keep(self.frames)
 
     def kept_rows(self, compute: Callable[[], DataFrame]) -> DataFrame:
         """The rows that the call brought, as the first attempt has computed them."""
         if self._rows is None:
             self._rows = compute()
-            self._frames.keep(self._rows)
+            self.frames.keep(self._rows)
         return self._rows
 
     def unstage(self) -> None:
         """Let the rows go."""
         if self.staged is not None:
-            self.staged.rows.drop(self._frames)
+            self.staged.rows.drop(self.frames)
             self.staged = None
 
     def forget(self) -> None:
         super().forget()
         self.unstage()
         if self._rows is not None:
-            self._frames.drop(self._rows)
+            self.frames.drop(self._rows)
             self._rows = None
         self.held, self.matched, self.given = {}, {}, None
 
     def close(self) -> None:
         """Free what is persisted."""
-        self._frames.close()
+        self.frames.close()
 
     def has_files_of(self, instant: str) -> bool:
         """Whether the next attempt may take over files of this one."""
@@ -244,7 +244,7 @@ class Attempt:
         if not isinstance(frame, DataFrame):
             return frame
         few = self.few(frame, little=little, by_key=by_key)
-        return SparkRows(frame) if few is None else self.in_driver(few.arrow)
+        return self.on_executors(frame) if few is None else self.in_driver(few.arrow)
 
     def few(self, frame: DataFrame, *, little: bool | None = None, by_key: bool = False) -> FewRows | None:
         """The rows of a frame, computed once, if they are few. `little`: whether it is little work to see that, if known.
@@ -259,13 +259,17 @@ class Attempt:
 
     def in_driver(self, rows: pa.Table) -> Rows:
         """Rows that are in this process."""
-        return DriverRows.of(self.spark, rows)
+        return DriverRows.of(self.spark, self.memory.frames, rows)
+
+    def on_executors(self, frame: DataFrame) -> Rows:
+        """Rows that are not."""
+        return SparkRows(frame, self.memory.frames)
 
     def numbers(self, count: int, tasks: int, *, in_driver: bool) -> Rows:
         """A row for each number below `count`, for a stage that knows what the numbers mean."""
         if in_driver:
             return self.in_driver(pa.table({"id": pa.array(range(count), pa.int64())}))
-        return SparkRows(self.spark.range(0, count, 1, tasks))
+        return self.on_executors(self.spark.range(0, count, 1, tasks))
 
     def reports(
         self,

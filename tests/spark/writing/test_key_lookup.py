@@ -12,6 +12,7 @@ from pyspark import cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from tests.sizes import in_ci
 
+from lakelock.errors import DuplicateKeyError
 from lakelock.spark_plugin import LakeTable, lookup, lookup_stages
 
 pytestmark = pytest.mark.usefixtures("on_executors")
@@ -112,3 +113,27 @@ def test_more_keys_than_the_driver_takes_are_looked_up_by_the_tasks_that_have_th
     assert set(opened().values()) == {1}
     table.delete(rows(spark, (50, "hot", 0), (55, "hot", 0), (7, "cold", 0)))
     assert table.read().where("v < 0").count() == 1
+
+
+@pytest.mark.parametrize("fails", [False, *in_ci(True)], ids=["committed", "rejected"])
+def test_what_a_write_sends_to_its_tasks_leaves_no_file_in_the_driver(spark: SparkSession, path: str, *, fails: bool) -> None:
+    table = LakeTable.create(spark, path, schema=rows(spark), key="id")
+    table.insert(rows(spark, (1, "hot", 1), (2, "hot", 2)))
+    conf, threshold = spark.sparkContext._jsc.sc().conf(), "spark.broadcast.UDFCompressionThreshold"
+    before, files = conf.get(threshold, "1m"), Path(spark.sparkContext._temp_dir)
+    conf.set(threshold, "11000")  # above what Spark adds to a stage, and below the stages
+    try:
+        there = {each.name for each in files.iterdir()}
+        if fails:
+            with pytest.raises(DuplicateKeyError):
+                table.upsert(rows(spark, (1, "hot", 3), (1, "hot", 4)))
+        else:
+            assert table.upsert(rows(spark, (1, "hot", 3), (4, "hot", 4))).rows_updated == 1
+            with table.transaction() as tx:
+                tx.update({"v": "v + 1"}, "id = 4")
+                tx.delete(rows(spark, (2, "hot", 0)))
+            table.optimize(sort_by="id", small_file_bytes=1 << 30).execute()
+            assert sorted(row["v"] for row in table.read().collect()) == [3, 5]
+        assert {each.name for each in files.iterdir()} <= there
+    finally:
+        conf.set(threshold, before)

@@ -24,7 +24,6 @@ from lakelock.conflict import DECLARE_SCOPE, WHOLE_TABLE, Conflict, Party, about
 from lakelock.errors import ConflictError, EarlyConflictError, InputError, TransactionStateError, WriteFailed
 from lakelock.spark_plugin import LakeTable, lookup_stages
 from lakelock.spark_plugin.spark_jobs import in_task_text
-from lakelock.spark_plugin.stage_rows import SparkRows
 from lakelock.spark_plugin.transactions import LakeTransaction
 from lakelock.spark_plugin.write_attempt import Attempt
 from lakelock.spark_plugin.write_stages import REPORTS_ONLY
@@ -312,7 +311,9 @@ def test_two_files_of_one_file_group_are_never_committed(
     stat = pickle.dumps(WriteStat(file_id="f-0", path="p=a/f-0_0-0-0_20260101000000000.parquet", partition_path="p=a"))
     twice = spark.createDataFrame([(bytearray(stat),)] * 2, REPORTS_ONLY)
     written = Attempt.written
-    monkeypatch.setattr(Attempt, "written", lambda self, files, what, **more: written(self, SparkRows(twice), what, **more))
+    monkeypatch.setattr(
+        Attempt, "written", lambda self, files, what, **more: written(self, self.on_executors(twice), what, **more)
+    )
     with pytest.raises(WriteFailed, match="checkpoint it"), table.transaction() as tx:
         tx.insert(rows(spark, (5, "a", 1)))
     assert len(content(table)) == 3
