@@ -312,10 +312,13 @@ def fitting_values(rows: DataFrame, values: Assignments, schema: TableSchema, *,
     columns = {name: as_column(value) for name, value in values.items()}
     chosen = rows.select("*", *[column.alias(f"_lakelock_new_{name}") for name, column in columns.items()])
     _require_row_by_row(rows, chosen)
+    drawn = _drawn(chosen, list(columns))
     types = dict(zip(columns, list(chosen.schema)[-len(columns) :], strict=True))
     target = spark_schema(schema.arrow)
     for field in target:
-        meant = as_assigned(columns[field.name], types[field.name].dataType, field) if field.name in types else None
+        if field.name not in types:
+            continue
+        meant = as_assigned(columns[field.name], types[field.name].dataType, field, drawn=field.name in drawn)
         if meant is not None:
             columns[field.name], types[field.name] = meant, field
     given = arrow_schema(StructType([StructField(name, field.dataType) for name, field in types.items()]))
@@ -344,8 +347,9 @@ _BITS: Mapping[type[DataType], int] = {ByteType: 8, ShortType: 16, IntegerType: 
 _DIGITS: Mapping[type[DataType], int] = {ByteType: 3, ShortType: 5, IntegerType: 10, LongType: 19}
 
 
-def as_assigned(column: Column, given: DataType, field: StructField) -> Column | None:
+def as_assigned(column: Column, given: DataType, field: StructField, *, drawn: bool = False) -> Column | None:
     """The number as SQL assigns it to a column: in the column's type, rounded to its digits. None where it is not cast here.
+    `drawn`: each time that Spark computes it, it is another.
 
     Literals and sums have types of their own, such as int for 0, and more digits in each sum of decimals. What is too large is
     a `SchemaError` in the task, whatever `spark.sql.ansi.enabled` says.
@@ -356,12 +360,19 @@ def as_assigned(column: Column, given: DataType, field: StructField) -> Column |
     bits, of_given = _BITS.get(type(wanted)), _BITS.get(type(given))
     if isinstance(wanted, DecimalType) and (of_given or isinstance(given, DecimalType)):
         like = given if isinstance(given, DecimalType) else DecimalType(_DIGITS[type(given)], 0)
-        number, digits = column.cast(like), wanted.precision - wanted.scale
+        scale, digits = wanted.scale, wanted.precision - wanted.scale
         if like.precision - like.scale <= digits:  # none is too large
             return column.cast(wanted)
-        is_too_large = F.abs(F.round(number, wanted.scale)) >= F.lit(Decimal(10**digits))
+
+        def is_too_large(number: Column) -> Column:
+            return F.abs(F.round(number.cast(like), scale)) >= F.lit(Decimal(10**digits))
+
     elif bits and of_given and of_given > bits:
-        is_too_large = (column >= F.lit(2 ** (bits - 1))) | (column < F.lit(-(2 ** (bits - 1))))
+        limit = 2 ** (bits - 1)
+
+        def is_too_large(number: Column) -> Column:
+            return (number >= F.lit(limit)) | (number < F.lit(-limit))
+
     else:
         return None
     error = SchemaError(
@@ -370,7 +381,19 @@ def as_assigned(column: Column, given: DataType, field: StructField) -> Column |
         column=field.name,
     )
     failure = F.raise_error(F.lit(in_task_text(error)))
-    return F.when(is_too_large, failure).otherwise(column).cast(wanted)
+
+    def fitting(number: Column) -> Column:
+        return F.when(is_too_large(number), failure).otherwise(number).cast(wanted)
+
+    # In an array, so that what is looked at is what is stored.
+    return F.transform(F.array(column), fitting)[0] if drawn else fitting(column)
+
+
+def _drawn(chosen: DataFrame, names: Sequence[str]) -> frozenset[str]:
+    """Which of the last columns of a frame, which have these names, are others each time that Spark computes them."""
+    expressions = chosen._jdf.queryExecution().analyzed().expressions()
+    first = expressions.size() - len(names)
+    return frozenset(name for at, name in enumerate(names, first) if not expressions.apply(at).deterministic())
 
 
 def _require_row_by_row(rows: DataFrame, chosen: DataFrame) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
@@ -216,3 +217,21 @@ def test_what_is_told_of_new_values_is_about_them(spark: SparkSession, path: str
     with pytest.raises(SchemaError, match=r"the new values do not fit their columns:\n  few: string does not fit") as caught:
         table.update({"few": "'x'"})
     assert "drop" not in caught.value.hint
+
+
+def test_a_value_that_is_drawn_is_stored_as_it_was_looked_at(spark: SparkSession, path: str) -> None:
+    """Drawn again it would not fit in about half of all cases, and Spark would cut it without a word."""
+    table = LakeTable.create(spark, path, schema="id long, n int, price decimal(4, 1)", key="id")
+    table.insert(spark.range(64).selectExpr("id", "0 AS n", "cast(0 AS decimal(4, 1)) AS price"))
+    before = spark.conf.get("spark.sql.ansi.enabled")
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    try:
+        for column, value, most in (("n", "cast(rand() * 4e9 AS bigint)", 2**31), ("price", "cast(rand() * 2e3 AS int)", 1000)):
+            for number in range(8):
+                with suppress(SchemaError):
+                    table.update({column: value}, f"id = {number}")
+            found = [row[column] for row in table.read(f"id < 8 AND {column} <> 0 OR {column} IS NULL").collect()]
+            assert found
+            assert all(drawn is not None and 0 <= drawn < most for drawn in found)
+    finally:
+        spark.conf.set("spark.sql.ansi.enabled", before)
