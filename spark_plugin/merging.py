@@ -58,6 +58,7 @@ from lakelock.spark_plugin.merge_builder import (
 from lakelock.spark_plugin.spark_session import (
     FILE,
     ROW,
+    apart,
     arrow_schema,
     column,
     computed,
@@ -303,7 +304,7 @@ def numbered(spec: MergeSpec, properties: TableProperties) -> DataFrame:
             refuse_own_name(name)
     whole = any(clause.values is None and clause.then is not Then.DELETE for clause in spec.clauses)
     source = with_generated(spec.source, properties) if whole else spec.source
-    return source.withColumn(HERE, F.expr(_DRAWN) if spec.has(When.NOT_MATCHED) else F.lit(1))
+    return source.withColumn(HERE, F.expr(_DRAWN)) if spec.has(When.NOT_MATCHED) else apart(source, HERE)
 
 
 def of(alias: str, name: str) -> Column:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial, wraps
 from importlib.resources import files as resources
+from itertools import count
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 from weakref import WeakKeyDictionary
 
@@ -367,6 +368,15 @@ def alias_of(df: DataFrame) -> str:
     """The alias that a frame was given last, by `df.alias(...)`, else "source"."""
     plan = df._jdf.queryExecution().logical()
     return str(plan.alias()) if plan.nodeName() == "SubqueryAlias" else "source"
+
+
+_numbers = count()
+
+
+def apart(frame: DataFrame, name: str) -> DataFrame:
+    """The frame with one more column, which tells it from all others: of equal frames Spark keeps the rows once, and lets them
+    go with the first of these that is let go."""
+    return frame.withColumn(name, F.lit(next(_numbers)).cast("long"))
 
 
 class KeptFrames:

@@ -40,6 +40,7 @@ from lakelock.spark_plugin.spark_session import (
     FILE,
     ROW,
     KeptFrames,
+    apart,
     arrow_schema,
     file_place,
     is_local,
@@ -97,6 +98,9 @@ class Staged:
         return self.size_bytes // max(1, sum(self.counts.values()))
 
 
+_KEPT = "_lakelock_kept"
+
+
 class Memory(EarlierFiles):
     """Belongs to one call, whose rows or condition are the same in each attempt. The maker of `frames` closes them."""
 
@@ -125,7 +129,7 @@ class Memory(EarlierFiles):
     def kept_rows(self, compute: Callable[[], DataFrame]) -> DataFrame:
         """The rows that the call brought, as the first attempt has computed them."""
         if self._rows is None:
-            self._rows = compute()
+            self._rows = apart(compute(), _KEPT)
             self.frames.keep(self._rows)
         return self._rows
 

@@ -11,11 +11,12 @@ import pytest
 from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from tests.sizes import but
+from tests.sizes import but, in_ci
 from tests.spark.without_jobs import content, fill
 
 from lakelock.errors import ConflictError, DuplicateKeyError, InputError, SchemaError, WriteFailed
 from lakelock.spark_plugin import LakeTable, changing
+from lakelock.spark_plugin.transactions import LakeTransaction
 
 COLUMNS = "id long, p string, v long, note string"
 ON = "target.id = source.id and target.p = source.p"
@@ -266,6 +267,35 @@ def test_a_source_that_fails_leaves_no_file(spark: SparkSession, table: LakeTabl
     source = rows(spark, (1, "a", 1, "x"), (3, "b", 1, "y")).withColumn("v", bad)
     with pytest.raises(WriteFailed, match="no such rate"):
         table.merge(source, ON).when_matched_update_all().execute()
+
+
+@pytest.mark.usefixtures("on_executors")
+@pytest.mark.parametrize("how", ["merge", *in_ci("upsert", "delete")])
+def test_what_a_write_keeps_stays_when_another_write_of_the_same_frame_ends(spark: SparkSession, path: str, how: str) -> None:
+    index = None if how == "merge" else "global"
+    one, two = (
+        LakeTable.create(spark, f"{path}-{n}", schema=rows(spark), key="id", partition_by="p", index=index) for n in (1, 2)
+    )
+    source = rows(spark, (1, "a", 1, "x"), (2, "b", 2, "y"))
+    for table in (one, two):
+        fill(table, (1, "a", 10, "one"), (2, "a", 20, "two"))
+
+    def write(to: LakeTable | LakeTransaction) -> None:
+        if how == "merge":
+            to.merge(source, "id").when_matched_update({"v": "source.v"}).execute()
+        else:
+            getattr(to, how)(source)
+
+    def kept() -> int:
+        return int(spark.sparkContext._jsc.getPersistentRDDs().size())
+
+    before = kept()
+    with one.transaction() as tx:
+        write(tx)
+        held = kept()
+        write(two)
+        assert kept() == held > before
+    assert kept() == before
 
 
 def test_the_source_is_computed_once(spark: SparkSession, table: LakeTable) -> None:
