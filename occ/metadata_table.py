@@ -384,8 +384,10 @@ class KeptMetadata:
         To look costs a read of the statistics of all files.
         """
         then, known = self.table.observed.columns_in_statistics
-        since = (i.requested for i in self.timeline.commits if i.action == Action.DELTA_COMMIT and (i.completion or "") > then)
-        return added <= known and all(is_own_time(each) or added <= self._columns_of(each) for each in since)
+        done = [(i.completion or "", i.requested) for i in self.timeline.commits if i.action == Action.DELTA_COMMIT]
+        if not added <= known or all(at > then for at, _ in done):
+            return False  # some of those since then may be archived
+        return all(at <= then or is_own_time(each) or added <= self._columns_of(each) for at, each in done)
 
     def _columns_of(self, instant: str) -> frozenset[str]:
         """The columns of a commit that this process has read; none of another."""
