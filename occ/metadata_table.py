@@ -36,7 +36,7 @@ from lakelock.table import layout
 from lakelock.table.archive import read_commit
 from lakelock.table.commit_metadata import CommitMetadata, WriteStat
 from lakelock.table.hfile import MOST_KEY_BYTES, is_too_long
-from lakelock.table.instants import Action, Instant, State, later_than
+from lakelock.table.instants import Action, Instant, State, format_instant, later_than, parse_instant
 from lakelock.table.log_files import LogFile
 from lakelock.table.metadata_records import (
     COLUMN_STATS,
@@ -91,6 +91,7 @@ from lakelock.texts import command
 
 _FILES_GROUP = "files-0000-0"
 _OPERATION = "UPSERT_PREPPED"
+_SOON_MS = 1000
 
 
 OWN_TIMES = 20
@@ -168,6 +169,9 @@ class KeptMetadata:
         """
         at = (i for i in self.timeline.instants if i.requested == instant)
         if any(i.action != Action.DELTA_COMMIT or i.is_completed for i in at):
+            # Where a clock is ahead, upkeep may have taken many of the next times. One of a year ahead would be of no use.
+            soon = format_instant(parse_instant(instant) + _SOON_MS)
+            self.table.observed.time_seen(max(i.requested for i in self.timeline.instants if i.requested < soon))
             raise RolledBackError(
                 f"{instant}: another engine has changed the metadata table at this very time",
                 hint="run the operation again",

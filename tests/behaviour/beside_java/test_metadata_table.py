@@ -13,7 +13,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.api import ArrowEngine, CommitMetadata, Coordinator, Event, EventKind, StorageLocation, read_timeline
+from tests.api import ArrowEngine, CommitMetadata, Coordinator, Event, EventKind, StorageLocation, SystemRuntime, read_timeline
 from tests.behaviour.cli.command_line import run
 from tests.behaviour.foreign import Peer
 from tests.golden_tables import unpack
@@ -30,7 +30,7 @@ from lakelock.occ.metadata_table import KeptMetadata
 from lakelock.occ.offers import Offer, put_offer
 from lakelock.settings import CleanSettings, Settings
 from lakelock.table import layout
-from lakelock.table.instants import Action
+from lakelock.table.instants import Action, format_instant
 from lakelock.table.metadata_table import read_metadata_timeline
 from lakelock.table.rewriting import ARROW
 
@@ -253,6 +253,22 @@ def test_a_delta_commit_is_completed_after_everything_on_the_timeline_of_the_met
     engine(table).upsert(changed(table, "k2", v=700))
     timeline = read_metadata_timeline(engine(table).coordinator.table.storage)
     assert timeline.newest_completion > "20991231235959000"
+
+
+def test_times_that_upkeep_of_the_metadata_table_has_taken_cost_one_attempt_however_many_they_are(table: Path) -> None:
+    """As where a clock was ahead: the next transactions take the times after its last commit, one by one."""
+    ahead_ms = SystemRuntime().now_ms() + 3_600_000
+    timeline = table / ".hoodie/metadata/.hoodie/timeline"
+    for n in range(100, 140):
+        (timeline / f"{format_instant(ahead_ms + n)}.compaction.requested").write_bytes(b"plan")
+    (timeline / "20991231235959000.compaction.requested").write_bytes(b"plan")
+    told = list[Event]()
+    at = engine(table, told)
+    at.coordinator.table.observed.time_seen(format_instant(ahead_ms + 99))
+    done = at.insert(changed(table, "n1"))
+    assert [event.kind for event in told].count(EventKind.RETRY) == 1
+    assert format_instant(ahead_ms + 139) < done.instant < format_instant(ahead_ms + 200)
+    is_true(table)
 
 
 def test_a_transaction_over_two_tables_is_in_both_metadata_tables(tmp_path: Path) -> None:
