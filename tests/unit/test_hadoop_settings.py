@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from unittest.mock import patch
 
 import pytest
 from tests.api import StorageLocation
@@ -145,3 +146,24 @@ def test_commands_without_spark_read_hadoops_files(tmp_path: Path) -> None:
     (tmp_path / "core-site.xml").write_text("<configuration>")
     with pytest.raises(SettingsError, match=r"core-site\.xml cannot be read"):
         hadoop_settings(site)
+
+
+@pytest.mark.parametrize("between", [" ", "   ", "\t", "=", " = ", ":", " \t:\t"])
+def test_the_defaults_of_spark_are_read_as_spark_reads_them(tmp_path: Path, between: str) -> None:
+    file = tmp_path / "spark-defaults.conf"
+    file.write_text(
+        f"spark.hadoop.fs.azure.account.key{between}QUJD=RA==\nspark.hadoop.fs.s3a.endpoint{between}http://minio:9000 \n"
+    )
+    found = hadoop_settings({"SPARK_CONF_DIR": str(tmp_path)})
+    assert found == {"fs.azure.account.key": "QUJD=RA==", "fs.s3a.endpoint": "http://minio:9000"}
+
+
+def test_defaults_of_spark_that_cannot_be_read_are_named(tmp_path: Path) -> None:
+    file, conf = tmp_path / "spark-defaults.conf", {"SPARK_CONF_DIR": str(tmp_path)}
+    file.write_text("spark.hadoop.fs.s3a.secret.key tiger\\u00\n")
+    with pytest.raises(SettingsError, match=r"spark-defaults\.conf cannot be read") as malformed:
+        hadoop_settings(conf)
+    assert "tiger" not in str(malformed.value)
+    denied = PermissionError(13, "Permission denied")
+    with patch.object(Path, "read_bytes", side_effect=denied), pytest.raises(SettingsError, match="Permission denied"):
+        hadoop_settings(conf)

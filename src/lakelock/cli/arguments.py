@@ -18,9 +18,10 @@ from xml.etree import ElementTree
 import typer
 
 from lakelock.cli.output import Output, reporting
-from lakelock.errors import SettingsError
+from lakelock.errors import CorruptTableError, SettingsError
 from lakelock.events import Listener
 from lakelock.occ.coordinator import Coordinator
+from lakelock.parsing import parse_java_properties
 from lakelock.settings import Settings
 from lakelock.settings.resolver import Resolved, shown_value
 from lakelock.storage.hadoop import completed, with_name_node
@@ -33,7 +34,7 @@ _SPARK_PREFIX = "spark.hadoop."
 def hadoop_settings(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
     """`core-site.xml` and `hdfs-site.xml` of HADOOP_CONF_DIR, and over them `spark.hadoop.*` of Spark's `spark-defaults.conf`.
 
-    Nothing where there is none of them; `SettingsError` for one that is not XML.
+    Nothing where there is none of them; `SettingsError` for one that cannot be read.
     """
     found: dict[str, str] = {}
     if folder := environ.get("HADOOP_CONF_DIR"):
@@ -55,13 +56,17 @@ def _site(file: Path) -> dict[str, str]:
 
 
 def _spark_defaults(file: Path) -> dict[str, str]:
-    """Lines of a name and a value, with blanks or `=` between them."""
-    found: dict[str, str] = {}
-    for line in file.read_text(errors="replace").splitlines() if file.is_file() else ():
-        name, _, value = line.strip().replace("=", " ", 1).partition(" ")
-        if name.startswith(_SPARK_PREFIX):
-            found[name.removeprefix(_SPARK_PREFIX)] = value.strip()
-    return found
+    """Its entries as Spark reads them: it is a properties file of Java, with blanks, tabs, `=` or `:` after a name."""
+    if not file.is_file():
+        return {}
+    try:
+        entries = parse_java_properties(file.read_bytes(), str(file))
+    except (CorruptTableError, OSError) as error:
+        hint = "correct it, give this user access to it, or unset SPARK_CONF_DIR and SPARK_HOME"
+        why = error if isinstance(error, OSError) else "it has a malformed \\u escape"  # the line may hold a secret
+        raise SettingsError(f"{file} cannot be read: {why}", hint=hint) from error
+    found = {name: value.strip() for name, value in entries.items() if name.startswith(_SPARK_PREFIX)}
+    return {name.removeprefix(_SPARK_PREFIX): value for name, value in found.items()}
 
 
 TableArgument = Annotated[
