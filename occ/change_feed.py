@@ -8,7 +8,7 @@ completion time comes in a later batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 
@@ -22,7 +22,15 @@ from lakelock.occ.retention import newest_readable_from
 from lakelock.occ.schema import SchemaHistory
 from lakelock.storage import Listed
 from lakelock.table import layout
-from lakelock.table.archive import archive_names, archived_write, archived_writes, instants_in, read_commit
+from lakelock.table.archive import (
+    CompletedWrite,
+    archive_names,
+    archived_write,
+    archived_writes,
+    instants_in,
+    read_commit,
+    writes_in,
+)
 from lakelock.table.change_feed import (
     Commit,
     FeedMode,
@@ -220,8 +228,8 @@ class Appended:
 
 @dataclass
 class TableStream:
-    """Reads a table from offset to offset. It remembers what never changes: the instants in the files of the archive; and which
-    commits fitted the columns.
+    """Reads a table from offset to offset. It remembers what never changes: which instants are in the files of the archive that
+    are ahead, and when those completed; and which commits fitted the columns.
 
     `feed`: the changes of each commit; without it only appended rows, and a commit that changed or deleted rows is an
     `InputError`, unless such commits are to be left out (`skip_change_commits`).
@@ -237,6 +245,7 @@ class TableStream:
 
     def __post_init__(self) -> None:
         self._archived: dict[str, frozenset[str]] = {}
+        self._ahead: dict[str, Instant] = {}
         self._fit: frozenset[str] = frozenset()
 
     def first(self, since: str | None) -> StreamOffset:
@@ -362,12 +371,27 @@ class TableStream:
     def _open(self, timeline: Timeline, covered: Coverage) -> list[Instant]:
         """The commits that the timeline shows, or has archived, and that are not covered, in order of completion."""
         found = {i.requested: i for i in timeline.commits if not covered.covers(i.requested)}
-        for requested in self._archived_above(timeline, covered.low):
-            if requested not in found and not covered.covers(requested):
-                write = archived_write(self.table.storage, requested)
-                if write is not None:
-                    found[requested] = Instant(write.requested, write.action, State.COMPLETED, write.completion)
-        return sorted(found.values(), key=lambda i: (i.completion or i.requested, i.requested))
+        above = self._archived_above(timeline, covered.low)
+        self._archived = {name: its for name, its in self._archived.items() if _reaches(name, covered.low)}
+        self._ahead = self._of_archive({i for i in above if i not in found and not covered.covers(i)})
+        return sorted((found | self._ahead).values(), key=lambda i: (i.completion or i.requested, i.requested))
+
+    def _of_archive(self, wanted: set[str]) -> dict[str, Instant]:
+        """These archived commits; one read of each file of the archive that has some which were not read before."""
+        found = {i: self._ahead[i] for i in wanted if i in self._ahead}
+        unread = {name: its & wanted - found.keys() for name, its in self._archived.items()}
+        reads = [partial(self._writes_of, name, its) for name, its in unread.items() if its]
+        writes = [write for writes in self.table.io.gather(reads) for write in writes]
+        return found | {w.requested: Instant(w.requested, w.action, State.COMPLETED, w.completion) for w in writes}
+
+    def _writes_of(self, name: str, instants: Set[str]) -> list[CompletedWrite]:
+        try:
+            return writes_in(self.table.storage, name, instants)
+        except StorageUnavailable:
+            raise
+        except StorageError:  # merged since
+            looks = (archived_write(self.table.storage, each) for each in instants)
+            return [write for write in looks if write is not None]
 
     def _archived_above(self, timeline: Timeline, low: str) -> frozenset[str]:
         """The visible instants at or above `low` that were archived; `""` stands for the lowest that may be open."""
@@ -381,19 +405,19 @@ class TableStream:
             found = self._instants(tuple(archive_names(self.table.storage)), low)
         return frozenset(instant for instant in found if instant >= low and timeline.is_visible(instant))
 
-    def _instants(self, names: Sequence[str], low: str) -> list[str]:
-        found: list[str] = []
-        for name in names:
-            file = HistoryFile.parse(name)
-            if file is None or file.last < low:
-                continue
-            if name not in self._archived:
-                instants = instants_in(self.table.storage, name)
-                if instants is None:
-                    continue
-                self._archived[name] = instants
-            found += self._archived[name]
-        return found
+    def _instants(self, names: Sequence[str], low: str) -> frozenset[str]:
+        wanted = [name for name in names if _reaches(name, low)]
+        unread = [name for name in wanted if name not in self._archived]
+        read = self.table.io.gather([partial(instants_in, self.table.storage, name) for name in unread])
+        known = self._archived | {name: its for name, its in zip(unread, read, strict=True) if its is not None}
+        self._archived = {name: known[name] for name in names if name in known}
+        return frozenset().union(*(known[name] for name in wanted if name in known))
+
+
+def _reaches(name: str, instant: str) -> bool:
+    """Whether a file of the archive may have this instant or later ones."""
+    file = HistoryFile.parse(name)
+    return file is not None and file.last >= instant
 
 
 def _is_append(commit: Commit, stats: Sequence[WriteStat]) -> bool:

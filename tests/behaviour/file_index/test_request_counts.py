@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 from tests.api import AppTransaction, Coordinator, EventKind, FileGroupId, MemoryStorage, WriterIdentity, layout, with_retries
 from tests.behaviour.tables import Recorder, insert, memory_table, new_file, new_table, put_file, writer
+from tests.behaviour.upkeep.upkeep_tables import AgingTable
 from tests.faulty_storage import CountingStorage, Fault, FaultyStorage, PagedStorage, Rule
 from tests.tuning import settings_of
 
 from lakelock.errors import ConflictError, EarlyConflictError, StorageUnavailable
 from lakelock.markers.claims import Claim
+from lakelock.occ.change_feed import TableStream
 from lakelock.occ.log import Decision, DecisionKind, DecisionLog
 from lakelock.occ.retry import wait_for
 from lakelock.settings import Settings
@@ -371,3 +373,22 @@ def test_a_decision_that_the_look_ahead_missed_costs_one_more_round():
     assert [decision.kind for decision in DecisionLog(inner).look(newest=None).decisions] == [
         DecisionKind.ROLLBACK, DecisionKind.COMMIT,
     ]  # fmt: skip
+
+
+def test_a_stream_that_is_behind_asks_for_each_archived_commit_a_few_times_however_small_its_batches():
+    counts = []
+    for commits in (20, 40):
+        table = AgingTable()
+        table.write("first")
+        stream = TableStream(table.coordinator().table)
+        offset = stream.next(stream.first(None))
+        written = [table.write(f"f{number}") for number in range(commits)]
+        assert table.coordinator().archive().instants > commits - 5
+        storage = CountingStorage(table.storage)
+        stream, read = TableStream(table.coordinator(storage).table), []
+        while (end := stream.next(offset, 2)) != offset:
+            read += [part.file.instant for part in stream.appended(offset, end)]
+            offset = end
+        assert read == written
+        counts.append(sum(storage.requests.values()) / commits)
+    assert counts[1] < 1.1 * counts[0] < 10, counts
