@@ -27,6 +27,7 @@ from lakelock.table import layout
 
 FORMAT = 1
 START_ATTEMPTS = 3
+_MOST_SHOWN = 200
 LOST = "lost"
 """In place of its `write_id` in a heartbeat that a process of its own job has found too old: no other goes on with it."""
 
@@ -205,8 +206,8 @@ class Heartbeat:
         began_s = self._runtime.monotonic_s()
         try:
             self._storage.put(self.key, self._data)
-        except LakelockError as error:
-            self._problem = error.message
+        except Exception as error:  # noqa: BLE001  one that escapes would end the beats in silence
+            self._problem = _said(error)
             return
         # A beat that took too long does not bring the writer back: others may have judged the old one meanwhile.
         if self.alive():
@@ -214,6 +215,11 @@ class Heartbeat:
 
     def _is_mine(self) -> bool:
         return os.getpid() == self._pid
+
+
+def _said(error: Exception) -> str:
+    """What went wrong with a beat; not only storage may, but its driver, too."""
+    return error.message if isinstance(error, LakelockError) else f"{type(error).__name__}: {error}"[:_MOST_SHOWN]
 
 
 FIRST_CHECKS = 32
@@ -264,9 +270,9 @@ class SharedHeartbeat(Heartbeat):
                 since_s = self._runtime.monotonic_s()
                 beaten = self._storage.put_if_match(self.key, self._data, found.etag)
                 found = self._storage.get(self.key)
-        except LakelockError as error:
+        except Exception as error:  # noqa: BLE001  one that escapes would end the beats in silence
             # No answer, refused or throttled, perhaps because others beat at this moment: the next look tells.
-            self._problem, self._due_s = error.message, now_s + self._spread_s
+            self._problem, self._due_s = _said(error), now_s + self._spread_s
             return
         if found is None or found.data != self._data:
             self._problem, self._died = "it was removed, as the transaction has ended or was rolled back", True

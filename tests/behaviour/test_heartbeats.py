@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 from tests.api import (
@@ -30,6 +31,7 @@ from lakelock.settings import HeartbeatSettings
 from lakelock.storage import Stored
 from lakelock.testing import ManualRuntime
 
+T = TypeVar("T")
 INSTANT, OTHER, THIRD = "20261121093515485", "20261121093515486", "20261121093515487"
 SETTINGS = HeartbeatSettings(interval_s=60, tolerable_misses=2)
 
@@ -129,6 +131,36 @@ def test_two_lost_beats_in_a_row_kill_nobody(runtime: ManualRuntime, storage: Co
     assert heartbeat.alive()
     runtime.advance(60)
     assert heartbeat.alive()
+
+
+class Broken(CountingStorage):
+    """Its driver raises what no storage may, once it is broken."""
+
+    broken = False
+
+    def carry(self, op: str, key: str, request: Callable[[], T], *, weight: int = 1) -> T:
+        if self.broken:
+            raise ValueError("a bug of the driver")
+        return super().carry(op, key, request, weight=weight)
+
+
+@pytest.mark.parametrize("shared", [False, True], ids=["of a writer", "of tasks"])
+def test_an_error_that_no_storage_may_raise_does_not_end_the_beats(runtime: ManualRuntime, shared: bool) -> None:
+    storage = Broken(MemoryStorage(lambda: round(runtime.monotonic_s() * 1000)))
+    heartbeat: Heartbeat | None = started(storage, runtime)
+    if shared and heartbeat is not None:
+        heartbeat.stop(delete=False)
+        heartbeat = SharedHeartbeat.join(storage, heartbeat.record, runtime)
+    assert heartbeat is not None
+    storage.broken = True
+    runtime.advance(40)
+    storage.broken = False
+    runtime.advance(1000)
+    heartbeat.ensure_alive()
+    storage.broken = True
+    runtime.advance(121)
+    with pytest.raises(RolledBackError, match="ValueError: a bug of the driver"):
+        heartbeat.ensure_alive()
 
 
 def test_a_paused_writer_is_dead_for_good(runtime: ManualRuntime, storage: CountingStorage) -> None:
