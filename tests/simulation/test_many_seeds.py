@@ -26,7 +26,7 @@ PARTS = [range(start, start + SIZE) for start in range(FIRST, 1000, SIZE)]
 FAILED_ONCE = (
     2228, 2351, 2466, 2468, 2472, 2495, 2639, 2927, 3106, 3124, 3775, 4105, 4980, 5456, 5917, 6607, 7980, 9924, 12852, 12875,
     15844, 17780, 18628, 24218, 30267, 31595, 32873, 35940, 52863, 55192, 58516, 66034, 68333, 98041, 122350, 155476,
-    194324, 257204, 1300055, 1310388, 14007834,
+    194324, 257204, 1300055, 1310388, 14007834, 22016284,
 )  # fmt: skip
 """Later seeds that showed a bug, of the protocol or of a check. The code has changed since, so they are other histories now.
 
