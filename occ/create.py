@@ -292,14 +292,21 @@ def table_exists(storage: Storage) -> bool:
 def create_table(storage: Storage, properties: TableProperties, runtime: Runtime, *, if_not_exists: bool = False) -> bool:
     """Make an empty table, after checking that the storage honours conditional writes; whether it was made.
 
-    A table that is there already stays as it is: `TableError`, or False with `if_not_exists`. `InputError` where files are
-    that belong to no table of Hudi.
+    A table that is there already stays as it is: `TableError`, or False with `if_not_exists`. `TableError` also where commits
+    of a table are left whose properties are gone, and `InputError` where files are that belong to no table of Hudi.
     """
     write_id = runtime.uuid()
     made = not table_exists(storage)
-    others = _first_of_others(storage) if made else None
-    if others is not None:
+    left = _first_commit(storage) if made else None
+    others = _first_of_others(storage) if made and left is None else None
+    if left is not None or others is not None:
         made = not table_exists(storage)  # they may be those of a table that another has just made
+        if made and left is not None:
+            raise TableError(
+                f"{storage.uri} holds what is left of a table: {left}, but no {layout.PROPERTIES}",
+                hint=f"to have that table again, restore {layout.PROPERTIES} from a backup; to make a new one, delete all that "
+                "is left of it, or choose an empty folder",
+            )
         if made:
             raise InputError(
                 f"{storage.uri} is no place for a new table: it has files of something else, such as {others}",
@@ -318,6 +325,16 @@ def create_table(storage: Storage, properties: TableProperties, runtime: Runtime
             hint="open it: lakelock.open(path), with Spark LakeTable.for_path(spark, path); or create(..., if_not_exists=True)",
         )
     return made
+
+
+def _first_commit(storage: Storage) -> str | None:
+    """A file that tells of a transaction: a new table would begin with what the old one had committed."""
+    for folder in (layout.TIMELINE, layout.DECISIONS):
+        for entry in islice(storage.list(folder), _MOST_LISTED):
+            name = entry.key.rpartition("/")[2]
+            if folder == layout.DECISIONS or entry.key.startswith(f"{layout.HISTORY}/") or parse_file_name(name) is not None:
+                return entry.key
+    return None
 
 
 def _check_columns(properties: TableProperties) -> None:

@@ -65,6 +65,19 @@ def test_hidden_files_and_those_of_a_metadata_folder_leave_room_for_a_table(tmp_
         assert create_table(storage, GIVEN, SystemRuntime())
 
 
+@pytest.mark.parametrize(
+    "left", [f"{layout.TIMELINE}/20261121093515485.commit.requested", f"{layout.HISTORY}/manifest_1", f"{layout.DECISIONS}/4"]
+)
+def test_no_table_is_made_on_the_commits_of_one_that_is_half_deleted(tmp_path: Path, left: str) -> None:
+    for storage in (MemoryStorage(), LocalStorage(str(tmp_path / "t"))):
+        storage.put(left, b"")
+        for if_not_exists in (False, True):
+            with pytest.raises(TableError, match=f"holds what is left of a table: {left}") as told:
+                create_table(storage, GIVEN, SystemRuntime(), if_not_exists=if_not_exists)
+        assert "delete all that is left of it" in told.value.hint
+        assert [each.key for each in storage.list(layout.HOODIE)] == [left]
+
+
 def test_the_rows_of_a_table_that_somebody_else_has_just_made_are_not_in_the_way() -> None:
     class MadeMeanwhile(MemoryStorage):
         def list(self, prefix: str, *, start_after: str = "") -> Iterator[Listed]:
