@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, time
 from decimal import Decimal
 from numbers import Real
 from typing import Any, TypeAlias
@@ -161,11 +161,20 @@ def _type_of(values: Sequence[Any], kind: pa.DataType, *, alike: bool = True) ->
 
 
 def _is_cut(value: Any, kind: pa.DataType) -> bool:
-    """Whether Arrow would take a fraction, digits of a time or its zone from the value for a column of this type."""
+    """Whether Arrow would take a fraction, a time of day, digits of a time or its zone from the value for a column of a type.
+
+    pandas has times with nanoseconds, and one that is none, of which Arrow makes a day.
+    """
     if pa.types.is_integer(kind):
         return isinstance(value, Real | Decimal) and value % 1 != 0  # type: ignore[operator]
-    if not pa.types.is_timestamp(kind) or not isinstance(value, datetime) or value != value:  # pandas has a time that is none
+    if not isinstance(value, datetime):
         return False
+    if pa.types.is_date(kind):
+        return bool(value != value or value.timetz() != time.min or getattr(value, "nanosecond", 0))
+    if not pa.types.is_timestamp(kind) or value != value:
+        return False
+    if getattr(value, "nanosecond", 0):
+        return bool(kind.unit != "ns")
     coarse = {"s": 1_000_000, "ms": 1000}.get(kind.unit, 1)
     return value.microsecond % coarse != 0 or (kind.tz is None and value.tzinfo is not None)
 

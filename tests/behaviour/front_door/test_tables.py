@@ -246,7 +246,10 @@ def test_an_update_changes_rows_of_tables_without_a_key_and_whatever_the_order_s
     assert ordered.read().to_pylist() == [{"id": 1, "v": 1}]
 
 
-WIDE = "id bigint, n int, place struct<street: string, zip: int>, tags array<struct<a: int>>, local timestamp_ntz, at timestamp"
+WIDE = (
+    "id bigint, n int, place struct<street: string, zip: int>, tags array<struct<a: int>>, local timestamp_ntz, at timestamp, "
+    "day date, days array<date>"
+)
 NOON = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))
 
 
@@ -262,6 +265,11 @@ NOON = datetime(2026, 1, 1, 12, tzinfo=timezone(timedelta(hours=2)))
         ({"tags": [{"a": 1, "b": 2}]}, "tags[].b: not a field of the table's column"),
         ({"tags": [{"a": 1}, {"a": 0.5}]}, "tags: 0.5 does not fit int32"),
         ({"local": NOON}, "local: datetime.datetime(2026, 1, 1, 12, 0"),
+        ({"day": NOON.replace(tzinfo=None)}, "day: datetime.datetime(2026, 1, 1, 12, 0) does not fit date32"),
+        ({"day": NOON.replace(hour=0)}, "day: datetime.datetime(2026, 1, 1, 0, 0, tzinfo"),
+        ({"day": pd.NaT}, "day: NaT does not fit date32"),
+        ({"days": [NOON.date(), NOON.replace(tzinfo=None)]}, "days: datetime.datetime(2026, 1, 1, 12, 0) does not fit date32"),
+        ({"at": pd.Timestamp("2026-01-01 12:00:00.000000001", tz="UTC")}, "at: Timestamp('2026-01-01 12:00:00.000000001+0000'"),
     ],
 )
 def test_a_dict_is_refused_where_the_table_would_not_keep_what_it_holds(
@@ -269,9 +277,17 @@ def test_a_dict_is_refused_where_the_table_would_not_keep_what_it_holds(
 ) -> None:  # fmt: skip
     table = lakelock.create(tmp_path / "t", schema=WIDE, key="id", settings=QUICK)
     whole = {"id": 1, "n": 1, "place": {"zip": 5, "street": "Ring"}, "tags": [{"a": 1}, {}], "local": None, "at": NOON}
+    whole |= {"day": datetime(2026, 1, 1), "days": []}
     table.upsert([whole])
     stored = rows(table)
-    assert stored == [{**whole, "place": {"street": "Ring", "zip": 5}, "tags": [{"a": 1}, {"a": None}], "at": NOON}]
+    kept = {
+        **whole,
+        "place": {"street": "Ring", "zip": 5},
+        "tags": [{"a": 1}, {"a": None}],
+        "at": NOON,
+        "day": date(2026, 1, 1),
+    }
+    assert stored == [kept]
     with pytest.raises(SchemaError, match=re.escape(says)):
         table.upsert([{**whole, **row}])
     with pytest.raises(SchemaError, match=says.split(".")[0].split(":")[0].split("[")[0]):
