@@ -15,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from tests.behaviour.beside_java.test_metadata_statistics import replaced
 from tests.behaviour.beside_java.test_metadata_table import Killed, killed_at
 from tests.behaviour.cli.command_line import run
 from tests.interop.conftest import FULL
@@ -210,6 +211,27 @@ def test_java_finds_rows_by_columns_that_lakelock_added_and_widened(share: Share
     agrees(table, ["i", "note"], more)
     engine.upsert(rows(("k11", "zz", 3, 9.5, 0.7, None, None), schema=wide))
     agrees(table, ["price", "note"], more)
+
+
+@pytest.mark.in_ci
+@pytest.mark.sampled(promise=FOUND_BY_STATISTICS, one_in=3)
+def test_java_finds_rows_by_columns_that_were_dropped_and_added_again_or_made_anew(share: Share) -> None:
+    columns = [("id", pa.string()), ("region", pa.string())]
+    table = with_statistics(
+        share, Layout("anew", schema=pa.schema([*columns, ("v", pa.int64()), ("at", pa.timestamp("us", "UTC"))]))
+    )
+    values = ((f"k{n}", ("eu", "us")[n % 2], 2**40 + n, AT + dt.timedelta(hours=n)) for n in range(6))
+    table.java_write("bulk_insert", *values, **UTC)
+    dates = pa.schema([*columns, ("at", pa.date32())])
+    replaced(Path(table.path), rows(*((f"k{n}", ("eu", "us")[n % 2], dt.date(2026, 1, n + 1)) for n in range(6)), schema=dates))
+    asked = ["at = date'2026-01-03'", "at < date'2026-01-02'", "at > date'2026-01-05' and id = 'k5'"]
+    found = agrees(table, ["at"], asked)
+    assert list(found.values())[-3:] == [["k2"], ["k0"], ["k5"]]
+    table.engine().alter(Alteration(add={"v": pa.int64()}))
+    agrees(table, ["at"], ["v is null", "v is null and id = 'k3'"])
+    table.engine().insert(rows(("k6", "eu", dt.date(2026, 2, 1), 7), schema=dates.append(pa.field("v", pa.int64()))))
+    found = agrees(table, ["v", "at"], ["v = 7", "v is null and id = 'k2'", "v < 8"])
+    assert list(found.values())[-3:] == [["k6"], ["k2"], ["k6"]]
 
 
 @pytest.mark.in_ci
