@@ -139,10 +139,8 @@ FORMAT = "lakelock"
 _BY_PATH = re.compile(r"\blakelock\s*\.\s*`[^`]*/", re.IGNORECASE)
 _TO_CHECK = re.compile(r"\bOVERWRITE\b|\b(?:CREATE|REPLACE)\b.*\bTABLE\b", re.IGNORECASE | re.DOTALL)
 _NOT_READ = ("CREATE", "REPLACE", "DROP", "ALTER", "TRUNCATE", "UNCACHE", "INTO", "OVERWRITE")
-_READS = re.compile(
-    r"\b(?:FROM|JOIN)\b|\bMERGE\b.*\bUSING\b|" + "".join(f"(?<!\\b{word} )" for word in _NOT_READ) + r"\bTABLE\b",
-    re.IGNORECASE | re.DOTALL,
-)
+_A_TABLE = "".join(f"(?<!\\b{word} )" for word in _NOT_READ) + r"(?<![^\s(])TABLE\s+[\w`\"]"
+_READS = re.compile(rf"\b(?:FROM|JOIN)\b|\bMERGE\b.*\bUSING\b|{_A_TABLE}", re.IGNORECASE | re.DOTALL)
 """Where a statement names what it reads; `TABLE a_view` reads it, too."""
 _HIVE_BY_DEFAULT = "spark.sql.legacy.createHiveTableByDefault"
 _MAKE_A_NAME = ("CreateTable", "ReplaceTable")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
-from pyspark import cloudpickle
+from pyspark import SparkFiles, cloudpickle
 from pyspark.sql import DataFrame, SparkSession
 from tests.sizes import in_ci
 
@@ -120,10 +121,10 @@ def test_what_a_write_sends_to_its_tasks_leaves_no_file_in_the_driver(spark: Spa
     table = LakeTable.create(spark, path, schema=rows(spark), key="id")
     table.insert(rows(spark, (1, "hot", 1), (2, "hot", 2)))
     conf, threshold = spark.sparkContext._jsc.sc().conf(), "spark.broadcast.UDFCompressionThreshold"
-    before, files = conf.get(threshold, "1m"), Path(spark.sparkContext._temp_dir)
+    before, sent = conf.get(threshold, "1m"), partial(Path(SparkFiles.getRootDirectory()).parent.glob, "pyspark-*/*")
     conf.set(threshold, "11000")  # above what Spark adds to a stage, and below the stages
     try:
-        there = {each.name for each in files.iterdir()}
+        there = set(sent())
         if fails:
             with pytest.raises(DuplicateKeyError):
                 table.upsert(rows(spark, (1, "hot", 3), (1, "hot", 4)))
@@ -132,8 +133,8 @@ def test_what_a_write_sends_to_its_tasks_leaves_no_file_in_the_driver(spark: Spa
             with table.transaction() as tx:
                 tx.update({"v": "v + 1"}, "id = 4")
                 tx.delete(rows(spark, (2, "hot", 0)))
-            table.optimize(sort_by="id", small_file_bytes=1 << 30).execute()
+            table.optimize(sort_by="id").execute()
             assert sorted(row["v"] for row in table.read().collect()) == [3, 5]
-        assert {each.name for each in files.iterdir()} <= there
+        assert set(sent()) <= there
     finally:
         conf.set(threshold, before)

@@ -163,7 +163,7 @@ def test_a_new_row_that_on_compares_with_two_columns_may_have_a_stored_key(
     spark: SparkSession, table: LakeTable, inserted: str
 ) -> None:
     source = spark.createDataFrame([(2, 9, "a") if inserted == "id" else (9, 2, "a")], "id long, other long, p string")
-    values = {"id": f"source.{inserted}", "p": "source.p"}
+    values = {"id": f"source.{inserted}", "p": "source.p", "v": 1}
     with pytest.raises(DuplicateKeyError, match="whose key the table has already: p=a: 2"):
         table.merge(source, f"{ON} and target.id = source.other").when_not_matched_insert(values).execute()
 
