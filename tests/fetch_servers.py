@@ -14,7 +14,6 @@ from functools import partial
 
 from tests.browser import browser
 from tests.servers import ServerMissing, kerberos
-from tests.servers.fetched.airflow import airflow
 from tests.servers.fetched.hadoop_jars import GCS_CONNECTOR, hadoop_aws
 from tests.servers.fetched.hudi_jars import HUDI, HUDI_DYNAMODB, HUDI_SPARK_1_0
 from tests.servers.fetched.java_hudi import java_hudi
@@ -38,7 +37,6 @@ SERVERS: tuple[tuple[str, Fetch], ...] = (
     ("Azurite", partial(from_npm, AZURITE)),
 )
 IN_CI: tuple[tuple[str, Fetch], ...] = (
-    ("Airflow", airflow),
     ("Java Hudi 1.0", HUDI_SPARK_1_0.fetch),
     ("Hudi's lock providers", HUDI.fetch),
     ("Hudi's lock provider for DynamoDB", HUDI_DYNAMODB.fetch),

@@ -3,7 +3,7 @@
 A test with the markers `in_ci` and `sampled` shows on one more service, store or step what another test shows in each run, or
 in another way what others show that name the same promise: `sampled(promise="...")`. A build runs one in `ONE_IN` of them,
 which its commit chooses, and in any case one of each promise that no other test of the run shows, and one in each place.
-Of the other tests `in_ci`, which take long, it runs one in `LONG_ONE_IN`, and one in each module. `FULL=1` runs all of them.
+Of the other tests `in_ci`, which take long, it runs one in `LONG_ONE_IN`, and one in each folder. `FULL=1` runs all of them.
 `LAKELOCK_SAMPLE` in place of the commit repeats a build's choice.
 
 Whether a test belongs to a sample depends on its own name alone, so a part of the tests, or one that runs again, is chosen
@@ -80,7 +80,7 @@ def _case(item: pytest.Item) -> Case:
     if not item.get_closest_marker("in_ci"):
         return Case(item.nodeid, promise)
     if marker is None:
-        return Case(item.nodeid, item.nodeid.partition("::")[0], LONG_ONE_IN)
+        return Case(item.nodeid, item.nodeid.partition("::")[0].rpartition("/")[0], LONG_ONE_IN)
     return Case(item.nodeid, marker.kwargs.get("promise", promise), marker.kwargs.get("one_in", ONE_IN))
 
 

@@ -16,7 +16,7 @@ from tests.spark.class_archive import SHORT_LIVED
 pytestmark = pytest.mark.slow
 
 _NOWHERE = "127.0.0.1:1"
-_EXTRAS = "what lacks an extra names it, and works with it"
+EXTRAS = "what lacks an extra names it, and works with it"
 _README_RUNS = "tests.spark.test_docs_examples:test_the_python_of_a_page_runs_from_top_to_bottom"
 """Each run shows it in the environment of the tests; a fresh one takes two minutes."""
 SERVICES = {
@@ -59,7 +59,7 @@ def asked_of(python: Path, service: str, folder: Path) -> str:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=_EXTRAS, one_in=2)
+@pytest.mark.sampled(promise=EXTRAS, one_in=3)
 @pytest.mark.parametrize("service", but(SERVICES, {"redis"}))
 def test_a_lock_service_needs_its_extra_and_nothing_more(wheel: Path, clean_python: Path, tmp_path: Path, service: str) -> None:
     command = f"pip install 'lakelock[{service}]'"
@@ -107,7 +107,7 @@ def test_statements_in_sql_need_their_extra_where_spark_comes_from_elsewhere(
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=_EXTRAS, one_in=2)
+@pytest.mark.sampled(promise=EXTRAS, one_in=3)
 @pytest.mark.parametrize("listener", but(["PrometheusMetrics", "OpenTelemetryMetrics"], {"PrometheusMetrics"}))
 def test_metrics_need_their_extra(wheel: Path, clean_python: Path, tmp_path: Path, listener: str) -> None:
     program = f"from lakelock.metrics import {listener}\n{listener}()"

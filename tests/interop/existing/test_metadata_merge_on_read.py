@@ -68,7 +68,7 @@ class Both:
 
 @pytest.mark.in_ci
 @pytest.mark.timeout(900)  # with FULL=1 Java answers 400 queries
-@pytest.mark.sampled(promise=LOGGED, one_in=3)
+@pytest.mark.sampled(promise=LOGGED, one_in=4)
 @pytest.mark.parametrize("name", but([*LAYOUTS], ["types"]))
 def test_java_finds_the_rows_of_log_files_by_its_metadata_table(share: Share, name: str) -> None:
     both = Both(share, LAYOUTS[name], *(row(n, ("eu", "us")[n % 2]) for n in range(20)))
@@ -89,7 +89,7 @@ def test_java_finds_the_rows_of_log_files_by_its_metadata_table(share: Share, na
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=LOGGED, one_in=3)
+@pytest.mark.sampled(promise=LOGGED, one_in=4)
 def test_java_makes_its_statistics_anew_of_log_files_of_lakelock(share: Share) -> None:
     both = Both(share, MERGED, *(row(n, ("eu", "us")[n % 2]) for n in range(20)))
     both.ours(row(0, "eu", v=-5, s="ours"))

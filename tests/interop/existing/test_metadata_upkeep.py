@@ -45,7 +45,7 @@ def metadata(table: Shared) -> MetadataTable:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=KEPT_METADATA, one_in=3)
+@pytest.mark.sampled(promise=KEPT_METADATA, one_in=4)
 def test_java_reads_every_row_while_lakelock_keeps_the_metadata_table_and_goes_on_with_it(share: Share) -> None:
     table = made_by_java(share)
     engine, reads = table.engine(**TIDY), 0

@@ -71,8 +71,10 @@ class Indexed:
         self.agrees() if FULL else self.is_true()
 
 
+@pytest.mark.in_ci
+@pytest.mark.sampled(promise=INDEXED, one_in=4)
 @pytest.mark.parametrize(
-    "layout", [HIVE_STYLE, *in_ci(FLAT, replace(HIVE_STYLE, name="version_8", version=8))], ids=lambda layout: layout.name
+    "layout", [HIVE_STYLE, FLAT, replace(HIVE_STYLE, name="version_8", version=8)], ids=lambda layout: layout.name
 )
 def test_upserts_of_java_by_its_record_index_between_those_of_lakelock_make_no_second_row(share: Share, layout: Layout) -> None:
     both = Indexed(share, layout)
@@ -187,7 +189,7 @@ def test_log_files_that_are_overwritten_or_restored_leave_each_key_where_its_row
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=INDEXED, one_in=3)
+@pytest.mark.sampled(promise=INDEXED, one_in=4)
 def test_who_began_earlier_and_commits_later_hides_nothing_from_java(share: Share) -> None:
     """Java merges its metadata table in the order of instants, not in that of commits."""
     both = Indexed(share)
@@ -212,7 +214,7 @@ def test_who_began_earlier_and_commits_later_hides_nothing_from_java(share: Shar
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=INDEXED, one_in=3)
+@pytest.mark.sampled(promise=INDEXED, one_in=4)
 def test_rows_that_either_side_moves_to_another_partition_are_found_there(share: Share) -> None:
     both = Indexed(share)
     table = both.table
@@ -238,7 +240,7 @@ def test_rows_that_either_side_moves_to_another_partition_are_found_there(share:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=INDEXED, one_in=3)
+@pytest.mark.sampled(promise=INDEXED, one_in=4)
 def test_a_commit_that_the_index_lacks_is_brought_in_late_or_the_index_is_removed_and_java_builds_it_anew(share: Share) -> None:
     both = Indexed(share)
     table = both.table

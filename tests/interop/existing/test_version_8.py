@@ -149,7 +149,7 @@ def test_both_write_at_once_and_lose_no_update(tables: Tables, kind: str) -> Non
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=LOGGED, one_in=3)
+@pytest.mark.sampled(promise=LOGGED, one_in=4)
 def test_both_write_a_merge_on_read_table_and_its_metadata_table(tables: Tables) -> None:
     both = Both(tables, replace(MERGED, version=8), *(typed(n, ("eu", "us")[n % 2]) for n in range(20)))
     both.ours(typed(0, "eu", v=-5, s="ours", d=-1.5), typed(1, "us", v=-6))
@@ -168,7 +168,7 @@ def test_both_write_a_merge_on_read_table_and_its_metadata_table(tables: Tables)
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=KEPT_METADATA, one_in=3)
+@pytest.mark.sampled(promise=KEPT_METADATA, one_in=4)
 def test_java_reads_what_lakelock_has_compacted_of_its_metadata_table_and_goes_on(tables: Tables) -> None:
     table = tables(create=False)
     table.statistics = {}

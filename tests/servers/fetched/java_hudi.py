@@ -61,8 +61,9 @@ def environment(folder: Path, packages: list[str]) -> Path:
             fcntl.flock(lock, fcntl.LOCK_EX)
             if not _holds(complete, packages):
                 shutil.rmtree(folder, ignore_errors=True)
-                _run(packages[0], [sys.executable, "-m", "venv", str(folder)])
-                _run(packages[0], [str(python), "-m", "pip", "install", "--quiet", "--no-input", "--no-compile", *packages])
+                _run(packages[0], [sys.executable, "-m", "venv", "--without-pip", str(folder)])
+                pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", "--no-input", "--no-compile"]
+                _run(packages[0], [*pip, *packages])
                 complete.write_text("\n".join(packages))
     except OSError as error:
         raise ServerMissing(f"needs {packages[0]} in {folder}, which cannot be made: {error}") from error

@@ -24,6 +24,7 @@ REPOSITORY = "LAKELOCK_TEST_MAVEN_URL"
 
 FOLDER = Path(sys.prefix) / "lakelock-servers" / "jars"
 _WITHIN_S = 120.0
+_SHORT_LIVED = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
@@ -137,7 +138,9 @@ def _by_ivy(jars: list[Coordinates], folder: Path) -> str:
 def _run(command: list[str]) -> str:
     """What went wrong, or nothing."""
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=_WITHIN_S, check=False, stdin=subprocess.DEVNULL)
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=_WITHIN_S, check=False, stdin=subprocess.DEVNULL, env=_SHORT_LIVED
+        )
     except subprocess.TimeoutExpired:
         return f"{Path(command[0]).name} did not finish within {_WITHIN_S:.0f} s"
     # Java reports on stderr which options it has found in the environment; that is not what went wrong.
