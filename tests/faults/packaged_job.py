@@ -1,6 +1,6 @@
 """A job whose executors have another Python than its driver: `python -m tests.faults.packaged_job FOLDER TABLE [CONF AS JSON]`.
 
-Prints the rows of the table after two writes, or the hint of the error.
+The executors write each row. Prints the rows of the table after two writes, or the hint of the error.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from lakelock.spark_plugin import LakeTable
 
 
 def main(folder: str, path: str, conf: str = "{}") -> None:
-    spark = start(Path(folder), json.loads(conf))
-    with LakeTable.create(spark, path, schema=rows(spark, 0, 1, 1).schema, key="id", partition_by="month") as table:
+    spark, options = start(Path(folder), json.loads(conf)), {"write.driver_rows": 0}
+    schema = rows(spark, 0, 1, 1).schema
+    with LakeTable.create(spark, path, schema=schema, key="id", partition_by="month", options=options) as table:
         try:
             table.insert(rows(spark, 0, 4, 2))
             table.upsert(rows(spark, 2, 4, 2))

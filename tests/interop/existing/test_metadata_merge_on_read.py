@@ -74,7 +74,7 @@ def test_java_finds_the_rows_of_log_files_by_its_metadata_table(share: Share, na
     both = Both(share, LAYOUTS[name], *(row(n, ("eu", "us")[n % 2]) for n in range(20)))
     both.ours(row(0, "eu", v=-5, s="ours", d=-1.5), row(1, "us", v=-6))
     both.deletes(row(3, "us"))
-    assert both.logged() == 3
+    assert both.logged() == (3 if both.table.layout.partitions else 2)
     both.agree("v", "s", "d", "at", "small")
     both.theirs("upsert", row(2, "eu", v=-7, s="theirs"), row(30, "zz"))
     both.theirs("delete", row(5, "us"))
