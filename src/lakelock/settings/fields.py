@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import Field, dataclass, field, fields
+from functools import cache
 from typing import Any, ClassVar, Literal, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from lakelock.errors import SettingsError
@@ -108,7 +109,9 @@ def section_rows(section: type[Section]) -> tuple[SettingRow, ...]:
     return tuple(row for row in _rows(section) if not row.constant)
 
 
+@cache
 def _rows(section: type[Section]) -> tuple[SettingRow, ...]:
+    """Read once for each class: its hints are compiled from text, and each table that is opened builds all sections."""
     hints = get_type_hints(section)
     return tuple(_row(section.section, one, hints[one.name]) for one in fields(cast("Any", section)) if one.metadata)
 
