@@ -57,7 +57,7 @@ _SAMPLED = _IN_CI and not _IN_FULL
 # Hypothesis has no deadline, since a busy machine is not a failure. Laptops look for new examples; CI takes the same ones each
 # time, so that one commit has one result, and more of them.
 settings.register_profile(
-    "lakelock", deadline=None, print_blob=True, derandomize=_IN_CI, max_examples=100 if _IN_CI or _IN_FULL else 30
+    "lakelock", deadline=None, print_blob=True, derandomize=_IN_CI, max_examples=100 if _IN_FULL else 50 if _IN_CI else 30
 )
 settings.load_profile("lakelock")
 

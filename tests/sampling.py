@@ -23,7 +23,7 @@ import pytest
 
 VARIABLE = "LAKELOCK_SAMPLE"
 ONE_IN = 10
-LONG_ONE_IN = 3
+LONG_ONE_IN = 5
 PLACES = ("azure", "dynamodb", "express", "gcs", "hdfs", "metastore", "redis", "s3", "zookeeper")
 """Services and stores as the names of tests have them."""
 _NO_COMMIT = "no commit"
@@ -76,12 +76,13 @@ def left_out(items: Iterable[pytest.Item], seed: str) -> list[pytest.Item]:
 def _case(item: pytest.Item) -> Case:
     """The function that a suite's classes share is one promise, wherever they are."""
     function, marker = getattr(item, "function", None), item.get_closest_marker("sampled")
-    promise = f"{function.__module__}:{function.__qualname__}" if function else item.nodeid
+    named = marker.kwargs if marker else {}
+    promise = named.get("promise") or (f"{function.__module__}:{function.__qualname__}" if function else item.nodeid)
     if not item.get_closest_marker("in_ci"):
         return Case(item.nodeid, promise)
     if marker is None:
         return Case(item.nodeid, item.nodeid.partition("::")[0].rpartition("/")[0], LONG_ONE_IN)
-    return Case(item.nodeid, marker.kwargs.get("promise", promise), marker.kwargs.get("one_in", ONE_IN))
+    return Case(item.nodeid, promise, named.get("one_in", ONE_IN))
 
 
 def _commit() -> str:

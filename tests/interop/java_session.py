@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 WAIT = "until [ -e 'GATE' ]; do sleep 0.02; done; [ ! -s 'GATE' ] || exit 1; cat"
 # Hudi has 16 MB for each log file that it opens, three times: with less room a fifth of the time went into collections.
 ROOM = "-Xms2g -Xmn1200m -XX:MetaspaceSize=512m"
-JVM = f"-XX:TieredStopAtLevel=1 -XX:+UseSerialGC {ROOM} -Duser.timezone=UTC -Daws.region=us-east-1"
+JVM = f"{ROOM} -Duser.timezone=UTC -Daws.region=us-east-1"
 META = ["_hoodie_commit_time", "_hoodie_commit_seqno", "_hoodie_record_key", "_hoodie_partition_path", "_hoodie_file_name"]
 
 answers = os.fdopen(os.dup(1), "w", buffering=1)

@@ -16,7 +16,7 @@ spark = (
     .config("spark.jars", jars)
     .config("spark.ui.enabled", "false")
     .config("spark.driver.memory", "1g")
-    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -Duser.timezone=UTC")
+    .config("spark.driver.extraJavaOptions", "-Duser.timezone=UTC")
     .config("spark.sql.shuffle.partitions", "2")
     .config("spark.sql.session.timeZone", "UTC")
     .config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")

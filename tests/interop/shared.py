@@ -37,6 +37,7 @@ FOUND_BY_STATISTICS = "with its statistics Java finds the rows that it finds wit
 INDEXED = "the record index has each key where its row is, whatever either side has written"
 KEPT_METADATA = "Java goes on with a metadata table that lakelock has kept"
 LOGGED = "Java finds the rows of log files by its metadata table, and both write on"
+MADE_BY_EITHER = "both write a table that either has made"
 NOTICED = "what a careless Java writer undoes is found or reported, and nothing else is"
 REPLACED = "Java reads and writes on after an optimize or a restore"
 TIDIED = "both clean and archive a table, and write on"

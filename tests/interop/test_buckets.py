@@ -9,7 +9,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from tests.api import ArrowEngine, BucketIndex, SystemRuntime, TableIO, create_table, read_snapshot, read_timeline
-from tests.interop.shared import Layout, Shared
+from tests.interop.shared import MADE_BY_EITHER, Layout, Shared
 from tests.interop.witness import JavaError
 from tests.sizes import in_ci
 
@@ -40,7 +40,7 @@ def ensure_placed(table: Shared, index: BucketIndex = INDEX) -> Counter[tuple[st
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(promise=MADE_BY_EITHER)
 @pytest.mark.parametrize("maker", ["java", "lakelock"])
 def test_both_write_the_same_buckets(share: Share, maker: str) -> None:
     table = share(LAYOUT, create=False)

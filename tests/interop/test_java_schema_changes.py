@@ -54,7 +54,7 @@ def seen(table: Shared, schema: pa.Schema = NOTED) -> list[Row]:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(promise=CHANGED_COLUMNS)
 @pytest.mark.parametrize("how", ["append", "reconcile", "alter", "alter with schema on read"])
 def test_a_column_that_java_adds_under_a_transaction_keeps_its_values(table: Shared, how: str) -> None:
     engine, coordinator = table.engine(), table.coordinator()
@@ -99,7 +99,7 @@ def test_java_reads_and_writes_columns_in_another_order(table: Shared) -> None:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=CHANGED_COLUMNS, one_in=4)
+@pytest.mark.sampled(promise=CHANGED_COLUMNS)
 def test_a_column_of_another_type_that_java_adds_rejects_mine(table: Shared) -> None:
     coordinator = table.coordinator()
     engine = table.engine(**{"write.merge_schema": True})
@@ -114,7 +114,7 @@ def test_a_column_of_another_type_that_java_adds_rejects_mine(table: Shared) -> 
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=CHANGED_COLUMNS, one_in=4)
+@pytest.mark.sampled(promise=CHANGED_COLUMNS)
 def test_java_reads_and_writes_fields_of_a_column_in_another_order(share: Share) -> None:
     def schema(*names: str) -> pa.Schema:
         types = {"x": pa.int32(), "y": pa.string()}
@@ -145,7 +145,7 @@ WIDE = pa.schema(
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=CHANGED_COLUMNS, one_in=4)
+@pytest.mark.sampled(promise=CHANGED_COLUMNS)
 def test_columns_that_lakelock_adds_and_widens_are_read_and_written_by_all(share: Share) -> None:
     table = share(Layout("grown", schema=NARROW))
     engine, price, place = table.engine(), Decimal("1.25"), {"x": 1}
@@ -165,7 +165,7 @@ def test_columns_that_lakelock_adds_and_widens_are_read_and_written_by_all(share
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=CHANGED_COLUMNS, one_in=4)
+@pytest.mark.sampled(promise=CHANGED_COLUMNS)
 def test_java_reads_fields_that_became_wider_without_its_vectorized_reader(share: Share) -> None:
     table = share(Layout("fields", schema=NARROW))
     engine = table.engine()
@@ -185,7 +185,7 @@ def test_java_reads_fields_that_became_wider_without_its_vectorized_reader(share
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=CHANGED_COLUMNS, one_in=4)
+@pytest.mark.sampled(promise=CHANGED_COLUMNS)
 def test_a_table_with_a_column_that_java_has_renamed_without_writing_its_files_is_refused(table: Shared) -> None:
     by_ids = {"hoodie__schema__on__read__enable": "true"}
     altered(table, **by_ids)

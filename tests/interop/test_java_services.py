@@ -20,7 +20,7 @@ EAGERLY = {
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=TIDIED, one_in=4)
+@pytest.mark.sampled(promise=TIDIED)
 def test_java_cleans_and_archives_beside_a_transaction_of_lakelock_and_both_write_on(share: Share) -> None:
     table = share()
     engine, coordinator = table.engine(), table.coordinator()

@@ -105,7 +105,7 @@ def test_java_and_hudi_rs_read_log_files_of_lakelock_and_java_writes_on_and_comp
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=LOGGED, one_in=4)
+@pytest.mark.sampled(promise=LOGGED)
 def test_every_type_comes_through_a_log_file_of_lakelock(share: Share) -> None:
     table = share(Layout("mor", schema=TYPES), create=False)
     made = hand_made(table)
@@ -117,7 +117,7 @@ def test_every_type_comes_through_a_log_file_of_lakelock(share: Share) -> None:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=LOGGED, one_in=4)
+@pytest.mark.sampled(promise=LOGGED)
 def test_java_and_lakelock_go_by_the_positions_that_a_log_file_names_and_java_by_its_keys_if_asked(share: Share) -> None:
     """Rows are in another order than that of their keys; last, a log file names wrong positions, which shows who uses them."""
     table = share(Layout("mor", schema=SCHEMA), create=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from tests.integration.catalogs.catalog_world import NamedTable, orders
 from tests.servers.fetched.java_hudi import java_hudi
+from tests.servers.jvm import ALL_SHORT_LIVED
 
 from lakelock.testing.service import Service
 
@@ -27,7 +29,8 @@ def test_hudis_own_sync_and_ours_make_the_same_entry_take_each_others_and_spark_
     engine.insert(orders((1, "berlin"), (2, "paris")))
     engine.insert(orders((3, "rome"), (4, "oslo")))
     command = java_hudi().command(PROGRAM, uris, f"file:{table.path}", "sales.orders", "sales.twin")
-    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, timeout=300, check=False)
+    env = {**os.environ, **ALL_SHORT_LIVED}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, env=env, timeout=300, check=False)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout.splitlines()[-1])
     assert found["rows"] == [[1, "berlin"], [2, "paris"], [3, "rome"], [4, "oslo"]] and found["chosen"] == 2

@@ -21,7 +21,7 @@ def seen(table: Shared, **options: str) -> list[tuple[object, ...]]:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=REPLACED, one_in=4)
+@pytest.mark.sampled(promise=REPLACED)
 def test_java_reads_and_writes_on_after_an_optimize_and_travels_to_before_it(share: Share) -> None:
     table = share()
     engine = table.engine()
@@ -47,7 +47,7 @@ def test_java_reads_and_writes_on_after_an_optimize_and_travels_to_before_it(sha
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=REPLACED, one_in=4)
+@pytest.mark.sampled(promise=REPLACED)
 def test_java_reads_and_writes_on_after_an_optimize_took_the_last_file_out_of_a_partition(share: Share) -> None:
     table = share()
     engine = table.engine()
@@ -66,7 +66,7 @@ def test_java_reads_and_writes_on_after_an_optimize_took_the_last_file_out_of_a_
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=REPLACED, one_in=4)
+@pytest.mark.sampled(promise=REPLACED)
 def test_java_reads_a_restored_table_writes_on_and_travels_to_before_the_restore(share: Share) -> None:
     table = share()
     engine = table.engine()

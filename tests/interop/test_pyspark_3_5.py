@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.interop.shared import ASKED, CHANGED_IN_SPARK, HIVE_STYLE, LOCKS, QUICK
 from tests.servers.fetched.java_hudi import JavaHudi, java_hudi, lakelock_for
+from tests.servers.jvm import ALL_SHORT_LIVED
 
 from lakelock.testing.service import Service
 
@@ -45,7 +46,7 @@ from lakelock.spark_plugin import LakeTable
 jars, path, properties = sys.argv[1:]
 spark = (
     SparkSession.builder.master("local[2]").config("spark.jars", jars).config("spark.ui.enabled", "false")
-    .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1").config("spark.sql.shuffle.partitions", "2")
+    .config("spark.sql.shuffle.partitions", "2")
     .config("spark.serializer", "org.apache.spark.serializer.KryoSerializer")
     .config("spark.kryo.registrator", "org.apache.spark.HoodieSparkKryoRegistrar")
     .config("spark.sql.extensions", "org.apache.spark.sql.hudi.HoodieSparkSessionExtension")
@@ -99,6 +100,7 @@ def run(hudi: JavaHudi, installed: Path, *arguments: str) -> subprocess.Complete
     python = str(hudi.python)
     env = {
         "PYTHONPATH": str(installed), "PYSPARK_PYTHON": python, "PYSPARK_DRIVER_PYTHON": python,
+        **ALL_SHORT_LIVED,
         **{name: os.environ[name] for name in PASSED_ON if name in os.environ},
     }  # fmt: skip
     command = [python, *arguments]
@@ -130,7 +132,7 @@ def test_the_core_tests_of_the_plugin_pass_on_pyspark_3_5(hudi: JavaHudi, instal
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=CHANGED_IN_SPARK, one_in=1)
+@pytest.mark.sampled(promise=CHANGED_IN_SPARK)
 def test_lakelock_and_java_hudi_write_one_table_in_one_session_of_spark_3_5(
     hudi: JavaHudi, installed: Path, zookeeper: Service, tmp_path_factory: pytest.TempPathFactory
 ) -> None:

@@ -11,7 +11,7 @@ import pytest
 from tests.api import Coordinator, Storage, StorageLocation, layout, read_timeline
 from tests.behaviour.test_every_fault import Dying, Killed
 from tests.faulty_storage import CountingStorage
-from tests.interop.shared import TIDIED, Shared
+from tests.interop.shared import DEAD_WRITERS, TIDIED, Shared
 
 from lakelock.table.service_metadata import CleanMetadata
 
@@ -48,7 +48,7 @@ def over(table: Shared, storage: Storage, **options: object) -> Coordinator:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=TIDIED, one_in=4)
+@pytest.mark.sampled(promise=TIDIED)
 def test_all_readers_agree_after_a_clean_of_lakelock_and_javas_cleaner_goes_on_from_it(share: Share) -> None:
     table = share()
     table.engine().insert(table.rows(("a", 0, "eu"), ("b", 0, "us")))
@@ -77,7 +77,7 @@ def test_all_readers_agree_after_a_clean_of_lakelock_and_javas_cleaner_goes_on_f
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=TIDIED, one_in=4)
+@pytest.mark.sampled(promise=TIDIED)
 def test_a_clean_after_javas_commits_and_cleans_lists_only_where_files_were_rewritten(share: Share) -> None:
     table = share()
     table.engine().insert(table.rows(("a", 0, "eu"), ("b", 0, "us"), ("c", 0, "ap")))
@@ -118,7 +118,7 @@ def as_of(table: Shared, instant: str) -> str:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(promise=DEAD_WRITERS)
 @pytest.mark.parametrize("inflight", [False, True], ids=["requested", "inflight"])
 def test_java_carries_out_a_plan_of_lakelock_whose_cleaner_died(share: Share, inflight: bool) -> None:
     table = share()
@@ -145,7 +145,7 @@ def test_java_carries_out_a_plan_of_lakelock_whose_cleaner_died(share: Share, in
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=TIDIED, one_in=4)
+@pytest.mark.sampled(promise=TIDIED)
 def test_savepoints_of_either_side_are_respected_by_both_cleaners(share: Share) -> None:
     table = share()
     table.engine().insert(table.rows(("a", 0, "eu")))
@@ -192,7 +192,7 @@ JAVA_ARCHIVING = {
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=TIDIED, one_in=4)
+@pytest.mark.sampled(promise=TIDIED)
 def test_java_reads_the_history_that_lakelock_made_and_both_archive_on(share: Share) -> None:
     table = share()
     table.engine().insert(table.rows(("a", 0, "eu"), ("b", 0, "us")))

@@ -8,7 +8,7 @@ from random import Random
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from tests.interop.shared import Layout, Row, Shared
+from tests.interop.shared import TIDIED, Layout, Row, Shared
 from tests.sizes import but, examples
 
 from lakelock.errors import ConflictError
@@ -23,7 +23,6 @@ FILES_ONLY = "hoodie.metadata.index.column.stats.enable=false"
 
 SWEEPING = {"clean.policy": "KEEP_LATEST_COMMITS", "clean.keep_commits": 1, "clean.readers_s": 0}
 SWEEPING |= {"archive.min_commits": 3, "archive.max_commits": 4, "archive.min_age_s": 0}
-TIDYING = "both clean and archive a merge-on-read table"
 """With statistics and without: a build shows one of the two."""
 
 
@@ -135,7 +134,7 @@ def test_java_goes_on_with_what_lakelock_has_compacted(share: Share, version: in
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=TIDYING)
+@pytest.mark.sampled(promise=TIDIED)
 def test_both_clean_and_archive_what_the_other_has_left(share: Share) -> None:
     table, choose = share(of()), Random(7)
     ours(table, *((key, 0, "eu") for key in "abcdef"))

@@ -17,6 +17,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.servers.fetched.java_hudi import JavaHudi
+from tests.servers.jvm import ALL_SHORT_LIVED
 
 PROGRAM = Path(__file__).with_name("java_session.py")
 START_WITHIN_S = 180.0
@@ -61,7 +62,7 @@ class Witness:
         command = hudi.command(PROGRAM)
         away = {"PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON", "SPARK_HOME", "PYTHONPATH"}
         environment = {name: value for name, value in os.environ.items() if name not in away}
-        environment["PYSPARK_PYTHON"] = environment["PYSPARK_DRIVER_PYTHON"] = str(hudi.python)
+        environment |= {"PYSPARK_PYTHON": str(hudi.python), "PYSPARK_DRIVER_PYTHON": str(hudi.python), **ALL_SHORT_LIVED}
         self.process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._log, text=True, env=environment, cwd=folder
         )

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 from tests.packaging.environments import ROOT, extended, run
+from tests.servers.jvm import ALL_SHORT_LIVED
 from tests.sizes import but
-from tests.spark.class_archive import SHORT_LIVED
 
 pytestmark = pytest.mark.slow
 
@@ -139,6 +139,6 @@ def test_the_quickstart_of_the_readme_runs_with_what_the_readme_says_and_runs_ag
     (tmp_path / "quickstart.py").write_text(program.replace("/tmp/orders", str(tmp_path / "orders")))
     # What `activate` does: Spark's workers are started as `python3`.
     path = os.pathsep.join([str(python.parent), os.environ["PATH"]])
-    quick = {"PATH": path, "JDK_JAVA_OPTIONS": SHORT_LIVED}
+    quick = {"PATH": path, **ALL_SHORT_LIVED}
     told = [run(python, tmp_path / "quickstart.py", cwd=tmp_path, **quick) for _ in range(2)]
     assert all("2 inserted" in each for each in told), "the first run has deleted both rows"

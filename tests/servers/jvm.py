@@ -11,6 +11,15 @@ from xml.sax.saxutils import escape
 
 from tests.given_servers import ServerMissing
 
+SHORT_LIVED = (
+    "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+    "-XX:+IgnoreUnrecognizedVMOptions", "-XX:+UnlockDiagnosticVMOptions", "-XX:-BytecodeVerificationRemote",
+)  # fmt: skip
+"""For a JVM that ends before thorough compilation would pay. To verify the classes of jars that others have released takes a
+sixth of the work of a session of Java Hudi."""
+ALL_SHORT_LIVED = {"JDK_JAVA_OPTIONS": " ".join(SHORT_LIVED)}
+"""The environment in which each `java` is."""
+
 
 def java() -> str:
     """The program `java`; raises `ServerMissing` where there is none."""

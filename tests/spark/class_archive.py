@@ -12,9 +12,9 @@ import sys
 import tempfile
 from pathlib import Path
 
+from tests.servers.jvm import SHORT_LIVED
+
 ARCHIVE = Path(sys.prefix, "spark-classes.jsa")
-SHORT_LIVED = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-"""For a JVM that ends before thorough compilation would pay."""
 WITHIN_S = 300
 # What most tests do, so that the classes for it are loaded. The JVM writes them down when it ends.
 WARM_UP = """
@@ -39,13 +39,13 @@ jvm.wait()
 def jvm_options() -> str:
     """Those of short-lived JVMs, and the archive where there is one; a JVM that it does not fit says nothing."""
     sharing = [f'"-XX:SharedArchiveFile={ARCHIVE}"', "-Xlog:cds=off", "-Xlog:cds+dynamic=off"] if ARCHIVE.exists() else []
-    return " ".join([SHORT_LIVED, *sharing])
+    return " ".join([*SHORT_LIVED, *sharing])
 
 
 def make() -> None:
     with tempfile.TemporaryDirectory(dir=ARCHIVE.parent) as folder:
         made = Path(folder, ARCHIVE.name)
-        options = f"{SHORT_LIVED} -XX:ArchiveClassesAtExit={made} -Xlog:disable"
+        options = f"{' '.join(SHORT_LIVED)} -XX:ArchiveClassesAtExit={made} -Xlog:disable"
         spark = {"PYSPARK_SUBMIT_ARGS": f"--driver-java-options '{options}' pyspark-shell", "PYSPARK_PYTHON": sys.executable}
         command = [sys.executable, "-c", WARM_UP, str(Path(folder, "table"))]
         subprocess.run(command, env={**os.environ, **spark}, cwd=folder, capture_output=True, timeout=WITHIN_S, check=True)

@@ -12,7 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 
 from tests.faults.nursery import Child, Nursery
-from tests.spark.class_archive import SHORT_LIVED, jvm_options
+from tests.servers.jvm import SHORT_LIVED
+from tests.spark.class_archive import jvm_options
 from tests.spark.writers_jvm import WRITERS_JVM
 
 ROOT = Path(__file__).parents[2]
@@ -36,7 +37,7 @@ def named(steps: dict[str, str]) -> dict[str, str]:
 def short_lived_jvms() -> None:
     """Have each JVM that is started from now on spend less on itself: it ends before thorough compilation would pay."""
     given = os.environ.get("JDK_JAVA_OPTIONS", "")
-    if SHORT_LIVED not in given:
+    if not set(SHORT_LIVED).issubset(given.split()):
         os.environ["JDK_JAVA_OPTIONS"] = f"{given} {jvm_options()}".strip()
 
 

@@ -95,7 +95,7 @@ def test_java_and_lakelock_at_once_under_one_lock_lose_no_update_and_every_loser
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=LOGGED, one_in=4)
+@pytest.mark.sampled(promise=LOGGED)
 @pytest.mark.timeout(WITHIN_S)
 def test_so_they_do_where_both_append_log_files(share: Share) -> None:
     write_at_once(share(Layout("mor", table_type="MERGE_ON_READ")))

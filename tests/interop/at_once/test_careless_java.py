@@ -93,7 +93,7 @@ def test_planned_clustering_refuses_writes_to_its_file_groups_until_java_has_exe
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=NOTICED, one_in=4)
+@pytest.mark.sampled(promise=NOTICED)
 def test_a_java_writer_with_another_lock_is_noticed_after_the_commit_and_found_in_the_history(table: Shared) -> None:
     table.java_write("upsert", ("b", 3, "eu"))  # so that this is a table with another engine
     table.put(("b", 3, "eu"))
@@ -109,7 +109,7 @@ def test_a_java_writer_with_another_lock_is_noticed_after_the_commit_and_found_i
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=NOTICED, one_in=4)
+@pytest.mark.sampled(promise=NOTICED)
 def test_a_java_writer_that_checks_and_locks_as_asked_is_never_alarmed_about(table: Shared, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     late = table.begin_java("upsert", ("x", 1, "us"), gate=gate)
@@ -124,7 +124,7 @@ def test_a_java_writer_that_checks_and_locks_as_asked_is_never_alarmed_about(tab
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(promise=NOTICED)
 @pytest.mark.parametrize("stop_at", ["validated", "decided"])
 def test_an_eager_java_writer_that_rolls_back_a_commit_under_the_lock_is_found_in_time_or_told(
     table: Shared, stop_at: str
@@ -155,7 +155,7 @@ def test_an_eager_java_writer_that_rolls_back_a_commit_under_the_lock_is_found_i
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=NOTICED, one_in=4)
+@pytest.mark.sampled(promise=NOTICED)
 def test_every_insert_beside_an_eager_java_writer_is_there_or_named(table: Shared) -> None:
     inserts, raised, told = dict[str, str](), set[str](), list[str]()
     stop = threading.Event()

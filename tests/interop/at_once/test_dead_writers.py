@@ -28,7 +28,7 @@ def table(share: Share) -> Shared:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=DEAD_WRITERS, one_in=4)
+@pytest.mark.sampled(promise=DEAD_WRITERS)
 def test_javas_cleaner_removes_a_dead_writer_of_lakelock_and_leaves_a_live_one_alone(table: Shared) -> None:
     with lakelock_writer(table, ("a", 100, "eu"), ("n", 5, "sa"), crash_at="validated"):
         (dead,) = table.pending()
@@ -64,7 +64,7 @@ def test_a_writer_of_lakelock_that_java_took_for_dead_is_rejected_and_says_so(ta
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=DEAD_WRITERS, one_in=4)
+@pytest.mark.sampled(promise=DEAD_WRITERS)
 def test_lakelock_removes_a_java_job_that_died_half_way_and_leaves_a_live_one_alone(table: Shared, tmp_path: Path) -> None:
     dead_gate, live_gate, engine = tmp_path / "dead", tmp_path / "live", table.engine()
     dying = table.begin_java("bulk_insert", ("x", 1, "eu"), ("y", 2, "us"), gate=dead_gate, half="id = 'y'", **DIRECT)
@@ -93,7 +93,7 @@ def test_lakelock_removes_a_java_job_that_died_half_way_and_leaves_a_live_one_al
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(promise=DEAD_WRITERS)
 @pytest.mark.parametrize("step", ["requested", "inflight", "begun"])
 def test_java_removes_a_writer_that_died_as_it_began(table: Shared, step: str) -> None:
     """Java cannot remove an inflight file that stands without the requested one."""

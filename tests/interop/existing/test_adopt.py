@@ -9,11 +9,11 @@ import pyarrow as pa
 import pytest
 from tests.behaviour.cli.command_line import run
 from tests.interop.existing.test_java_made import MADE, QUERY, changed, made, properties_of, seen_by_all
-from tests.interop.shared import QUICK, Shared
+from tests.interop.shared import MADE_BY_EITHER, QUICK, Shared
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(promise=MADE_BY_EITHER)
 @pytest.mark.parametrize("operation", ["bulk_insert", "upsert"])
 def test_an_adopted_table_of_javas_defaults_is_written_by_both(share: Callable[..., Shared], operation: str) -> None:
     table = made(share, {"hoodie.datasource.write.operation": operation})

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from tests.api import ArrowEngine, TableIO, read_snapshot, read_timeline
 from tests.behaviour.cli.command_line import run
-from tests.interop.shared import ASKED, QUICK, Layout, Shared
+from tests.interop.shared import ASKED, MADE_BY_EITHER, QUICK, Layout, Shared
 
 from lakelock.errors import TableError
 
@@ -56,7 +56,7 @@ def seen_by_all(table: Shared) -> list[tuple[int, int]]:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(promise=MADE_BY_EITHER)
 @pytest.mark.parametrize("operation", ["upsert", "bulk_insert"])
 def test_a_table_with_columns_that_are_not_null_is_written_by_both(share: Share, operation: str) -> None:
     table = made(share, {**NO_METADATA, **UTC, "hoodie.datasource.write.operation": operation})
@@ -124,7 +124,7 @@ def follow(share: Share, table: Shared, hint: str) -> None:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(promise=MADE_BY_EITHER)
 @pytest.mark.parametrize(
     "options",
     [

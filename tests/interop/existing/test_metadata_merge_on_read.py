@@ -13,8 +13,7 @@ from tests.behaviour.cli.command_line import run
 from tests.interop.existing.test_metadata_statistics import FLAT, KEPT, TYPES, UTC, agrees, partitions, row, with_statistics
 from tests.interop.existing.test_metadata_table import OFTEN
 from tests.interop.processes import lakelock_writer
-from tests.interop.shared import HIVE_STYLE, LOGGED, Layout, Shared
-from tests.interop.test_writes_merge_on_read import TIDYING
+from tests.interop.shared import DEAD_WRITERS, HIVE_STYLE, LOGGED, TIDIED, Layout, Shared
 from tests.sizes import but, examples
 
 Share = Callable[..., Shared]
@@ -68,7 +67,7 @@ class Both:
 
 @pytest.mark.in_ci
 @pytest.mark.timeout(900)  # with FULL=1 Java answers 400 queries
-@pytest.mark.sampled(promise=LOGGED, one_in=4)
+@pytest.mark.sampled(promise=LOGGED)
 @pytest.mark.parametrize("name", but([*LAYOUTS], ["types"]))
 def test_java_finds_the_rows_of_log_files_by_its_metadata_table(share: Share, name: str) -> None:
     both = Both(share, LAYOUTS[name], *(row(n, ("eu", "us")[n % 2]) for n in range(20)))
@@ -89,7 +88,7 @@ def test_java_finds_the_rows_of_log_files_by_its_metadata_table(share: Share, na
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=LOGGED, one_in=4)
+@pytest.mark.sampled(promise=LOGGED)
 def test_java_makes_its_statistics_anew_of_log_files_of_lakelock(share: Share) -> None:
     both = Both(share, MERGED, *(row(n, ("eu", "us")[n % 2]) for n in range(20)))
     both.ours(row(0, "eu", v=-5, s="ours"))
@@ -102,7 +101,7 @@ def test_java_makes_its_statistics_anew_of_log_files_of_lakelock(share: Share) -
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=TIDYING)
+@pytest.mark.sampled(promise=TIDIED)
 def test_both_tidy_up_a_table_of_log_files_and_its_metadata_table(share: Share) -> None:
     both = Both(share, SMALL, *((key, 0, "eu") for key in "abcdefghijkl"))
     table, choose = both.table, Random(7)
@@ -124,7 +123,7 @@ def test_both_tidy_up_a_table_of_log_files_and_its_metadata_table(share: Share) 
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(promise=DEAD_WRITERS)
 @pytest.mark.parametrize("step", ["validated", "metadata-logged", "metadata-kept"])
 def test_java_takes_back_log_files_of_a_dead_writer_and_their_part_of_the_metadata_table(share: Share, step: str) -> None:
     both = Both(share, SMALL, *((key, 0, "eu") for key in "abcdefgh"), ("x", 0, "us"))

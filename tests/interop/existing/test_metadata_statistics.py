@@ -117,6 +117,7 @@ def partitions(table: Shared) -> set[str]:
     return found - {".hoodie"}
 
 
+@pytest.mark.sampled(promise=FOUND_BY_STATISTICS)
 @pytest.mark.parametrize(
     "layout", [TYPES, *in_ci(FLAT, replace(TYPES, name="version_8", version=8))], ids=lambda layout: layout.name
 )
@@ -137,7 +138,7 @@ def test_java_finds_rows_of_every_type_by_its_statistics(share: Share, layout: L
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=FOUND_BY_STATISTICS, one_in=4)
+@pytest.mark.sampled(promise=FOUND_BY_STATISTICS)
 def test_java_finds_what_was_committed_in_another_order_than_it_began(share: Share, tmp_path: Path) -> None:
     """Java merges by instant, so its own bounds are hidden below a later instant until lakelock has committed, also where that
     has to finish the commit of a killed writer first.
@@ -160,7 +161,7 @@ def test_java_finds_what_was_committed_in_another_order_than_it_began(share: Sha
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=FOUND_BY_STATISTICS, one_in=4)
+@pytest.mark.sampled(promise=FOUND_BY_STATISTICS)
 def test_java_compacts_and_archives_what_was_written_once_more_at_a_time_between_two_milliseconds(share: Share) -> None:
     table = with_statistics(share, TYPES)
     table.java_write("bulk_insert", *(row(n, ("eu", "us")[n % 2]) for n in range(8)), **UTC)
@@ -185,7 +186,7 @@ def test_java_compacts_and_archives_what_was_written_once_more_at_a_time_between
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=FOUND_BY_STATISTICS, one_in=4)
+@pytest.mark.sampled(promise=FOUND_BY_STATISTICS)
 def test_java_finds_rows_by_columns_that_lakelock_added_and_widened(share: Share) -> None:
     narrow = pa.schema(
         [("id", pa.string()), ("region", pa.string()), ("i", pa.int32()), ("m", pa.int32()), ("f", pa.float32()),
@@ -214,7 +215,7 @@ def test_java_finds_rows_by_columns_that_lakelock_added_and_widened(share: Share
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=FOUND_BY_STATISTICS, one_in=4)
+@pytest.mark.sampled(promise=FOUND_BY_STATISTICS)
 def test_java_finds_rows_by_columns_that_were_dropped_and_added_again_or_made_anew(share: Share) -> None:
     columns = [("id", pa.string()), ("region", pa.string())]
     table = with_statistics(
@@ -235,7 +236,7 @@ def test_java_finds_rows_by_columns_that_were_dropped_and_added_again_or_made_an
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=FOUND_BY_STATISTICS, one_in=4)
+@pytest.mark.sampled(promise=FOUND_BY_STATISTICS)
 def test_java_finds_the_rows_of_a_file_with_a_nan_also_after_it_has_written_itself(share: Share) -> None:
     table = with_statistics(share, TYPES)
     table.java_write("bulk_insert", *(row(n, ("eu", "us")[n % 2]) for n in range(4)), **UTC)
@@ -253,7 +254,7 @@ def test_java_finds_the_rows_of_a_file_with_a_nan_also_after_it_has_written_itse
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=FOUND_BY_STATISTICS, one_in=4)
+@pytest.mark.sampled(promise=FOUND_BY_STATISTICS)
 def test_java_finds_what_is_left_after_overwrites_deletes_and_cleans_by_lakelock(share: Share) -> None:
     table = with_statistics(share, TYPES)
     table.java_write("bulk_insert", *(row(n, ("eu", "us", "zz")[n % 3]) for n in range(9)), **UTC)

@@ -45,7 +45,7 @@ def metadata(table: Shared) -> MetadataTable:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=KEPT_METADATA, one_in=4)
+@pytest.mark.sampled(promise=KEPT_METADATA)
 def test_java_reads_every_row_while_lakelock_keeps_the_metadata_table_and_goes_on_with_it(share: Share) -> None:
     table = made_by_java(share)
     engine, reads = table.engine(**TIDY), 0
@@ -79,6 +79,7 @@ def test_java_reads_every_row_while_lakelock_keeps_the_metadata_table_and_goes_o
     table.agree()
 
 
+@pytest.mark.sampled(promise=KEPT_METADATA)
 @pytest.mark.parametrize("step", [Step.METADATA_COMPACTED, *in_ci(Step.METADATA_PLANNED)])
 def test_java_reads_beside_a_compaction_that_a_killed_writer_left_and_finishes_it(share: Share, step: Step) -> None:
     table = made_by_java(share)

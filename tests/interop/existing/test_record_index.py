@@ -72,7 +72,7 @@ class Indexed:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=INDEXED, one_in=4)
+@pytest.mark.sampled(promise=INDEXED)
 @pytest.mark.parametrize(
     "layout", [HIVE_STYLE, FLAT, replace(HIVE_STYLE, name="version_8", version=8)], ids=lambda layout: layout.name
 )
@@ -137,12 +137,11 @@ class Merged(Indexed):
         self.table.java.sql(f"CALL run_compaction(op => 'run', path => '{self.path}', options => '{options}')")
 
 
-LOGGED_INDEX = "log files of both leave each key where its row is"
 MERGE_ON_READ = pytest.mark.parametrize("layout", [MERGED, replace(MERGED, name="version_8", version=8)], ids=lambda e: e.name)
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=LOGGED_INDEX)
+@pytest.mark.sampled(promise=INDEXED)
 @MERGE_ON_READ
 def test_log_files_and_compactions_of_both_leave_each_key_where_its_row_is(share: Share, layout: Layout) -> None:
     both = Merged(share, layout)
@@ -168,7 +167,7 @@ def test_log_files_and_compactions_of_both_leave_each_key_where_its_row_is(share
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=LOGGED_INDEX)
+@pytest.mark.sampled(promise=INDEXED)
 @MERGE_ON_READ
 def test_log_files_that_are_overwritten_or_restored_leave_each_key_where_its_row_is(share: Share, layout: Layout) -> None:
     both = Merged(share, layout)
@@ -189,7 +188,7 @@ def test_log_files_that_are_overwritten_or_restored_leave_each_key_where_its_row
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=INDEXED, one_in=4)
+@pytest.mark.sampled(promise=INDEXED)
 def test_who_began_earlier_and_commits_later_hides_nothing_from_java(share: Share) -> None:
     """Java merges its metadata table in the order of instants, not in that of commits."""
     both = Indexed(share)
@@ -214,7 +213,7 @@ def test_who_began_earlier_and_commits_later_hides_nothing_from_java(share: Shar
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=INDEXED, one_in=4)
+@pytest.mark.sampled(promise=INDEXED)
 def test_rows_that_either_side_moves_to_another_partition_are_found_there(share: Share) -> None:
     both = Indexed(share)
     table = both.table
@@ -240,7 +239,7 @@ def test_rows_that_either_side_moves_to_another_partition_are_found_there(share:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=INDEXED, one_in=4)
+@pytest.mark.sampled(promise=INDEXED)
 def test_a_commit_that_the_index_lacks_is_brought_in_late_or_the_index_is_removed_and_java_builds_it_anew(share: Share) -> None:
     both = Indexed(share)
     table = both.table
@@ -266,6 +265,7 @@ def test_a_commit_that_the_index_lacks_is_brought_in_late_or_the_index_is_remove
     both.agrees()
 
 
+@pytest.mark.sampled(promise=INDEXED)
 @pytest.mark.parametrize(
     "layout", [FLAT, *in_ci(replace(FLAT, name="merged", table_type="MERGE_ON_READ"))], ids=lambda e: e.name
 )

@@ -13,7 +13,7 @@ from tests.interop.at_once.test_at_once import WITHIN_S, write_at_once
 from tests.interop.existing.test_metadata_merge_on_read import MERGED, Both
 from tests.interop.existing.test_metadata_statistics import row as typed
 from tests.interop.existing.test_metadata_table import OFTEN
-from tests.interop.shared import KEPT_METADATA, LOCKS, LOGGED, TIDIED, Layout, Shared
+from tests.interop.shared import KEPT_METADATA, LOCKS, LOGGED, MADE_BY_EITHER, TIDIED, Layout, Shared
 from tests.interop.witness import JavaError, Witness, witness
 from tests.servers.fetched.hudi_jars import HUDI_SPARK_1_0
 from tests.servers.fetched.java_hudi import java_hudi
@@ -69,7 +69,7 @@ EITHER = [(layout, creates) for layout in LAYOUTS for creates in ("lakelock", "j
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled
+@pytest.mark.sampled(promise=MADE_BY_EITHER)
 @pytest.mark.parametrize(("layout", "creates"), but(EITHER, [KEPT, (ORDERED, "lakelock")]))
 def test_both_write_a_table_that_either_has_made(tables: Tables, layout: Layout, creates: str) -> None:
     table = tables(layout, create=creates == "lakelock")
@@ -141,7 +141,7 @@ def test_java_goes_on_after_lakelock_has_cleaned_and_archived(tables: Tables) ->
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=LOGGED, one_in=4)
+@pytest.mark.sampled(promise=LOGGED)
 @pytest.mark.timeout(WITHIN_S)
 @pytest.mark.parametrize("kind", ["COPY_ON_WRITE", "MERGE_ON_READ"])
 def test_both_write_at_once_and_lose_no_update(tables: Tables, kind: str) -> None:
@@ -149,7 +149,7 @@ def test_both_write_at_once_and_lose_no_update(tables: Tables, kind: str) -> Non
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=LOGGED, one_in=4)
+@pytest.mark.sampled(promise=LOGGED)
 def test_both_write_a_merge_on_read_table_and_its_metadata_table(tables: Tables) -> None:
     both = Both(tables, replace(MERGED, version=8), *(typed(n, ("eu", "us")[n % 2]) for n in range(20)))
     both.ours(typed(0, "eu", v=-5, s="ours", d=-1.5), typed(1, "us", v=-6))
@@ -168,7 +168,7 @@ def test_both_write_a_merge_on_read_table_and_its_metadata_table(tables: Tables)
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=KEPT_METADATA, one_in=4)
+@pytest.mark.sampled(promise=KEPT_METADATA)
 def test_java_reads_what_lakelock_has_compacted_of_its_metadata_table_and_goes_on(tables: Tables) -> None:
     table = tables(create=False)
     table.statistics = {}

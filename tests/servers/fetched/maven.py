@@ -24,7 +24,7 @@ REPOSITORY = "LAKELOCK_TEST_MAVEN_URL"
 
 FOLDER = Path(sys.prefix) / "lakelock-servers" / "jars"
 _WITHIN_S = 120.0
-_SHORT_LIVED = {**os.environ, "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
+_SHORT_LIVED = {**os.environ, **jvm.ALL_SHORT_LIVED}
 _PLUGIN = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 
 _POM = """<project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>

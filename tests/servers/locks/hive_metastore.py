@@ -27,7 +27,7 @@ _LEASE = {"data_locks.lease_s": str(LOCK_TIMEOUT_S), "data_locks.renew_s": str(L
 """Settings of a writer whose data locks must not outlast the server's time-out."""
 
 _UP_WITHIN_S = 120.0
-JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Dderby.system.durability=test")
+JAVA_OPTIONS = ("-Xmx256m", *jvm.SHORT_LIVED, "-Dderby.system.durability=test")
 
 # The metastore creates its other tables itself. These are the columns that the queries of its lock manager name.
 _LOCK_TABLES = """

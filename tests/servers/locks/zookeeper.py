@@ -11,13 +11,13 @@ from pathlib import Path
 
 from lakelock.testing.service import Service
 from tests.given_servers import Place, not_ours
-from tests.servers.jvm import jars, java
+from tests.servers.jvm import SHORT_LIVED, jars, java
 from tests.servers.process import ServerProcess, free_port
 
 ENVIRONMENT = "LAKELOCK_TEST_ZOOKEEPER"
 """`host:port,host:port/base` of an existing server; tests that must restart it are then skipped."""
 
-JVM = ["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+JVM = ["-Xmx128m", *SHORT_LIVED, "-Xshare:auto"]
 _TICK_MS = 200
 
 

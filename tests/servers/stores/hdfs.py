@@ -15,7 +15,7 @@ from tests.servers.process import ServerProcess
 
 _MAIN = "org.apache.hadoop.test.MiniDFSClusterManager"
 # The last one is for name nodes of Hadoop 3.3, which were made for Java 8 and 11.
-JAVA_OPTIONS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "--add-opens=java.base/java.lang=ALL-UNNAMED")
+JAVA_OPTIONS = ("-Xmx256m", *jvm.SHORT_LIVED, "--add-opens=java.base/java.lang=ALL-UNNAMED")
 
 # A client asks whether its file is complete; where the name node has not heard of the last block yet, it waits that long.
 _QUICK = {"dfs.client.block.write.locateFollowingBlock.initial.delay.ms": "5"}
