@@ -110,10 +110,10 @@ def section_rows(section: type[Section]) -> tuple[SettingRow, ...]:
 
 
 @cache
-def _rows(section: type[Section]) -> tuple[SettingRow, ...]:
+def _rows(section: type[Any]) -> tuple[SettingRow, ...]:
     """Read once for each class: its hints are compiled from text, and each table that is opened builds all sections."""
     hints = get_type_hints(section)
-    return tuple(_row(section.section, one, hints[one.name]) for one in fields(cast("Any", section)) if one.metadata)
+    return tuple(_row(section.section, one, hints[one.name]) for one in fields(section) if one.metadata)
 
 
 def _row(section: str, one: Field[Any], hint: object) -> SettingRow:
