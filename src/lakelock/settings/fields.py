@@ -84,10 +84,17 @@ class Section:
     section: ClassVar[str]
 
     def __post_init__(self) -> None:
-        for row in _rows(type(self)):
+        for row in self.declared():
             name = row.key.removeprefix(f"{self.section}.")
             object.__setattr__(self, name, parse(row, getattr(self, name)))
         self.check_together()
+
+    @classmethod
+    @cache  # the hints are compiled from text, and each table that is opened builds all sections
+    def declared(cls) -> tuple[SettingRow, ...]:
+        """The settings and the constants, in the order in which they are declared."""
+        hints = get_type_hints(cls)
+        return tuple(_row(cls.section, one, hints[one.name]) for one in fields(cast("Any", cls)) if one.metadata)
 
     def check_together(self) -> None:
         """Raise `SettingsError` where values that are fine alone contradict each other."""
@@ -106,14 +113,7 @@ def refuse_given(given: Iterable[str], why: str, *, instead: str, key: str) -> N
 
 def section_rows(section: type[Section]) -> tuple[SettingRow, ...]:
     """The settings of one section, in the order in which they are declared."""
-    return tuple(row for row in _rows(section) if not row.constant)
-
-
-@cache
-def _rows(section: type[Any]) -> tuple[SettingRow, ...]:
-    """Read once for each class: its hints are compiled from text, and each table that is opened builds all sections."""
-    hints = get_type_hints(section)
-    return tuple(_row(section.section, one, hints[one.name]) for one in fields(section) if one.metadata)
+    return tuple(row for row in section.declared() if not row.constant)
 
 
 def _row(section: str, one: Field[Any], hint: object) -> SettingRow:
