@@ -23,7 +23,7 @@ import pytest
 
 VARIABLE = "LAKELOCK_SAMPLE"
 ONE_IN = 10
-LONG_ONE_IN = 5
+LONG_ONE_IN = 8
 PLACES = ("azure", "dynamodb", "express", "gcs", "hdfs", "metastore", "redis", "s3", "zookeeper")
 """Services and stores as the names of tests have them."""
 _NO_COMMIT = "no commit"

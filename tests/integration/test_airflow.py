@@ -24,7 +24,7 @@ DAYS = ("2026-11-05", "2026-11-06")
 _APPLIED_ONCE = "tests.behaviour.front_door.test_tables:test_a_write_of_an_application_is_applied_once"
 """Each run shows it without Airflow, which takes minutes to install and to run."""
 
-pytestmark = [pytest.mark.in_ci, pytest.mark.slow, pytest.mark.sampled(promise=_APPLIED_ONCE, one_in=3)]
+pytestmark = [pytest.mark.in_ci, pytest.mark.slow, pytest.mark.sampled(promise=_APPLIED_ONCE)]
 
 
 class Airflow:

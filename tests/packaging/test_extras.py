@@ -59,7 +59,7 @@ def asked_of(python: Path, service: str, folder: Path) -> str:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=EXTRAS, one_in=3)
+@pytest.mark.sampled(promise=EXTRAS)
 @pytest.mark.parametrize("service", but(SERVICES, {"redis"}))
 def test_a_lock_service_needs_its_extra_and_nothing_more(wheel: Path, clean_python: Path, tmp_path: Path, service: str) -> None:
     command = f"pip install 'lakelock[{service}]'"
@@ -107,7 +107,7 @@ def test_statements_in_sql_need_their_extra_where_spark_comes_from_elsewhere(
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=EXTRAS, one_in=3)
+@pytest.mark.sampled(promise=EXTRAS)
 @pytest.mark.parametrize("listener", but(["PrometheusMetrics", "OpenTelemetryMetrics"], {"PrometheusMetrics"}))
 def test_metrics_need_their_extra(wheel: Path, clean_python: Path, tmp_path: Path, listener: str) -> None:
     program = f"from lakelock.metrics import {listener}\n{listener}()"

@@ -48,7 +48,7 @@ def lowest(*extras: str) -> dict[str, str]:
 
 
 @pytest.mark.in_ci
-@pytest.mark.sampled(promise=EXTRAS, one_in=3)
+@pytest.mark.sampled(promise=EXTRAS)
 @pytest.mark.slow
 @pytest.mark.skipif(sys.version_info >= (3, 13), reason="the lowest numpy has no wheel for this Python")
 def test_commands_a_write_metrics_and_lock_services_work_with_the_lowest_versions(wheel: Path, tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_one_seed_is_one_history_of_several_tables() -> None:
     assert first.digest == second.digest
 
 
-@pytest.mark.sampled(one_in=3)
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "planted", but_in_ci(BUGS_OF_SEVERAL_TABLES, BUGS_OF_SEVERAL_TABLES[:1]), ids=lambda planted: planted.name
 )
